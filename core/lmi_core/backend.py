@@ -22,7 +22,7 @@ BackendSetup = RuntimeSetup  # what a backend is created from
 
 
 class StandIn(NamedTuple):
-    """A backend in place of another one, and the clauses of a Substitution that say why and what it means."""
+    """A backend that replaces another one, and the clauses of a Substitution that state the reason and the effect."""
 
     backend: "type[Backend[Any]]"
     lacking: str
@@ -53,9 +53,9 @@ class Backend(ServingRuntime[P]):
         return ()
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        """Load an adapter, replacing one of that name for new requests; running ones keep the old one.
+        """Load an adapter, replacing one of that name for new requests; running requests keep the old one.
 
-        Raise InvalidAdapter where it cannot be read or does not fit the model.
+        Raise InvalidAdapter if it cannot be read or does not fit the model.
         """
         raise InvalidAdapter(f"the {self.name} backend does not support LoRA adapters")
 
@@ -64,10 +64,10 @@ class Backend(ServingRuntime[P]):
         raise AdapterNotFound(f"the {self.name} backend does not support LoRA adapters")
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Keep a loaded adapter where requests are computed, whoever needs room there, or no longer.
+        """Pin a loaded adapter to the device, or unpin it.
 
-        The name stays pinned when another adapter is loaded in its place, and until it is unloaded. Raise
-        AdapterNotFound, or InvalidAdapter where it cannot be pinned.
+        The name stays pinned until it is unloaded, even if another adapter replaces it. Raise AdapterNotFound, or
+        InvalidAdapter if it cannot be pinned.
         """
         if pinned:
             raise InvalidAdapter(f"the {self.name} backend cannot pin adapters: leave out `pin`")
@@ -79,39 +79,41 @@ class Backend(ServingRuntime[P]):
 
     @classmethod
     def stand_in(cls) -> "StandIn | None":
-        """Return what runs in place of this backend where this host cannot run it, or None; imports no engine."""
+        """Return the replacement if this host cannot run this backend, or None; imports no engine."""
         return None
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
-        """Return the undeclared `option.*` keys that pass through to the engine, which may be imported for it."""
+        """Return the undeclared `option.*` keys that pass through to the engine. May import the engine."""
         return ()
 
     @classmethod
     def known_engine_arguments(cls) -> Collection[str]:
-        """Return the names of `engine_arguments` that are known without importing the engine."""
+        """Return the names in `engine_arguments` that can be listed without importing the engine."""
         return ()
 
     @classmethod
     def takes(cls, undeclared: Collection[str]) -> Collection[str]:
-        """Return the engine's arguments if any undeclared key is given; otherwise nothing, and import no engine."""
+        """Return the engine's arguments if undeclared keys are given; otherwise return nothing and import no engine."""
         return cls.engine_arguments() if undeclared else ()
 
     @classmethod
     def obeys(cls, parameter: str) -> bool:
-        """Return whether a request may set this parameter of `parameters_type` to a value that has an effect."""
+        """Return whether this parameter of `parameters_type` has an effect in requests."""
         return parameter in cls.parameters_type.model_fields
 
     def image_placeholder(self, number: int) -> str | None:
-        """Return the text for the prompt's image `number`, counted from 1, for chat templates that take only texts."""
+        """Return the placeholder text of the prompt's image `number`, from 1, for chat templates without image
+        support.
+        """
         return None
 
     async def place_images(
         self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
     ) -> ImagePrompt:
-        """Read at most `max_images` images and insert their tokens. Raise InvalidParameter for others.
+        """Read at most `max_images` images and insert their tokens.
 
-        `parameters` are the request's, as its dialect read them: nothing of them is checked yet.
+        Raise InvalidParameter for more. `parameters` are those of the request as parsed, not yet validated.
         """
         raise InvalidParameter(f"the {self.name} backend does not support images")
 
@@ -123,7 +125,7 @@ class Backend(ServingRuntime[P]):
             )
 
     def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Return the stream of `generate`, as the server reads it. Raise GenerationFailed where that is no stream."""
+        """Return the stream of `generate` as the server reads it. Raise GenerationFailed if it is not a stream."""
         stream: AsyncGenerator[GenerationStep, None] = self.generate(request)
         if not hasattr(stream, "__anext__"):
             raise GenerationFailed(
@@ -140,7 +142,7 @@ class Backend(ServingRuntime[P]):
         def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
             """Yield steps until every sequence has a finish reason; closing the generator aborts the request.
 
-            Raise an LmiError where the request cannot be finished.
+            Raise an LmiError if the request cannot be finished.
             """
 
 

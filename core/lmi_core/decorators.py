@@ -1,4 +1,4 @@
-"""The decorators by which functions in `model.py` are found."""
+"""The decorators that mark functions in `model.py`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ def output_formatter(
 ) -> T | Callable[[T], T]:
     """Mark a function or an OutputFormatter subclass as an output formatter, by default under its own name.
 
-    A function's argument is a GenerationOutput, unless its annotation says otherwise.
+    The function's argument is a GenerationOutput, unless its annotation differs.
     """
     mark = _marking(name, content_type, headers, own=True)
     return mark if target is None else mark(target)
@@ -64,7 +64,7 @@ def djl_output_formatter(
     content_type: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> T | Callable[[T], T]:
-    """Mark a function like `output_formatter`, under DJLServing's name, whose functions follow one of its contracts."""
+    """Mark a function that follows one of DJLServing's contracts, under DJLServing's name of the decorator."""
     mark = _marking(name, content_type, headers, own=False)
     return mark if target is None else mark(target)
 

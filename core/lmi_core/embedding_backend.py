@@ -1,4 +1,4 @@
-"""The interface of backends that make vectors of texts."""
+"""The interface of backends that embed texts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
@@ -23,20 +23,20 @@ class EmbeddingModel:
 
 
 class EmbeddingBackend(ABC):
-    """The additional interface of a backend that makes vectors of texts."""
+    """The additional interface of a backend that embeds texts."""
 
     embedding: EmbeddingModel | None = None  # set by the time `start` returns; None: the model makes no vectors
 
     @abstractmethod
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        """Yield the vector of each request, in any order; closing the generator drops those that are missing.
+        """Yield the vector of each request, in any order; closing the generator drops the remaining requests.
 
-        Raise an LmiError where one of them cannot be made.
+        Raise an LmiError if a vector cannot be computed.
         """
 
 
 def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
-    """Return the properties of a model's vectors. Raise ModelNotFound for a model that makes none."""
+    """Return the properties of a model's vectors. Raise ModelNotFound for a model without embeddings."""
     found = backend.embedding if isinstance(backend, EmbeddingBackend) else None
     if found is None:
         raise ModelNotFound(
@@ -47,7 +47,7 @@ def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
 
 
 def require_generation(backend: Backend[Any], name: str) -> None:
-    """Raise ModelNotFound for a model that makes embeddings and generates nothing."""
+    """Raise ModelNotFound for a model that only embeds."""
     if not backend.generates:
         raise ModelNotFound(
             f"model `{name}` makes embeddings and generates no text: POST /v1/embeddings and POST /invocations take "

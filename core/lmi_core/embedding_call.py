@@ -1,4 +1,4 @@
-"""A parsed call for vectors, and the interface of what writes its answer."""
+"""A parsed call for embeddings, and the interface of the writer of its answer."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ class EmbeddingWriter(AnswerWriter):
 
     @abstractmethod
     def vector(self, data: bytes) -> bytes:
-        """Return a vector, little-endian float32, as the answer has it.
+        """Return a vector, given as little-endian float32, in the answer's form.
 
-        Vectors are written one by one, as they come, so that many of them hold up no other request.
+        Vectors are written one by one as they arrive, so that long answers do not delay other requests.
         """
 
     @abstractmethod
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
-        """Return the answer, given what `vector` has returned for each request."""
+        """Return the answer, given the result of `vector` for each request."""
 
     def error(self, error: LmiError) -> bytes:
         """Return nothing: the answer is sent as a whole, or not at all."""
@@ -32,7 +32,7 @@ class EmbeddingWriter(AnswerWriter):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingCall:
-    """A parsed call for vectors: the texts, and the writer of the answer."""
+    """A parsed call for embeddings: the texts, and the writer of the answer."""
 
     requests: tuple[EmbeddingRequest, ...]
     writer: EmbeddingWriter

@@ -26,7 +26,7 @@ class AnswerSchema(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The formatter, by name, that a variant takes the place of where answers have the schema."""
+    """The formatter, by name, that a variant replaces if answers have the schema."""
 
     of: str
     schema: AnswerSchema
@@ -56,14 +56,14 @@ class AnswerWriter(ABC):
 
     @abstractmethod
     def error(self, error: LmiError) -> bytes | list[bytes]:
-        """Return the end of a failed answer, of which bytes may already have been sent."""
+        """Return the end of a failed answer, part of which may already have been sent."""
 
 
 class OutputFormatter(AnswerWriter):
     """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
 
-    What `format` returns at each generation step is sent to the client at once, each event of a list by itself.
-    A formatter of whole (not streamed) answers returns b"" until `output.finished`.
+    The result of `format` at each generation step is sent to the client immediately; each event of a list is sent
+    separately. A formatter of whole (not streamed) answers returns b"" until `output.finished`.
     """
 
     name: ClassVar[str]
@@ -79,7 +79,7 @@ class OutputFormatter(AnswerWriter):
 
     @abstractmethod
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
-        """Return what to send after the latest generation step, `output.step`."""
+        """Return the data to send after the latest generation step, `output.step`."""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         """Return whether the formatter reads generated tokens' log probs, which may otherwise be None."""
@@ -91,7 +91,7 @@ class OutputFormatter(AnswerWriter):
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
-    """Raise InvalidParameter where a request asks for more sequences than the formatter can write."""
+    """Raise InvalidParameter if a request asks for more sequences than the formatter can write."""
     for request in requests:
         count = request.parameters.num_sequences
         if formatter.one_sequence and count > 1:
@@ -101,9 +101,9 @@ def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]
 
 
 def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> list[ValidRequest]:
-    """Return the requests with unused log probs turned off, and with the ranks turned on that are read.
+    """Return the requests with unused log probs turned off, and needed ranks turned on.
 
-    With several sequences, log probs rank these and stay on.
+    Log probs stay on if they rank several sequences.
     """
     return [
         replace(

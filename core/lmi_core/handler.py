@@ -57,51 +57,49 @@ class Handler(ABC):
         """Return the model named in the path or the headers, or None."""
 
     def model_name_in_body(self, call: Call) -> str | None:
-        """Return the model named in the body; called only where several models or versions are served.
+        """Return the model named in the body; called only if several models or versions are served.
 
-        Raise InvalidPayload where the body cannot be read.
+        Raise InvalidPayload if the body cannot be read.
         """
         return None
 
     def served_name(self, name: str, models: ServedModels) -> str:
-        """Return the name under which a model named in a body, or its adapter, is served: by default the same.
+        """Return the served name of a model or adapter named in a body; by default the same.
 
-        Raise ModelNotFound to say in the dialect's own words that there is none.
+        Raise ModelNotFound for a message in the dialect's own words.
         """
         return name
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call as the model's own code and `parse` see it. Raise InvalidPayload where it cannot be read."""
+        """Return the call for the model's own code and `parse`. Raise InvalidPayload if it cannot be read."""
         return call
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
-        """Return the call with this dialect's own name for an adapter moved to where every dialect may name one.
+        """Return the call with adapters named in the form common to all dialects, instead of this dialect's own.
 
-        Not called where the model function answers. Raise InvalidPayload where the call names adapters wrongly.
+        Not called if the model function answers. Raise InvalidPayload for invalid names of adapters.
         """
         return call
 
     @abstractmethod
     def parse(self, call: Call, model: ServedModel) -> Generation | Inference | EmbeddingCall | Answer:
-        """Return the parsed call; an Inference only for a model whose backend takes tensors.
+        """Return the parsed call, or an Answer to a call that generates nothing.
 
-        Return an Answer to a call that asks for nothing to be generated. A call with a long body is parsed in another
-        thread than that of the event loop.
-
-        Raise InvalidPayload where it cannot be parsed.
+        An Inference is only for models whose backend takes tensors. Long bodies are parsed outside the thread of the
+        event loop. Raise InvalidPayload if the call cannot be parsed.
         """
 
     @abstractmethod
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        """Return the answer to a call that failed before any of it was sent.
+        """Return the answer to a call that failed before anything was sent.
 
-        `model` and `formatter` are None until they are known.
+        `model` and `formatter` are None until known.
         """
 
     def identified(self, answer: Answer, request_id: str) -> Answer:
-        """Return an error with the request's id where this dialect has it, beside the header x-request-id."""
+        """Return an error with the request's id, if this dialect has a place for it besides the header x-request-id."""
         return answer
 
     def relayed(self, answer: Answer) -> Answer:
-        """Return what the client gets of a whole answer of the model function."""
+        """Return the client's form of a whole answer of the model function."""
         return answer

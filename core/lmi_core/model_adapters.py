@@ -13,10 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class ModelAdapters(ABC):
-    """The adapters of a model that runs.
-
-    Changes come one after the other, and one that fails leaves everything as it was.
-    """
+    """The adapters of a running model. Changes run one after another; a change that fails has no effect."""
 
     takes_any_fields: ClassVar[bool]  # whether a change may have unknown fields
 
@@ -32,7 +29,7 @@ class ModelAdapters(ABC):
     @property
     @abstractmethod
     def pinned(self) -> Collection[str]:
-        """The adapters that stay loaded whatever else needs room."""
+        """The pinned adapters, which are never evicted."""
 
     def folder(self, name: str) -> Path | str:
         """Return an adapter's source. Raise AdapterNotFound for an unknown name."""
@@ -42,7 +39,7 @@ class ModelAdapters(ABC):
         return folders[name]
 
     async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None, *, pin: bool = False) -> None:
-        """Load the adapter in a folder or below an `s3://` URL, to stay loaded where it is pinned.
+        """Load the adapter in a folder or below an `s3://` URL, and pin it if asked.
 
         The model function's `register_adapter` gets the source as it is, with the request's further `fields`.
         Raise AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
@@ -54,7 +51,7 @@ class ModelAdapters(ABC):
     ) -> None:
         """Load an adapter, replacing the one of that name, which running requests keep.
 
-        Without a source only `pin` changes or, without that either, its own source is read again. Raise what `add`
+        Without a source, only `pin` changes; without both, the adapter's own source is read again. Raise what `add`
         raises, and AdapterNotFound.
         """
         await self._to_its_end(self._replace(name, source, fields or {}, pin=pin))
@@ -64,7 +61,7 @@ class ModelAdapters(ABC):
         await self._to_its_end(self._remove(name))
 
     async def restore(self, before: Mapping[str, Path | str], pinned: Collection[str] = ()) -> None:
-        """Have the adapters, by their sources, that the model had before it was unloaded; log those that fail."""
+        """Load the adapters again that the model had before it was unloaded; log failures."""
         for name in self.folders.keys() - before.keys():
             await self.remove(name)
         for name, source in before.items():

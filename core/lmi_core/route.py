@@ -20,18 +20,18 @@ RouteAnswer = Callable[[Call, ServedModels], Awaitable[Answer]]
 
 
 class Framing:
-    """The identity framing; routes whose clients read each write as an event have a subclass."""
+    """The frame around each write; by default none. Routes with event streams have a subclass."""
 
     def headers(self, headers: dict[str, str]) -> dict[str, str]:
         """Return the headers of the framed answer, given the unframed ones."""
         return headers
 
     def frame(self, data: bytes) -> bytes:
-        """Return one write with its frame."""
+        """Return one framed write."""
         return data
 
     def failure(self, error: LmiError) -> bytes:
-        """Return what to send after the formatter's error text once an answer's bytes have been sent."""
+        """Return the data to send after the formatter's error in an answer that has started."""
         return b""
 
 
@@ -39,9 +39,8 @@ class Framing:
 class Route:
     """A path, in which `{name}` matches one segment; the route generates unless it has an `answer` function.
 
-    `answer` is an `async def` that takes the Call and the ServedModels, and returns the whole Answer. It waits for no
-    place in a model's queue, unless it takes one by `ServedModels.admit`. An LmiError that it raises is answered by
-    `Handler.error`.
+    `answer` is an `async def` that takes the Call and the ServedModels, and returns the whole Answer. It does not wait
+    in a model's queue, unless it calls `ServedModels.admit`. An LmiError that it raises is answered by `Handler.error`.
     """
 
     path: str
@@ -64,17 +63,17 @@ class Route:
 
     @property
     def permitted(self) -> Access:
-        """The set of those who may use the route."""
+        """The clients that may use the route."""
         return Access.CLIENTS if self.access is None else self.access
 
     @property
     def is_for_clients(self) -> bool:
-        """Whether clients may use the route, and everybody perhaps; the others are for whoever runs the server."""
+        """Whether clients may use the route; other routes are for operators."""
         return self.permitted in (Access.CLIENTS, Access.EVERYBODY)
 
     @property
     def refuses_foreign_pages(self) -> bool:
-        """Whether pages of other web sites are refused."""
+        """Whether requests from pages of other web sites are refused."""
         if self.guarded is not None or self.permitted is Access.OPERATORS:
             return self.guarded is not False
         return self.answer is not None and self.method not in READING_METHODS

@@ -23,7 +23,7 @@ from lmi_core.tolerance import IgnoredParameters
 
 
 class ServedModel(Protocol):
-    """A model, as a dialect sees it while it parses a call or writes an error."""
+    """A model, as seen by a dialect that parses a call or writes an error."""
 
     @property
     def name(self) -> str: ...
@@ -38,7 +38,7 @@ class ServedModel(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A name of the model's configuration under this version of the server."""
+        """An identifier of the model's configuration and this version of the server."""
 
     @property
     def options(self) -> RequestProperties: ...
@@ -60,36 +60,36 @@ class ServedModel(Protocol):
 
     @property
     def backend(self) -> Backend[Any]:
-        """The model's backend. Raise ModelNotFound where the model function answers instead."""
+        """The model's backend. Raise ModelNotFound if the model function answers instead."""
 
     @property
     def adapters(self) -> ModelAdapters: ...
 
     @property
     def adapter_folders(self) -> Mapping[str, Path | str]:
-        """The source of each adapter that a request can name now, also while the model is idle."""
+        """The source of each adapter that a request can name now, even while the model is idle."""
 
     @property
     def pinned_adapters(self) -> Collection[str]:
-        """The adapters that stay loaded whatever else needs room."""
+        """The pinned adapters, which are never evicted."""
 
     @property
     def sessions(self) -> Sessions | None:
-        """The open sessions of clients; None where option.enable_stateful_sessions turns them off."""
+        """The open sessions of clients; None if option.enable_stateful_sessions turns them off."""
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
-        """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+        """The adapters that requests may name instead of the model: a backend's, except for the model's own names."""
 
     @property
     def conversations(self) -> Conversations:
-        """The answers that later requests may go on from."""
+        """The stored answers that later requests may continue."""
 
     def name_asked(self, name: str | None) -> str:
-        """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
+        """Return the name of the model or adapter in a request, or the first served name by default."""
 
     def new_formatter(self, name: str) -> OutputFormatter:
-        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
+        """Create the output formatter of that name. Raise PluginError if no plugin registers it."""
 
     def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
         """Create the chat formatter of that name or, without one, the output formatter."""
@@ -100,15 +100,15 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def created(self) -> int:
-        """The time when the server took the model, in seconds since 1970."""
+        """The time when the server added the model, in seconds since 1970."""
 
     @property
     def model_id(self) -> str | None:
-        """The value of `option.model_id`, without what is secret in a URL."""
+        """The value of `option.model_id`, without secrets in a URL."""
 
     @property
     def files(self) -> Path | None:
-        """The folder on this host that holds the model's weights, once it is loaded; None without one."""
+        """The folder on this host that contains the model's weights, when loaded; None without one."""
 
     @property
     def running(self) -> RunningCalls: ...
@@ -125,7 +125,7 @@ class ManagedModel(ServedModel, Protocol):
 
     @property
     def admission(self) -> Admission:
-        """The bounded queue, in which each sequence of a request has a place."""
+        """The bounded queue, with a place for each sequence of a request."""
 
     @property
     def usage(self) -> Usage: ...
@@ -149,13 +149,13 @@ class ManagedModel(ServedModel, Protocol):
         """Whether a backend generates; otherwise the model function answers."""
 
     def check_place(self) -> None:
-        """Raise Overloaded where the model's queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the model's queue is full, or ModelNotReady; take no place."""
 
     def admit(self) -> Ticket:
-        """Take a place in the model's queue. Raise Overloaded where it is full, or ModelNotReady."""
+        """Take a place in the model's queue. Raise Overloaded if it is full, or ModelNotReady."""
 
     async def health(self) -> None:
-        """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
+        """Raise ModelNotReady or BackendUnhealthy unless the model can accept requests."""
 
 
 class ServedModels(Protocol):
@@ -163,31 +163,31 @@ class ServedModels(Protocol):
 
     @property
     def metrics(self) -> ServerMetrics:
-        """What is counted of the whole server."""
+        """The counts of the whole server."""
 
     def all_models(self) -> Iterator[ManagedModel]:
-        """Yield every version of every model, also those that load or leave."""
+        """Yield every version of every model, including loading and leaving ones."""
 
     @property
     def models(self) -> Mapping[str, ManagedModel]: ...
 
     def find(self, name: str | None) -> ManagedModel:
-        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+        """Return the model with that name or, without a name, the only model. Raise ModelNotFound otherwise."""
 
     def find_with_adapters(self, name: str | None) -> ManagedModel:
-        """Return the model of that name, or the one that has an adapter of that name. Raise ModelNotFound."""
+        """Return the model with that name, or with an adapter of that name. Raise ModelNotFound."""
 
     def version_asked(self, name: str | None) -> ManagedModel:
-        """Return the only model, in the version that the name in a body asks for. Raise ModelNotFound otherwise."""
+        """Return the only model, in the version in a body's name. Raise ModelNotFound otherwise."""
 
     def versions(self, name: str) -> Sequence[ManagedModel]:
-        """Return the served versions of the model of that name, of which the default is the first."""
+        """Return the served versions of the model with that name, the default first."""
 
     def admit(self, model: ManagedModel) -> AbstractContextManager[Ticket]:
-        """Take a place in the model's queue, which shutdown waits for. Raise Overloaded or ModelNotReady."""
+        """Take a place in the model's queue; shutdown waits for it. Raise Overloaded or ModelNotReady."""
 
     async def wake(self, model: Any) -> None:
-        """Load a model that is idle, once the call is admitted. Raise ModelNotReady or OutOfMemory."""
+        """Load an idle model for an admitted call. Raise ModelNotReady or OutOfMemory."""
 
     async def health(self) -> None:
-        """Raise ModelNotReady or BackendUnhealthy unless every model can take requests."""
+        """Raise ModelNotReady or BackendUnhealthy unless every model can accept requests."""

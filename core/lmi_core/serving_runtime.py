@@ -1,4 +1,4 @@
-"""The interface of what runs a model, common to backends and the model function."""
+"""The interface of a model's runtime, common to backends and the model function."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class RuntimeSetup(Generic[P]):
     loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
-        """Return the setup with each named option set to its folder; undeclared options are engine arguments."""
+        """Return the setup with the named options set to folders; undeclared options are engine arguments."""
         values = {option: str(folder) for option, folder in folders.items()}
         declared = {name: value for name, value in values.items() if name in type(self.properties).model_fields}
         passed = {name: value for name, value in values.items() if name not in declared}
@@ -42,9 +42,8 @@ class RuntimeSetup(Generic[P]):
 
 
 class ServingRuntime(ABC, Generic[P]):
-    """A runner of a model: a backend, which generates for any dialect, or the model function, which answers itself.
-
-    Creating one is cheap and imports no engine; `start` does the work.
+    """A model's runtime: a backend, which generates for any dialect, or the model function, which answers requests
+    itself. Creation is cheap and imports no engine; `start` does the work.
     """
 
     name: ClassVar[str]
@@ -67,9 +66,9 @@ class ServingRuntime(ABC, Generic[P]):
 
     @classmethod
     def downloads(cls, setup: RuntimeSetup[P]) -> Mapping[str, RemoteModel]:
-        """Return the remote models to copy to this host before `start`, by the option that names each, without prefix.
+        """Return the remote models to copy to this host before `start`, by option without prefix.
 
-        The runtime that is then started is created from the setup with the folders of the copies.
+        The started runtime is created from a setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
         source = None if model_id is None else copied_source(setup.directory, model_id)
@@ -77,9 +76,9 @@ class ServingRuntime(ABC, Generic[P]):
 
     @classmethod
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
-        """Return why `start` would fail, as far as the files on this host tell without loading weights.
+        """Return the reasons why `start` would fail that the files on this host show, without loading weights.
 
-        Each fault is a sentence that names the file. Takes seconds: libraries of the engine may be imported.
+        Each is a sentence that names the file. This may import the engine's libraries, which takes seconds.
         """
         return ()
 
@@ -90,13 +89,10 @@ class ServingRuntime(ABC, Generic[P]):
 
     @abstractmethod
     async def start(self) -> None:
-        """Load the model. Raise ConfigurationError where the model directory is at fault."""
+        """Load the model. Raise ConfigurationError if the model directory is at fault."""
 
     async def finish_start(self) -> None:
-        """Check, and complete, what `start` left; called once it has returned.
-
-        Raise ConfigurationError, in sentences for the author of its code.
-        """
+        """Check and complete the state after `start`. Raise ConfigurationError with sentences for the code's author."""
 
     @abstractmethod
     async def stop(self) -> None:
@@ -104,28 +100,30 @@ class ServingRuntime(ABC, Generic[P]):
 
     @abstractmethod
     async def health(self) -> None:
-        """Raise BackendUnhealthy unless the runtime can take requests."""
+        """Raise BackendUnhealthy unless the runtime can accept requests."""
 
     def figures(self) -> EngineFigures:
-        """Return what the runtime knows of its engine now, at once and in any thread."""
+        """Return the current figures of the engine, immediately and in any thread."""
         return EngineFigures()
 
     def engine_began(self) -> float:
-        """Return when the engine began to take requests, by the event loop's clock: now, while it is being replaced.
-
-        The limits of the waits for tokens count from then on, as a request that outlives its engine waits for another.
+        """Return when the engine started to accept requests, by the event loop's clock; now, while it is being
+        replaced. Time limits for tokens start then, because requests that outlive their engine wait for the next
+        one.
         """
         return 0.0
 
     def process_ids(self) -> Collection[int]:
-        """Return the processes that run the engine now, at once and in any thread; none where the server's own does."""
+        """Return the engine's current processes, immediately and in any thread; empty if it runs in the server's
+        process.
+        """
         return ()
 
     def metrics(self) -> "Iterable[Metric]":
-        """Return the engine's own families of Prometheus metrics, with the model's name in their labels."""
+        """Return the engine's own Prometheus metric families, labelled with the model's name."""
         return ()
 
     async def given_up(self) -> str:
-        """Wait until the runtime has failed for good, and return why; a runtime that never does waits forever."""
+        """Wait until the runtime has failed permanently, and return the reason; wait forever by default."""
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never

@@ -45,10 +45,10 @@ KNOWN = ExtendedParameters.model_fields.keys() - {"cache_salt"} | {"stop", "vllm
 def drop_unknown(
     request: GenerationRequest, backend: Backend[Any], strict: bool
 ) -> tuple[GenerationRequest, tuple[str, ...]]:
-    """Return the request without unknown parameters, and the client's names of those reported as dropped.
+    """Return the request without unknown parameters, and the client's names of dropped ones to report.
 
-    Neutral values are dropped silently and, if strict, nothing else is. Raise InvalidParameter for a parameter whose
-    loss would change the answer.
+    Neutral values are dropped silently; if strict, nothing else is dropped. Raise InvalidParameter for a parameter that
+    cannot be dropped without changing the answer.
     """
     foreign = request.parameters.keys() - field_names(backend.parameters_type)
     if not foreign or backend.parameters_type.model_config.get("extra") == "allow":
@@ -86,7 +86,7 @@ def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
 
 
 def ignored_header(names: Iterable[str]) -> str:
-    """Return the names as one header value: each once, truncated, with `?` for characters not allowed there."""
+    """Return the unique names as one header value, truncated, with `?` for invalid characters."""
     names = list(names)
     shown = list(dict.fromkeys(shown_name(name) for name in names[:MAX_READ_NAMES]))
     others = len(shown) - MAX_LISTED_NAMES + len(names[MAX_READ_NAMES:])
@@ -100,7 +100,7 @@ def shown_name(name: str) -> str:
 
 
 class IgnoredParameters:
-    """A log of the parameters that a model's requests had dropped: each name once, up to a maximum number."""
+    """A log of dropped parameters of a model's requests: each name once, up to a maximum number."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -109,7 +109,7 @@ class IgnoredParameters:
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
         """Log the names not logged before, with a suggestion from `known` for likely misspellings.
 
-        Of one request, as many are logged as the header lists.
+        For one request, no more are logged than the header lists.
         """
         found = dict.fromkeys(shown_name(name) for name in islice(names, MAX_READ_NAMES))
         new = [name for name in found if name not in self._reported]

@@ -31,7 +31,7 @@ class LmiSequence(TypedDict):
 
 
 class LmiStreamDetails(TypedDict):
-    """What is told at the end of a stream if `details` asks for it."""
+    """The details at the end of a stream, if requested."""
 
     finish_reason: FinishReason
     generated_tokens: int
@@ -40,7 +40,7 @@ class LmiStreamDetails(TypedDict):
 
 
 class LmiDetails(LmiStreamDetails):
-    """What is told of a whole answer if `details` asks for it."""
+    """The details of a whole answer, if requested."""
 
     tokens: list[LmiToken]
     best_of_sequences: NotRequired[list[LmiSequence]]
@@ -84,7 +84,7 @@ class TgiCompatSequence(TypedDict):
 
 
 class TgiCompatDetails(TypedDict):
-    """What is told of a whole answer with `option.tgi_compat` if `details` asks for it."""
+    """The details of a whole answer with `option.tgi_compat`, if requested."""
 
     finish_reason: FinishReason
     generated_tokens: int
@@ -104,7 +104,7 @@ class TgiCompatAnswer(TypedDict):
 
 
 class TgiCompatStreamDetails(TypedDict):
-    """What the last event tells with `option.tgi_compat`."""
+    """The details of the last event with `option.tgi_compat`."""
 
     finish_reason: FinishReason
     generated_tokens: int

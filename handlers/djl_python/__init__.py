@@ -1,4 +1,4 @@
-"""Names that a model.py imports from DJLServing's package: aliases of lmi_core's, and of `services`."""
+"""Names that a model.py imports from DJLServing's package: aliases of names in lmi_core and `services`."""
 
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output

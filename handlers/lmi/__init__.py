@@ -1,6 +1,6 @@
 """The public interface of LMI handlers for authors of formatters, backends, dialects and tests.
 
-Other names of this project may change at any time; these change as CONTRIBUTING.md promises.
+Other names of this project may change at any time; for these, see the promise in CONTRIBUTING.md.
 """
 
 import ast
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _homes() -> dict[str, str]:
-    """Return the module that defines each public name, as the stub beside this file imports it for type checkers."""
+    """Return the module that defines each public name, from the stub next to this file."""
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
     return {alias.name: str(found.module) for found in imports for alias in found.names}

@@ -1,4 +1,4 @@
-"""Chats for dialects of authors: from messages to a generation, and from generated text to the parts of an answer."""
+"""Chats for custom dialects: from messages to a generation, and from generated text to the parts of an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -61,9 +61,9 @@ def chat_request(
 
 
 def answer_reader(answer: ChatAnswer) -> AnswerReader:
-    """Return a reader that splits what one sequence generates into reasoning, content and tool calls.
+    """Return a reader that splits one sequence into reasoning, content and tool calls.
 
-    `AnswerReader.read_step` gives the parts that each step brings.
+    `AnswerReader.read_step` returns the parts of a step.
     """
     parser = answer.tool_calls() if answer.tool_calls else None
     reasoning = answer.reasoning.new_reader() if answer.reasoning else None

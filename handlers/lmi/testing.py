@@ -1,4 +1,4 @@
-"""What tests of plugins use: the fixtures' types, the scripted backend, and `import_file` for plugins in files.
+"""Names for tests of plugins: the fixtures' types, the scripted backend, and `import_file` for plugins in files.
 
 `docs/how_to/testing.md` describes it. (PYTEST_DONT_REWRITE: pytest may import it after a test has.)
 """

@@ -1,4 +1,4 @@
-"""The API dialects, each of which is imported at the first request to one of its routes."""
+"""The API dialects, each imported at the first request to one of its routes."""
 
 from collections.abc import Callable, Iterable
 

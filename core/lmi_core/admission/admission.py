@@ -1,4 +1,4 @@
-"""The bounded queue of a model: each sequence that waits or runs takes one of its places."""
+"""The bounded queue of a model, with one place for each waiting or running sequence."""
 
 import math
 import time
@@ -16,17 +16,19 @@ MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
 
 
 class SequenceCounts(NamedTuple):
-    """The sequences in a model's queue: those that an engine works on, and those that wait anywhere."""
+    """The numbers of running and waiting sequences in a model's queue."""
 
     running: int
     waiting: int
 
 
 class Admission:
-    """The queue of a model, of which a call takes one place, and one more for each further sequence."""
+    """The queue of a model. A call takes one place for each of its sequences."""
 
     def __init__(self, model: str, maximum: int, max_running: int = 0, queue_timeout: float = math.inf) -> None:
-        """Create a queue where all but `max_running` requests wait, each for `queue_timeout` seconds at most."""
+        """Create a queue in which `max_running` requests run and the others wait, for at most `queue_timeout`
+        seconds each.
+        """
         self.maximum = maximum
         self.taken = 0
         self._max_running = max_running
@@ -35,7 +37,7 @@ class Admission:
         self._model = model
 
     def check(self) -> None:
-        """Raise Overloaded if every place is taken, or if a request surely could not begin within its time limit."""
+        """Raise Overloaded if every place is taken, or if a request could not start within its time limit."""
         if self.taken >= self.maximum:
             raise Overloaded(
                 f"model {self._model} has {self.taken} requests in its queue, which is full", self._departures.advice()
@@ -57,9 +59,9 @@ class Admission:
         return Ticket(self)
 
     def take_more(self, requests: Sequence[GenerationRequest]) -> int:
-        """Take places for the sequences of a call beyond its first, and return their number.
+        """Take places for all sequences of a call but the first, and return their number.
 
-        Raise Overloaded if they do not fit now, or InvalidParameter if they never would.
+        Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
         count = sum(map(_num_sequences, requests))
         if count > self.maximum:
@@ -85,7 +87,7 @@ class Admission:
 
 
 class Ticket:
-    """The places of one call, which the end of a `with` statement frees."""
+    """The places of one call, freed at the end of a `with` statement."""
 
     __slots__ = ("_admission", "_count")
 
@@ -97,7 +99,7 @@ class Ticket:
     def extend(self, requests: Sequence[GenerationRequest]) -> None:
         """Take a place for each further sequence of the call, before its prompts are tokenized.
 
-        Raise Overloaded if they do not fit now, or InvalidParameter if they never would.
+        Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
         self._count += self._admission.take_more(requests)
 
@@ -109,14 +111,14 @@ class Ticket:
 
 
 class Departures:
-    """The latest departures from a queue while others waited in it, which then moves as fast as the engine."""
+    """The latest departures from a queue while other requests waited, which show how fast the queue moves."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=MOST_DEPARTURES)
         self._promised = 0  # departures after which clients were asked to come back
 
     def add(self, count: int, *, others_wait: bool) -> None:
-        """Note that this many places became free."""
+        """Record that this many places became free."""
         self._promised = max(0, self._promised - count)
         if not others_wait:
             self._times.clear()  # the pauses between requests say nothing about the engine
@@ -126,20 +128,20 @@ class Departures:
             self._times.append(now)
 
     def seconds_for(self, count: int) -> float | None:
-        """Return how long that many further departures take; None if that is unknown."""
+        """Estimate the seconds until that many more departures; None if unknown."""
         if len(self._times) < FEWEST_DEPARTURES:
             return None
         elapsed = time.monotonic() - self._times[0]
         return elapsed * count / (len(self._times) - 1)
 
     def advice(self, count: int = 0) -> float | None:
-        """Return when to come back for a place after that many departures; each caller gets a later time."""
+        """Return the seconds after which to retry, given the departures to wait for; each caller gets a later time."""
         self._promised += 1
         seconds = self.seconds_for(count + self._promised)
         return None if seconds is None else min(seconds, MAX_ADVICE)
 
 
 def _num_sequences(request: GenerationRequest) -> int:
-    """Return how many sequences a request asks for, which may be invalid."""
+    """Return the number of requested sequences, which may be invalid."""
     given = [request.parameters.get(name) for name in NUMBERS_OF_SEQUENCES]
     return max([1, *(number for number in given if isinstance(number, int))])

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class ClientQueue(Generic[T]):
-    """What waits: that of each client in order of arrival, and one client's after the other's."""
+    """A queue that serves clients in turn, and each client's items in order of arrival."""
 
     def __init__(self) -> None:
         self._by_client: OrderedDict[str, deque[T]] = OrderedDict()  # the client whose turn is next first
@@ -23,11 +23,11 @@ class ClientQueue(Generic[T]):
 
     @property
     def next(self) -> T:
-        """The one that `pop` returns."""
+        """The item that `pop` would return."""
         return next(self.of_each_client())
 
     def of_each_client(self) -> Iterator[T]:
-        """Yield the one of each client that has waited longest, in the order of the clients' turns."""
+        """Yield the oldest item of each client, in the order of the clients' turns."""
         for waiting in self._by_client.values():
             yield waiting[0]
 
@@ -36,7 +36,7 @@ class ClientQueue(Generic[T]):
         self._size += 1
 
     def pop(self) -> T:
-        """Remove the next one, after which it is the other clients' turn. Raise StopIteration where none waits."""
+        """Remove and return the next item; the other clients are next. Raise StopIteration if the queue is empty."""
         client = next(iter(self._by_client))
         waiting = self._by_client[client]
         item = waiting.popleft()
@@ -48,7 +48,7 @@ class ClientQueue(Generic[T]):
         return item
 
     def discard(self, client: str, item: T) -> None:
-        """Remove an item that waits no longer; nothing happens where it has had its turn."""
+        """Remove an item that no longer waits; do nothing if it has already been popped."""
         waiting = self._by_client.get(client)
         if waiting is None or item not in waiting:
             return

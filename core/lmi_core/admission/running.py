@@ -1,4 +1,4 @@
-"""The calls that a model works on, each of which somebody else may end."""
+"""The running calls of a model, which can be ended from outside."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from lmi_core.generation.request import ValidRequest
 
 
 class RunningCalls:
-    """The running calls by request id, of which several may share one, as clients choose them."""
+    """The running calls by request id. Clients choose the ids, so several calls may share one."""
 
     def __init__(self, max_queued_tokens: int | None = None, engine_began: Callable[[], float] = float) -> None:
         """`max_queued_tokens` bounds the prompts of all calls that have no first token; None is no bound.
@@ -25,20 +25,20 @@ class RunningCalls:
         self._error: LmiError | None = None
 
     def abort(self, request_id: str, client: str | None = None) -> bool:
-        """Abort every call of that id, or those of one client, and return whether there was one."""
+        """Abort every call with that id, or only those of one client; return whether there were any."""
         calls = [call for call in self._calls.get(request_id, ()) if client in (None, call.client)]
         for call in calls:
             call.abort()
         return bool(calls)
 
     def abort_one(self, request_id: str, requests: Sequence[ValidRequest]) -> None:
-        """Abort the call of that id which has these very requests, and no other one of the id."""
+        """Abort the call with that id and these requests, and no other call with the same id."""
         for call in self._calls.get(request_id, ()):
             if call.requests is requests:
                 call.abort()
 
     def fail_all(self, error: LmiError) -> None:
-        """End every call with an error, also those that are yet to begin."""
+        """End every call with an error, including calls that have not started."""
         self._error = error
         for calls in self._calls.values():
             for call in calls:
@@ -50,7 +50,9 @@ class RunningCalls:
         return sum([call.queued_tokens for calls in self._calls.values() for call in calls])
 
     def check_tokens(self, num_tokens: int = 1) -> None:
-        """Raise Overloaded where these prompt tokens and those of other calls are too many; alone they never are."""
+        """Raise Overloaded if these prompt tokens and those of other calls exceed the bound; a single call never
+        does.
+        """
         if self._max_queued_tokens is None:
             return
         queued = self.queued_tokens
@@ -69,9 +71,9 @@ class RunningCalls:
         requests: Sequence[ValidRequest] = (),
         client: str = "",
     ) -> "Iterator[RunningCall]":
-        """Begin a call of a client that can be aborted from here on; `unit` is what its steps bring, for messages.
+        """Start a client's call, which can be aborted from now on; messages name its output by `unit`.
 
-        Raise Overloaded where the prompts of its requests are too long beside those of others.
+        Raise Overloaded if its prompts and those of other calls are too long in total.
         """
         if self._error is not None:
             raise self._error
@@ -91,7 +93,7 @@ class RunningCalls:
 
 
 class RunningCall:
-    """One task's waits for steps, which an abort or a time limit interrupts, but never the sending of a step."""
+    """The waits of one task for steps. An abort or a time limit interrupts a wait, but never the sending of a step."""
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class RunningCall:
 
     @property
     def queued_tokens(self) -> int:
-        """The prompt tokens until the first token comes, then 0."""
+        """The number of prompt tokens until the first token arrives, then 0."""
         return self._num_prompt_tokens if self._last is None else 0
 
     def abort(self) -> None:
@@ -129,25 +131,25 @@ class RunningCall:
         self._cut_short()
 
     def fail(self, error: LmiError) -> None:
-        """Raise the error in place of the next step."""
+        """Raise the error instead of returning the next step."""
         self._failure = error
         self._cut_short()
 
     def is_unread(self) -> bool:
-        """Return whether the client has yet to read the last step, so that nobody waits for another."""
+        """Return whether the client has not read the last step yet."""
         return not self._waiting
 
     def begin(self) -> None:
-        """Note that the call's turn has come."""
+        """Record that the call's turn has come."""
         if self._begun is None:
             self._begun = asyncio.get_running_loop().time()
 
     @asynccontextmanager
     async def watched(self, turn: Turn, *, waits_for_first_token: bool = True) -> AsyncIterator[None]:
-        """Interrupt the body if it waits too long for the call's turn, or for a step.
+        """Interrupt the body if it waits too long for the call's turn or for a step.
 
-        Raise QueueTimeout or GenerationTimeout then, or what `fail` was given. An abort ends the body without an error.
-        A wait for the turn that has no limit counts toward the time to the first token if `waits_for_first_token`.
+        Raise QueueTimeout, GenerationTimeout, or the error given to `fail`. An abort ends the body without an error. A
+        wait for the turn that has no limit counts toward the time to the first token if `waits_for_first_token`.
         """
         if not turn.waits or (self._limits.queue >= NONE and waits_for_first_token):
             self.begin()
@@ -175,14 +177,14 @@ class RunningCall:
             self.begin()
 
     def step_came(self) -> None:
-        """Note that a step is here, and is sent: nothing interrupts that."""
+        """Record that a step has arrived and is being sent, which nothing interrupts."""
         self._waiting = False
         if self._is_cut:  # too late
             self._cut.reschedule(None)
             self._is_cut = False
 
     def waits_on(self) -> bool:
-        """Begin the wait for another step, or return False after an abort. Raise what `fail` was given."""
+        """Start waiting for another step, or return False after an abort. Raise the error given to `fail`."""
         if self._failure is not None:
             raise self._failure
         if self.aborted:
@@ -191,7 +193,9 @@ class RunningCall:
         return True
 
     def _look(self) -> None:
-        """Check the wait, and again when it may be too long, which is cheaper than a timer per step."""
+        """Check the wait, and schedule the next check for when it may be too long; this is cheaper than a timer per
+        step.
+        """
         since, seconds, error = self._phase()
         if self._waiting and asyncio.get_running_loop().time() - since >= seconds and not self._is_cut:
             self._late = error()
@@ -199,16 +203,16 @@ class RunningCall:
         self._watch = self._look_again()
 
     def _look_again(self) -> asyncio.TimerHandle:
-        """Look when the present phase will be too long, and before a later one that begins soon could be."""
+        """Schedule a check for the end of the current phase, and early enough for a phase that starts soon."""
         loop = asyncio.get_running_loop()
         since, seconds, _ = self._phase()
         left = since + seconds - loop.time() if self._waiting and not self._is_cut else NONE
         return loop.call_later(min(left, self._limits.shortest), self._look)
 
     def _phase(self) -> tuple[float, float, Callable[[], LmiError]]:
-        """Return when the present phase began, how many seconds it may take, and the error where it takes longer.
+        """Return the start of the current phase, its maximum seconds, and the error if it takes longer.
 
-        The wait for a token begins anew with each engine, as a replaced one takes its requests along.
+        The wait for a token restarts with each engine, because requests continue in a replacement.
         """
         if self._begun is None:
             return self._arrived, self._limits.queue, self._limits.too_long_in_queue

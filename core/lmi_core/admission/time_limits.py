@@ -1,4 +1,4 @@
-"""The limits in time of a call, and the errors of calls that exceed them."""
+"""The time limits of a call, and the errors of calls that exceed them."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ NONE = math.inf
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """The maximum seconds of each phase of a call, of which each begins where the one before it ends."""
+    """The maximum seconds of each phase of a call. Each phase starts at the end of the previous one."""
 
     queue: float = NONE
     first_token: float = NONE
@@ -26,7 +26,7 @@ class TimeLimits:
     def of(cls, options: RequestProperties) -> Self:
         """Return the limits that a model's options set.
 
-        LMI waits for 120 seconds where nothing else is said, and so do phases here unless the whole answer has a limit.
+        The default is LMI's 120 seconds, for each phase unless the whole answer has a limit.
         """
         default = DEFAULT_TIMEOUT if options.predict_timeout is None else 0
         return cls(
@@ -37,14 +37,14 @@ class TimeLimits:
 
     @property
     def shortest(self) -> float:
-        """The shortest of the limits; infinite where there is none."""
+        """The shortest of the limits; infinity without limits."""
         return min(self.queue, self.first_token, self.inter_token)
 
     def too_long_in_queue(self) -> LmiError:
         return QueueTimeout(f"the request did not begin within option.queue_timeout={self.queue:g} seconds")
 
     def no_first(self, unit: str) -> LmiError:
-        """Return the error for a call whose first `unit`, such as a token, did not come in time."""
+        """Return the error for a call whose first `unit`, such as a token, was not ready in time."""
         return GenerationTimeout(
             f"no first {unit} was generated within option.first_token_timeout={self.first_token:g} seconds"
         )
@@ -61,7 +61,7 @@ def _limit(seconds: float | None, default: float) -> float:
 
 @asynccontextmanager
 async def within(seconds: float | None, limit: str) -> AsyncIterator[None]:
-    """Raise GenerationTimeout where the body takes longer than `seconds`, before which its message has the `limit`."""
+    """Raise GenerationTimeout if the body takes longer than `seconds`; the message names the `limit`."""
     if seconds is None:
         yield
         return

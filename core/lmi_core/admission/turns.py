@@ -13,7 +13,7 @@ STALLED = 1.0  # seconds without progress of a client that reads too slowly, aft
 
 
 class Turn:
-    """One call's turn, which has come once the engine may begin the call."""
+    """One call's turn, which comes when the engine may start the call."""
 
     __slots__ = ("_come", "arrived", "count", "is_unread", "was_unread")
 
@@ -37,13 +37,13 @@ class Turn:
         self._come.set()
 
     async def come(self) -> None:
-        """Wait until it has come."""
+        """Wait for the turn."""
         if self._come is not None:
             await self._come.wait()
 
 
 class Turns(ABC):
-    """The order in which an engine is given calls, some of which wait."""
+    """The order in which an engine gets calls."""
 
     # Whether the wait counts toward the time to the first token where it has no limit of its own.
     waits_for_first_token = True
@@ -54,9 +54,9 @@ class Turns(ABC):
 
     @contextmanager
     def of(self, client: str, count: int, is_unread: Callable[[], bool]) -> Iterator[Turn]:
-        """Hold the turn of a client's call with `count` sequences; the caller waits until it has come.
+        """Hold the turn of a client's call with `count` sequences; the caller waits until it comes.
 
-        `is_unread` returns whether the client has yet to read what there is: the engine may long be done with the call.
+        `is_unread` returns whether the client has unread output: the engine may have finished the call long ago.
         """
         turn = Turn(count, is_unread)
         if not self._begins_at_once(turn):
@@ -75,7 +75,7 @@ class Turns(ABC):
             self._begin_next()
 
     def _pop(self) -> Turn:
-        """Begin the next waiting turn, and return it."""
+        """Start the next waiting turn, and return it."""
         turn = self._queue.pop()
         self.waiting -= turn.count
         turn.begin()
@@ -83,19 +83,22 @@ class Turns(ABC):
 
     @abstractmethod
     def _begins_at_once(self, turn: Turn) -> bool:
-        """Begin a new turn if nothing keeps it waiting, and return whether it has begun."""
+        """Start a new turn if it need not wait, and return whether it has started."""
 
     @abstractmethod
     def _begin_next(self) -> None:
-        """Begin the waiting turns that are due."""
+        """Start the waiting turns that are due."""
 
     @abstractmethod
     def _end(self, turn: Turn) -> None:
-        """Note the end of a turn that had begun."""
+        """Record the end of a turn that had started."""
 
 
 class RollingBatch(Turns):
-    """Calls join the engine one by one: it is given a few more sequences than it works on; the other calls wait."""
+    """A rolling batch: calls join the engine one by one.
+
+    The engine gets a few more sequences than it runs; other calls wait.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +107,7 @@ class RollingBatch(Turns):
         self._look: asyncio.TimerHandle | None = None
 
     def resize(self, batch_size: float, ahead: int = 0) -> None:
-        """Set how many sequences the engine works on, math.inf if it orders all, and how many more wait in it."""
+        """Set how many sequences the engine runs (math.inf if it schedules all itself), and how many more it queues."""
         self._size = batch_size + ahead
 
     def _begins_at_once(self, turn: Turn) -> bool:
@@ -114,11 +117,14 @@ class RollingBatch(Turns):
         return True
 
     def _has_room(self, count: int) -> bool:
-        """Return whether the engine takes as many more; one that has nothing takes any call."""
+        """Return whether the engine has room for as many more; an empty engine accepts any call."""
         return not self._given or sum([turn.count for turn in self._given]) + count <= self._size
 
     def _begin_next(self) -> None:
-        """Begin waiting turns while there is room. No smaller call overtakes the next one, which would wait forever."""
+        """Start waiting turns while there is room.
+
+        Smaller calls do not overtake the next one, which could then wait forever.
+        """
         while self._queue and self._has_room(self._queue.next.count):
             self._given.add(self._pop())
         if self._queue and self._look is None:
@@ -128,7 +134,7 @@ class RollingBatch(Turns):
         self._given.discard(turn)
 
     def _take_from_unread(self) -> None:
-        """Take the turns of calls whose clients have read nothing since the last look, while others wait."""
+        """End the turns of calls whose clients have read nothing since the last check, while others wait."""
         self._look = None
         for turn in [*self._given]:
             is_unread = turn.is_unread()
@@ -139,9 +145,8 @@ class RollingBatch(Turns):
 
 
 class DynamicBatch(Turns):
-    """Calls begin together, once there are `size`, or `max_delay` seconds after the first of them came.
-
-    The next batch starts when the last of them is done. If more wait than fit into it, clients take turns.
+    """A dynamic batch: calls start together when there are `size` of them, or `max_delay` seconds after the first
+    one arrived. The next batch starts when the whole batch is done. If too many calls wait, clients take turns.
     """
 
     waits_for_first_token = False
@@ -154,7 +159,7 @@ class DynamicBatch(Turns):
         self._start: asyncio.TimerHandle | None = None
 
     def change(self, size: int, max_delay: float) -> None:
-        """Have batches of another size, or wait for another time."""
+        """Change the size of batches, or the delay."""
         self._size, self._max_delay = size, max_delay
         self._begin_next()
 
@@ -162,7 +167,7 @@ class DynamicBatch(Turns):
         return False
 
     def _begin_next(self) -> None:
-        """Start the next batch, or set the time at which it starts, unless one runs."""
+        """Start the next batch or schedule its start, unless a batch is running."""
         if self._start is not None:
             self._start.cancel()
             self._start = None

@@ -1,4 +1,4 @@
-"""The use of a model: the calls that it works on now, and when the last one ended."""
+"""The use of a model: the number of its current calls, and when the last one ended."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ class Usage:
 
     @property
     def unused_seconds(self) -> float:
-        """The time since the last call; 0 while there are any."""
+        """The seconds since the end of the last call; 0 during calls."""
         return 0.0 if self.calls else self._clock() - self.last
 
     async def until_unused(self) -> None:

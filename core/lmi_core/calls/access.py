@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Access(StrEnum):
-    """A set of those who may use a route, with its own proof of who asks."""
+    """The clients that may use a route, and how they authenticate."""
 
     EVERYBODY = "everybody"  # whether the server or a model is ready, and files that are the same on every server
     CLIENTS = "clients"  # whoever has an API key, where there are any
@@ -16,7 +16,7 @@ class Access(StrEnum):
 
 
 class Reach(NamedTuple):
-    """What a client reaches at the address that it asks, if it has the credentials."""
+    """The routes that a client can reach at an address with the right credentials."""
 
     generates: bool = True  # the routes that ask models
     manages: bool = False  # the routes that manage the server

@@ -14,10 +14,10 @@ TEXT = "text/plain"
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """A form that answers have: their media type, and the type of their JSON, such as a TypedDict.
+    """The form of an answer: its media type, and the type of its JSON, such as a TypedDict.
 
-    The type is that of each event or line where the media type is one of a stream; None means no JSON.
-    Nothing is checked against it while the server runs.
+    For streams, the type is that of each event or line; None means no JSON. The server does not check answers against
+    it.
     """
 
     type: Any = None
@@ -27,7 +27,7 @@ class AnswerForm:
 
 
 def streamed(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:
-    """Return the forms of a stream whose events or lines have this type."""
+    """Return the forms of a stream of events or lines of this type."""
     return tuple(AnswerForm(type, content_type) for content_type in content_types)
 
 
@@ -37,9 +37,9 @@ def failures(type: Any, *statuses: int, content_type: str = JSON) -> AnswerForm:
 
 
 def of_output_formatter(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
-    """Return the forms of another dialect as those that `option.output_formatter` may choose instead of a route's own.
+    """Return the forms of another dialect that `option.output_formatter` can select instead of a route's own.
 
-    Lines may be asked for by any client, with the header `Accept`.
+    Any client can request lines with the header `Accept`.
     """
     return tuple(replace(form, formatted=form.content_type != JSON_LINES) for form in forms)
 

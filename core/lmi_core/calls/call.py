@@ -17,9 +17,9 @@ MEMBERS = (b"{", b"[", b":")
 
 
 def has_more_members(body: bytes, limit: int) -> bool:
-    """Return whether a JSON text has more objects, lists and members of objects than `limit`, together.
+    """Return whether the number of objects, lists and members in a JSON text exceeds `limit`.
 
-    Each takes a hundred times as long to parse and check as a character of a text.
+    Each takes a hundred times as long to parse and check as a character of a string.
     """
     if sum(map(body.count, MEMBERS)) <= limit:
         return False
@@ -40,14 +40,14 @@ class JsonBody:
     __slots__ = ("_error", "_value", "body")
 
     def __init__(self, body: bytes, value: Any = _NOT_PARSED) -> None:
-        """Hold a body, and its parsed `value` if that is already known."""
+        """Create from a body, and its parsed `value` if already known."""
         self.body = body
         self._value = value
         self._error: LmiError | None = None
 
     @property
     def value(self) -> Any:
-        """Return the parsed JSON. Raise InvalidPayload where the body is not JSON, or PayloadTooLarge after `parse`."""
+        """Return the parsed JSON. Raise InvalidPayload if the body is not JSON, or PayloadTooLarge after `parse`."""
         if self._value is _NOT_PARSED:
             self._parse()
         if self._error is not None:
@@ -102,9 +102,9 @@ class Call:
             raise InvalidPayload(f"the body must be UTF-8 text: {error}") from None
 
     def json(self) -> Any:
-        """Return the body's JSON, which is shared: copy before changing it. Raise InvalidPayload for other bodies.
+        """Return the body's JSON, which is shared: copy it before changing it.
 
-        Raise PayloadTooLarge for more than the server takes.
+        Raise InvalidPayload for other bodies, and PayloadTooLarge if it exceeds the server's limits.
         """
         assert self.parsed is not None
         return self.parsed.value

@@ -1,4 +1,4 @@
-"""The answered turns of conversations that a model keeps in memory, so that clients can go on with them by id."""
+"""The turns of conversations that a model keeps in memory, so that clients can continue them by id."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ class Turn:
         return OVERHEAD + len(self.question) + len(self.answer)
 
     def conversation(self) -> "list[Turn]":
-        """Return the turns up to this one, the first of them first."""
+        """Return the turns up to this one, in order."""
         turns: list[Turn] = []
         turn: Turn | None = self
         while turn is not None:
@@ -42,7 +42,7 @@ class RunningAnswer(Protocol):
 
     @property
     def request_id(self) -> str:
-        """The id of its call, which others may have too."""
+        """The id of its call, which need not be unique."""
 
     @property
     def requests(self) -> Sequence[ValidRequest]:
@@ -50,21 +50,21 @@ class RunningAnswer(Protocol):
 
     @property
     def key(self) -> str | None:
-        """The holder of the API key that it belongs to."""
+        """The holder of the API key that owns it."""
 
     def so_far(self, status: str) -> bytes:
-        """Return the answer as far as it is generated, with this status."""
+        """Return the answer generated so far, with this status."""
 
 
 Kept = TypeVar("Kept", Turn, RunningAnswer)
 
 
 class Conversations:
-    """Turns by id, of at most `limit` bytes: the longest unused go first.
+    """Turns by id, of at most `limit` bytes; the least recently used are dropped first.
 
-    A turn that others go on from is shared by them, and stays in memory for as long as one of them does, although its
-    own id may be gone. To the holder of an API key those of others are unknown; without keys, whoever knows an id can
-    read the turn, so that ids must be hard to guess.
+    Later turns share earlier ones, which stay in memory as long as one of them does, even after their own id is
+    dropped. With API keys, clients see only the turns of their own key. Without keys, anyone who knows an id can read
+    the turn, so ids must be hard to guess.
     """
 
     def __init__(self, limit: int) -> None:
@@ -75,7 +75,7 @@ class Conversations:
         self._owners: dict[str, Turn] = {}  # by item id
 
     def keep(self, turn_id: str, turn: Turn) -> None:
-        """Keep a turn, unless its conversation alone is over the limit."""
+        """Keep a turn, unless its conversation alone exceeds the limit."""
         if sum(each.size for each in turn.conversation()) > self.limit:
             return
         self._turns[turn_id] = turn
@@ -85,7 +85,7 @@ class Conversations:
             self.forget(next(iter(self._turns)))
 
     def find(self, turn_id: str, key: str | None = None) -> Turn | None:
-        """Return the turn of that id, which counts as a use of it, or None; with a key, only one that belongs to it."""
+        """Return the turn with that id and mark it as used, or return None. With a key, find only turns of that key."""
         turn = _own(self._turns.get(turn_id), key)
         if turn is None:
             return None
@@ -94,11 +94,11 @@ class Conversations:
         return turn
 
     def find_running(self, turn_id: str, key: str | None = None) -> RunningAnswer | None:
-        """Return the answer of that id which is being generated, or None; with a key, only one that belongs to it."""
+        """Return the running answer with that id, or None. With a key, find only answers of that key."""
         return _own(self.running.get(turn_id), key)
 
     def owner(self, item_id: str, key: str | None = None) -> Turn | None:
-        """Return the turn whose answer has the item, or None; with a key, only one that belongs to it."""
+        """Return the turn whose answer contains the item, or None. With a key, find only turns of that key."""
         return _own(self._owners.get(item_id), key)
 
     def forget(self, turn_id: str) -> bool:
@@ -115,7 +115,7 @@ class Conversations:
         return len(self._turns)
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the ids, the longest unused first."""
+        """Yield the ids, least recently used first."""
         return iter(self._turns)
 
     def _hold(self, turn: Turn | None) -> None:
@@ -136,5 +136,5 @@ class Conversations:
 
 
 def _own(found: Kept | None, key: str | None) -> Kept | None:
-    """Return what belongs to a key; None where it is another's. Without a key, all can be had."""
+    """Return the item, or None if it belongs to another key. Without keys, any client can read any item."""
     return found if found is not None and key in (None, found.key) else None

@@ -1,4 +1,4 @@
-"""The sessions of a model: ids by which clients come back to the instance that gave them."""
+"""The sessions of a model: ids that route a client's requests to the same instance."""
 
 import uuid
 from time import monotonic, time
@@ -10,7 +10,7 @@ MAX_SESSIONS = 100_000  # of one model; each takes a few hundred bytes
 
 
 class Session(NamedTuple):
-    """An open session, which belongs to the holder of an API key, where there are keys."""
+    """An open session, which belongs to the holder of an API key if keys are in use."""
 
     session_id: str
     key: str | None
@@ -21,7 +21,7 @@ class Session(NamedTuple):
 class Sessions:
     """The open sessions of one model, which end on request or after `seconds`.
 
-    Requests of a session are like any others: what the engine keeps of earlier ones, its prefix cache finds.
+    They keep no state of their own: earlier requests of a session are in the engine's prefix cache.
     """
 
     def __init__(self, seconds: int) -> None:
@@ -29,7 +29,7 @@ class Sessions:
         self._open: dict[str, Session] = {}  # in the order of their ends
 
     def begin(self, key: str | None = None) -> Session:
-        """Open a session, of the holder of an API key if there is one. Raise Overloaded where there are too many."""
+        """Open a session for the holder of an API key, if any. Raise Overloaded if there are too many."""
         self._remove_expired()
         if len(self._open) >= MAX_SESSIONS:
             raise Overloaded(f"there are {MAX_SESSIONS} open sessions, the most that a model has")
@@ -38,7 +38,7 @@ class Sessions:
         return session
 
     def check(self, session_id: str, key: str | None = None) -> None:
-        """Raise InvalidPayload where no such session is open, or it belongs to another key than the given one."""
+        """Raise InvalidPayload if no such session is open, or if it belongs to another key."""
         self._remove_expired()
         session = self._open.get(session_id)
         if session is None or key not in (None, session.key):
@@ -47,7 +47,7 @@ class Sessions:
             )
 
     def end(self, session_id: str, key: str | None = None) -> None:
-        """Close a session. Raise InvalidPayload where no such session is open, or it belongs to another key."""
+        """Close a session. Raise InvalidPayload if no such session is open, or if it belongs to another key."""
         self.check(session_id, key)
         del self._open[session_id]
 

@@ -1,4 +1,4 @@
-"""The cache folder, which holds only what can be made or downloaded again."""
+"""The cache folder, whose contents can all be created or downloaded again."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -42,7 +42,7 @@ class EffectiveValue(NamedTuple):
 
 
 class Configuration:
-    """The given values and the keys declared so far; call `explain_unread` after loading every type.
+    """The given values and the declared keys; call `explain_unread` after loading every type.
 
     `errors` and `warnings` collect one line per key, to be reported together.
     """
@@ -77,8 +77,8 @@ class Configuration:
     ) -> Self:
         """Read the values for a model directory, with or without a `serving.properties`.
 
-        `common` holds the server's keys for all models, which apply where neither file nor environment sets them;
-        `overrides` count before all others.
+        `common` holds the server's keys for all models, which apply if neither file nor environment sets them;
+        `overrides` take precedence over everything.
         """
         variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
         return cls(_read_file(directory / PROPERTIES_FILE), variables, common, overrides)
@@ -86,7 +86,7 @@ class Configuration:
     def load(self, properties_type: type[P]) -> P:
         """Return the properties; an invalid value adds to `errors` and is replaced by the default.
 
-        Raise ConfigurationError at once where a required key is missing.
+        Raise ConfigurationError immediately if a required key is missing.
         """
         keys = declared(properties_type)
         given = {key.field: found for key in keys if (found := self._find(key))}
@@ -109,7 +109,9 @@ class Configuration:
         self._effective[key] = EffectiveValue(key, value, reason)
 
     def imply(self, key: str, value: str, by: str) -> None:
-        """Set a key as another one says, unless it is given itself; an override implies what counts as one."""
+        """Set a key that follows from another one, unless it is given itself; a value implied by an override is an
+        override too.
+        """
         source = self.source(by)
         if key.removeprefix(OPTION_PREFIX) in self._overrides:
             return
@@ -142,7 +144,7 @@ class Configuration:
 
     @property
     def has_unread(self) -> bool:
-        """Whether a key or a variable is given that no type declared so far reads."""
+        """Whether a key or variable is given that no declared type reads."""
         in_file = [name for name in (*self._file, *self._overrides) if name not in self._keys]
         return bool(in_file or self._unread_variables())
 
@@ -150,7 +152,7 @@ class Configuration:
         """Add a warning for each unused key and each unused `OPTION_*` or `SERVING_*` variable.
 
         `known` gives the reason for each known key that has no effect for this model. An unknown key among the
-        overrides is an error, as it was written for this server, and for now.
+        overrides is an error, because overrides are written for this server.
         """
         self._further |= known.keys()
         for name, each in self._overrides.items():
@@ -193,14 +195,14 @@ class Configuration:
         return found[0] if found else None
 
     def _override(self, names: Sequence[str]) -> Given | None:
-        """Find the last override of a key, by any of its names; the prefix may be left out."""
+        """Find the last override of a key, by any of its names, with or without prefix."""
         bare = [name.removeprefix(OPTION_PREFIX) for name in names]
         found = [name for name in self._overrides if name in names or (name in bare and name not in self._keys)]
         self._keys |= dict.fromkeys(found, names[0])
         return self._overrides[found[-1]] if found else None
 
     def _in_other_namespace(self, key: DeclaredKey) -> list[Given]:
-        """Find `x` where `option.x` is declared, and the other way round: DJLServing ignores such a key in silence."""
+        """Find `x` if `option.x` is declared, and vice versa: DJLServing silently ignores such keys."""
         name = key.key.removeprefix(OPTION_PREFIX) if key.key.startswith(OPTION_PREFIX) else OPTION_PREFIX + key.key
         given = self._file.get(name)
         if given is None or name in self._keys:
@@ -279,14 +281,17 @@ def _key_of(variable: str) -> str:
 
 
 def shown_value(key: str, value: str) -> str:
-    """Return a key's value for people: on one line, and hidden where the key's name says that it is a secret."""
+    """Return a key's value for display: on one line, and hidden if the key's name suggests a secret."""
     return "***" if _SECRET.search(key) else " ".join(value.split())
 
 
 def _in_lower_case(
     error: ValidationError, properties_type: type[Properties], values: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the invalid values that are valid in lower case, in which LMI reads names: `FP16`, `Max`."""
+    """Return the invalid values that are valid in lower case, such as `FP16` and `Max`:
+
+    LMI ignores the case of names.
+    """
     wrong = {str(details["loc"][0]) for details in error.errors() if details["loc"]} & values.keys()
     names = {field for field in wrong if _WORD.fullmatch(values[field]) and not values[field].islower()}
     lower = {field: values[field].lower() for field in names if values[field] != values[field].lower()}
@@ -301,7 +306,7 @@ def _in_lower_case(
 
 
 def _bare(name: str) -> str:
-    """Return the name without its prefix, which would make all keys look similar, or may be the mistake itself."""
+    """Return the name without its prefix, which makes all keys look similar and may be the mistake itself."""
     for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
         name = name.removeprefix(prefix)
     return name.lower()
@@ -318,7 +323,7 @@ def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Ma
 
 
 def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> dict[str, str]:
-    """Return one line per field, as a union reports an error for each of its members."""
+    """Return one line per field, although pydantic reports an error for each member of a union."""
     declared_keys = {key.field: key for key in keys}
     lines: dict[str, str] = {}
     for details in error.errors():

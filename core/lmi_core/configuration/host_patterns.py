@@ -43,7 +43,7 @@ class Host(NamedTuple):
 
 
 def canonical_name(name: str) -> str:
-    """Return a name's canonical form: lower case, no final dot, no zone, and mapped IPv4 addresses as IPv4."""
+    """Return a name's canonical form: lower case, without final dot or zone, and with mapped IPv4 addresses as IPv4."""
     try:
         address = ip_address(name.partition("%")[0])
     except ValueError:

@@ -15,7 +15,7 @@ _NAMED_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Entry(NamedTuple):
-    """A key and its value, unescaped, and the line on which they begin."""
+    """An unescaped key and value, and the number of their first line."""
 
     key: str
     value: str

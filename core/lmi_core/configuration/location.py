@@ -46,7 +46,7 @@ class RemoteModel:
 
 @dataclass(frozen=True, slots=True)
 class S3Location:
-    """The objects whose keys begin with `prefix`, as files; what follows `folder` in a key is the file's path."""
+    """The objects whose keys start with `prefix`, as files; the rest of a key after `folder` is the file's path."""
 
     bucket: str
     prefix: str
@@ -88,17 +88,17 @@ def is_web(source: str) -> bool:
 
 
 def is_archive_name(name: str) -> bool:
-    """Return whether a path or a URL ends as the archives do that are unpacked."""
+    """Return whether a path or URL has the ending of a supported archive."""
     return name.lower().endswith(ARCHIVES)
 
 
 def must_be_copied(source: str) -> bool:
-    """Return whether a source is no folder, but a URL, or an archive on this host."""
+    """Return whether a source is a URL, or an archive on this host, instead of a folder."""
     return is_s3(source) or is_web(source) or is_archive(Path(source))
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether there is a file with the name of an archive; a name that the system does not take has none."""
+    """Return whether the path is a file with the ending of an archive; False for names that the system rejects."""
     with suppress(OSError, ValueError):
         return is_archive_name(path.name) and path.is_file()
     return False
@@ -128,7 +128,7 @@ def _host_and_path(url: str) -> tuple[str, str]:
 
 
 def without_secrets(source: str) -> str:
-    """Return a source for messages: web addresses without a password, and without the query that signs them."""
+    """Return a source for messages: web addresses without passwords and query, which may be a signature."""
     if not is_web(source):
         return source
     scheme, _, rest = source.partition("://")
@@ -137,5 +137,5 @@ def without_secrets(source: str) -> str:
 
 
 def is_hub_id(source: str) -> bool:
-    """Return whether the source has the form of a hub id; `org/name:quantization` (GGUF) is left to the engine."""
+    """Return whether the source has the form of a hub id; `org/name:quantization` (GGUF) passes to the engine."""
     return HUB_ID.fullmatch(source) is not None

@@ -25,7 +25,7 @@ def model_variable(environment: Mapping[str, str]) -> str | None:
 def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[str, Path]:
     """Return model directories by model name: the path itself or, for a model store, its sub-folders.
 
-    A directory without files is a model too when the environment names one (`HF_MODEL_ID`, `OPTION_MODEL_ID`).
+    A directory without files is a model too if the environment names one (`HF_MODEL_ID`, `OPTION_MODEL_ID`).
     """
     if not path.exists():
         raise ConfigurationError(f"{path} does not exist: give {WAYS}")

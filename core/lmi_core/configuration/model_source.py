@@ -12,9 +12,9 @@ _IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes
 
 
 def model_source(directory: Path, properties: ModelProperties) -> str:
-    """Return a folder's path, the URL or the path of what is copied first, or a hub id.
+    """Return a folder's path, the URL or path of a remote model or archive, or a hub id.
 
-    Without `option.model_id` the model directory itself holds the weights. Raise ConfigurationError if it has none.
+    Without `option.model_id`, the model directory itself contains the weights. Raise ConfigurationError if it does not.
     """
     model_id = properties.model_id
     if model_id is None:
@@ -44,9 +44,9 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
 
 
 def copied_source(directory: Path, source: str) -> str | None:
-    """Return the URL, or the absolute path of the archive, of which a copy is made; None for any other source.
+    """Return the URL, or the absolute path of an archive, of a source that must be copied; None for others.
 
-    Raise ConfigurationError where the URL is invalid.
+    Raise ConfigurationError if the URL is invalid.
     """
     if is_s3(source):
         S3Location.parse(source)
@@ -56,12 +56,12 @@ def copied_source(directory: Path, source: str) -> str | None:
 
 
 def is_on_hub(source: str) -> bool:
-    """Return whether a model's source must be a hub id, as no such folder or file exists."""
+    """Return whether a model's source must be a hub id, because no such folder or file exists."""
     return is_hub_id(source) and not Path(source).exists()
 
 
 def weights_folder(directory: Path, properties: ModelProperties) -> Path | None:
-    """Return the folder on this host that holds a model's weights; None where there is none, or not yet."""
+    """Return the folder on this host that contains a model's weights; None if there is none yet."""
     try:
         folder = Path(model_source(directory, properties))
     except ConfigurationError:  # a backend without weights

@@ -18,7 +18,7 @@ CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as man
 
 
 class Bounded(Generic[P, T]):
-    """A function that runs in this process as long as it is quick, and otherwise in one that can be killed."""
+    """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
     def __init__(self, function: Callable[P, T], killable: Killable) -> None:
         """`killable` must be the same function."""

@@ -1,4 +1,4 @@
-"""Work on the event loop, which raises NeedsTimeError instead of holding the loop for long."""
+"""Work on the event loop, which raises NeedsTimeError instead of blocking the loop."""
 
 import threading
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class NeedsTimeError(Exception):
-    """Raised by work on the event loop that has to be repeated in another thread."""
+    """Raised by work on the event loop that must be repeated in another thread."""
 
 
 class _Current(threading.local):
@@ -19,7 +19,7 @@ _current = _Current()
 
 
 def without_delay(work: Callable[[], T]) -> T:
-    """Return what the work returns. The work raises NeedsTimeError where it would take long."""
+    """Return the result of the work. The work raises NeedsTimeError if it would take long."""
     before, _current.on_event_loop = _current.on_event_loop, True
     try:
         return work()
@@ -28,5 +28,5 @@ def without_delay(work: Callable[[], T]) -> T:
 
 
 def on_event_loop() -> bool:
-    """Return whether the event loop waits for the work of this thread."""
+    """Return whether the event loop waits for this thread."""
     return _current.on_event_loop

@@ -1,4 +1,4 @@
-"""Threads that work for others, which stop waiting once the work takes too long."""
+"""Helper threads; callers stop waiting if the work takes too long."""
 
 import ctypes
 import threading
@@ -14,7 +14,7 @@ class TooLateError(Exception):
 
 
 class _Abandoned(BaseException):
-    """Raised in a thread that nobody waits for any more; no `except Exception` of the work catches it."""
+    """Raised in an abandoned thread; not caught by `except Exception`."""
 
 
 class _Job:
@@ -49,16 +49,16 @@ class _Helper:
 
 
 class HelperThreads:
-    """Helper threads for one kind of work, of which at most one is left behind with work that takes too long."""
+    """Helper threads for one kind of work. At most one is abandoned with work that takes too long."""
 
     def __init__(self) -> None:
         self._idle: list[_Helper] = []
         self._abandoned: _Helper | None = None
 
     def run(self, seconds: float, work: Callable[[], T]) -> T:
-        """Return what the work returns.
+        """Return the result of the work.
 
-        Raise TooLateError if that takes longer, or while an abandoned thread still works.
+        Raise TooLateError if it takes too long, or while an abandoned thread still runs.
         """
         if self._abandoned is not None and self._abandoned.thread.is_alive():
             raise TooLateError

@@ -1,4 +1,4 @@
-"""A function in a child process, which the system kills when a call takes more processor time than it may."""
+"""A function in a child process, which the system kills if a call exceeds its CPU time."""
 
 import importlib
 import os
@@ -15,20 +15,19 @@ MAX_MEMORY = 4 * 2**30  # bytes of address space
 
 
 class CallFailedError(Exception):
-    """The error of a function in a child process: its message, or its type if it has none."""
+    """The error of a function in a child process: its message, or its type without a message."""
 
 
 class CallTooCostlyError(CallFailedError):
-    """A call takes more time or memory than it may."""
+    """A call exceeds its time or memory."""
 
 
 class Killable:
-    """A function in child processes, as many as calls at the same time, which start when they are needed."""
+    """A function in child processes, one for each concurrent call, started on demand."""
 
     def __init__(self, factory: str, argument: Callable[[], str] = str) -> None:
-        """`factory`, as `module:name`, is called in each process, and returns the function.
-
-        It gets what `argument` returns.
+        """`factory`, as `module:name`, is called in each process with the result of `argument`, and returns the
+        function.
         """
         self._factory, self._argument = factory, argument
         self._idle: list[subprocess.Popen[bytes]] = []
@@ -76,7 +75,7 @@ class Killable:
 
 
 def _end(process: "subprocess.Popen[bytes]", seconds: float) -> str:
-    """Wait for a process that ends, and return why it has."""
+    """Wait for a process to end, and return the reason."""
     for stream in (process.stdout, process.stdin):
         assert stream is not None
         try:

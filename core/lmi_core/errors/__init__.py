@@ -58,7 +58,7 @@ class ContextLengthExceeded(InvalidParameter):
     kind = "context_length_exceeded"
 
     def __init__(self, message: str, prompt_tokens: int | None = None, max_prompt_tokens: int | None = None) -> None:
-        """Set both numbers where it is the prompt alone that is too long."""
+        """Set both numbers if the prompt alone is too long."""
         super().__init__(message)
         self.prompt_tokens = prompt_tokens
         self.max_prompt_tokens = max_prompt_tokens
@@ -71,7 +71,7 @@ class PayloadTooLarge(LmiError):
 
 
 class BodyTimeout(LmiError):
-    """The request's body came more slowly than the server waits for."""
+    """The request's body arrived too slowly."""
 
     kind = "body_timeout"
 
@@ -95,20 +95,20 @@ class ModelExists(LmiError):
 
 
 class InvalidModel(LmiError):
-    """The model that is to be registered cannot be fetched, read or loaded."""
+    """The registered model cannot be fetched, read or loaded."""
 
     kind = "invalid_model"
     _bounded = False
 
 
 class OutOfMemory(ConfigurationError):
-    """The model does not fit into the memory that is free, as planned before or as seen while it was loaded."""
+    """The model does not fit into the free memory, according to the plan or while loading."""
 
     kind = "out_of_memory"
 
 
 class ResponseNotFound(LmiError):
-    """No answer of the id in the request is kept for later requests; `field` is where the request has the id."""
+    """No stored answer has the id in the request; `field` is the name of the id's field."""
 
     kind = "response_not_found"
 
@@ -136,7 +136,7 @@ class AdapterExists(LmiError):
 
 
 class Unauthorized(LmiError):
-    """The request has no credential, such as an API key, or a wrong one."""
+    """The request has no credential, such as an API key, or an invalid one."""
 
     kind = "unauthorized"
 
@@ -161,13 +161,13 @@ class ModelNotReady(LmiError):
 
 
 class Overloaded(LmiError):
-    """The model's queue is full, or the request's turn does not come within `option.queue_timeout`."""
+    """The model's queue is full, or the request cannot start within `option.queue_timeout`."""
 
     kind = "overloaded"
     retry_after = 1.0
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """Set the seconds after which to try again, where they are known."""
+        """Set the seconds after which to retry, if known."""
         super().__init__(message)
         if retry_after is not None:
             self.retry_after = retry_after
@@ -178,7 +178,7 @@ class QueueTimeout(Overloaded):
 
 
 class RateLimited(LmiError):
-    """The client's API key is used beyond its limits; `retry_after` is when it may be used again, in seconds."""
+    """The client's API key has exceeded its limits; `retry_after` is in seconds."""
 
     kind = "rate_limited"
 
@@ -193,13 +193,13 @@ class BackendUnhealthy(LmiError):
     kind = "backend_unhealthy"
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """Set the seconds after which an engine may take requests again, if one is started."""
+        """Set the seconds after which an engine may accept requests again, if one is starting."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class BackendGivenUp(LmiError):
-    """Every model's engine has failed for good, which ends the server."""
+    """Every model's engine has failed permanently, which ends the server."""
 
     kind = "backend_given_up"
 
@@ -211,13 +211,13 @@ class GenerationFailed(LmiError):
 
 
 class GenerationTimeout(LmiError):
-    """The answer, or its next token, did not come within the time that an option or the request allows."""
+    """The answer or its next token exceeded the time limit of an option or of the request."""
 
     kind = "generation_timeout"
 
 
 class RequestAborted(LmiError):
-    """Another client aborted the request, and the dialect has no finish reason for that."""
+    """Another client aborted the request, for which the dialect has no finish reason."""
 
     kind = "aborted"
 
@@ -233,6 +233,6 @@ def _short(name: re.Match[str]) -> str:
 
 
 def _cut(message: str) -> str:
-    """Return a message without most of what is longer than anybody reads."""
+    """Return a message, truncated if very long."""
     cut = LONG_RUN.sub(r"\1...", NAME.sub(_short, message))
     return cut if len(cut) <= MAX_MESSAGE_LENGTH else cut[:MAX_MESSAGE_LENGTH] + "..."

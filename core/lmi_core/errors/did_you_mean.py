@@ -9,14 +9,14 @@ _WITH_COMMENT = re.compile(r"\s[#!]|\s//")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the nearest known name, or "" where none is close or it is known itself."""
+    """Return a sentence that suggests the nearest known name; "" if none is close, or if the name is known."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6) if name not in names else []
     return f" Did you mean `{near[0]}`?" if near else ""
 
 
 def added_to(value: str) -> str:
-    """Return a sentence about what does not belong to a value of a properties file but was written with it, or ""."""
+    """Return a sentence about text in a properties file that was added to a value by mistake, or ""."""
     if _QUOTED.fullmatch(value):
         return " Values have no quotes: those given are part of it."
     if _WITH_COMMENT.search(value):

@@ -1,14 +1,14 @@
-"""A fault that the files of a model show."""
+"""A fault in the files of a model."""
 
 from pathlib import Path
 
 
 class Fault(Exception):
-    """A reason for which a model cannot be loaded, as a sentence that names the file."""
+    """The reason why a model cannot be loaded, as a sentence that names the file."""
 
 
 def unreadable(error: OSError, file: Path | None = None) -> str:
-    """Return why a file cannot be read, in a sentence that names it; `file` where the error does not."""
+    """Return a sentence about why a file cannot be read; `file` is its name if the error has none."""
     where = file or error.filename or "a file"
     if isinstance(error, PermissionError):
         return f"{where}: no permission to read it"

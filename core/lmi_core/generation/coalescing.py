@@ -13,8 +13,8 @@ TICK = 0.005  # seconds
 class OutputCoalescing:
     """The stream interval of an engine: the more streams run, the longer each waits for its next tokens.
 
-    Most of what a token costs a server is to wake its stream and to write to its socket, and costs no more for several
-    tokens at once. Few streams, and every stream's first and last tokens, do not wait.
+    Most of the server's cost per token is waking the stream and writing to the socket, which costs the same for several
+    tokens together. If there are few streams, they do not wait; nor do the first and last tokens of a stream.
     """
 
     def __init__(self, max_delay: float) -> None:
@@ -34,7 +34,7 @@ class OutputCoalescing:
 
     @property
     def delay(self) -> float:
-        """Return the delay in seconds, 0 if below one tick, as checking for due streams has a cost too."""
+        """Return the delay in seconds; 0 if below one tick, because checking for due streams has a cost too."""
         if self._streams <= MAX_UNDELAYED_STREAMS:
             return 0.0
         delay = min(self._max_delay, self._streams * SECONDS_PER_STREAM)

@@ -1,4 +1,4 @@
-"""A request for a vector, before and after it is checked against the model."""
+"""An embedding request, before and after validation against the model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Side = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """A text to make a vector of, as a dialect read it, not checked yet."""
+    """A text to embed, as parsed by a dialect, not validated yet."""
 
     text: str | list[int]  # or its token ids
     name: str  # the client's for this text, for messages: `input.3`
@@ -25,7 +25,7 @@ class EmbeddingRequest:
 
 @dataclass(frozen=True, slots=True)
 class ValidEmbedding:
-    """A request that the backend can serve as it is, made by `lmi_core.serving.embedding_validation` alone."""
+    """A request that the backend can serve unchanged, created only by `lmi_core.serving.embedding_validation`."""
 
     prompt_ids: list[int]
     dimensions: int | None = None

@@ -25,7 +25,7 @@ class Hypotheses(Generic[T]):
         return [hypothesis for _, hypothesis in self._ranked]
 
     def add(self, hypothesis: T, score: float, length: int) -> None:
-        """Add a finished sequence, whose `score` is the sum of its tokens' log probs."""
+        """Add a finished sequence; `score` is the sum of its tokens' log probs."""
         ranked = [*self._ranked, (self._normalized(score, length), hypothesis)]
         self._ranked = sorted(ranked, key=lambda item: -item[0])[: self._num_beams]
 

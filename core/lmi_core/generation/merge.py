@@ -12,7 +12,7 @@ IndexedStep = tuple[int, GenerationStep]  # the index of its stream
 async def merge_prompts(
     streams: Sequence[AsyncGenerator[GenerationStep, None]],
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of several prompts' streams as they come, each with the index of its prompt."""
+    """Yield the steps of several prompts' streams as they arrive, each with the index of its prompt."""
     async with aclosing(merge(streams)) as merged:
         async for index, step in merged:
             if isinstance(step, GenerationStep):  # a plugin may yield anything, which is told where it is read
@@ -23,14 +23,17 @@ async def merge_prompts(
 async def merge_sequences(
     streams: Sequence[AsyncGenerator[GenerationStep, None]],
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of several streams for the sequences of one prompt as they come."""
+    """Yield the steps of several streams for the sequences of one prompt as they arrive."""
     async with aclosing(merge(streams)) as merged:
         async for _, step in merged:
             yield step
 
 
 async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
-    """Yield the steps of all streams as they come. Closing it, or an error in one of them, closes every stream."""
+    """Yield the steps of all streams as they arrive.
+
+    Closing the generator, or an error in one stream, closes every stream.
+    """
     queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()
     tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
     try:

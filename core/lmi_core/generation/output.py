@@ -1,4 +1,4 @@
-"""Generation steps that backends yield and formatters read; built once per token, hence without pydantic."""
+"""Generation steps that backends yield and formatters read. They are built once per token, so without pydantic."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
 
 
 class Token(msgspec.Struct, array_like=True, gc=False):
-    """A token, with the text that it completes: "" for one that ends inside a character."""
+    """A token and its text; "" if it ends inside a character."""
 
     id: int
     text: str
@@ -28,7 +28,7 @@ NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted 
 
 
 class GenerationStep(msgspec.Struct, array_like=True, gc=False):
-    """The tokens, with final texts, that one engine step added to one sequence of a request."""
+    """The tokens, with final texts, that one engine step added to a sequence."""
 
     tokens: list[Token]
     finish_reason: FinishReason | None = None
@@ -90,7 +90,7 @@ class GeneratedSequence:
         self.stop_sequence = step.stop_sequence
 
     def _read_on(self) -> None:
-        """Add the unread tokens; done on demand, as most formatters need the text only at the end."""
+        """Add the unread tokens. This happens on demand, because most formatters need the text only at the end."""
         if self._read < len(self.tokens):
             new = self.tokens[self._read :]
             self._read = len(self.tokens)
@@ -101,7 +101,8 @@ class GeneratedSequence:
 class GenerationOutput:
     """Everything that one call has generated so far, as a formatter reads it.
 
-    `sequences` holds each prompt's sequences in turn; `step` is the latest step, and `sequence` what it extended.
+    `sequences` contains the sequences of all prompts in order; `step` is the latest step, and `sequence` the sequence
+    that it extended.
     """
 
     __slots__ = (
@@ -146,7 +147,7 @@ class GenerationOutput:
         return self.request.parameters
 
     def full_text(self, sequence: GeneratedSequence) -> str:
-        """Return the generated text, after the prompt where `return_full_text` asks for it."""
+        """Return the generated text, with the prompt before it if `return_full_text` is set."""
         request = self.request
         return request.prompt + sequence.text if request.parameters.return_full_text else sequence.text
 
@@ -182,9 +183,9 @@ class GenerationOutput:
 
     @property
     def cached_tokens(self) -> int | None:
-        """The prompt tokens that the engine found in its prefix cache, over all prompts of the call.
+        """The number of prompt tokens from the engine's prefix cache, over all prompts of the call.
 
-        None until a prompt's first step, and with an engine that does not tell.
+        None until a prompt's first step, and for engines that do not report it.
         """
         return sum(self._cached.values()) if self._cached else None
 
@@ -200,7 +201,7 @@ class GenerationOutput:
         return self.sequences[first : first + self.requests[prompt_index].parameters.num_sequences]
 
     def best_sequences(self, count: int, prompt_index: int = 0) -> list[GeneratedSequence]:
-        """Return a prompt's `count` most likely sequences, best first; in index order where no more were generated."""
+        """Return a prompt's `count` most likely sequences, best first; in index order if no more were generated."""
         sequences = self.sequences_of(prompt_index)
         if count >= len(sequences) or self.requests[prompt_index].parameters.best_first:
             return sequences[:count]

@@ -50,7 +50,7 @@ StopSequences = Annotated[
 
 
 def by_token_ids(value: dict[str, float] | None) -> dict[str, float] | None:
-    """Return a `logit_bias`. Raise ValueError for a key that is no token id."""
+    """Return a `logit_bias` by token id. Raise ValueError for a key that is not a token id."""
     for token_id in value or ():
         if not (token_id.isascii() and token_id.isdigit() and len(token_id) <= MAX_DIGITS):
             raise ValueError(f"must map token ids to numbers. Given: {shown(token_id)}")
@@ -58,14 +58,14 @@ def by_token_ids(value: dict[str, float] | None) -> dict[str, float] | None:
 
 
 def seed_of(seed: int, index: int) -> int:
-    """Return the seed of one of the sequences that a request asks for: the request's own for the first one."""
+    """Return the seed of one of a request's sequences; the first one has the request's own seed."""
     return (seed + index * SEED_STEP) % 2**63
 
 
 class GenerationParameters(ExactNumbers):
-    """The parameters that every backend takes; one that takes more, or has other defaults, subclasses this.
+    """The parameters of every backend; subclass this for more parameters or other defaults.
 
-    Types are those of JSON; the same number or boolean written as another type, as 30.0 or "30" for 30, is taken too.
+    Types are those of JSON; equal numbers and booleans of other types, such as 30.0 or "30" for 30, are accepted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -115,7 +115,7 @@ class GenerationParameters(ExactNumbers):
 
     @property
     def num_answers(self) -> int:
-        """The number of those sequences, the most likely ones, that the answer has."""
+        """The number of sequences in the answer, the most likely ones."""
         return self.num_sequences
 
     @property
@@ -130,12 +130,12 @@ class GenerationParameters(ExactNumbers):
 
     @property
     def best_first(self) -> bool:
-        """Whether the backend yields a prompt's sequences in its own ranking, best first."""
+        """Whether the backend ranks a prompt's sequences itself, best first."""
         return False
 
     @property
     def includes_stop(self) -> bool:
-        """Whether the stop sequence that ends a text stays in it."""
+        """Whether the text includes the stop sequence that ends it."""
         return False
 
     @property
@@ -353,7 +353,7 @@ class ExtendedParameters(EngineParameters):
 
 
 class _OfExtendedParameters:
-    """The JSON schema of the parameters, in place of that of any object."""
+    """The JSON schema of the parameters, instead of that of any object."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

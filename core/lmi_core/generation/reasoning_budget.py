@@ -25,7 +25,7 @@ class ReasoningBudget(BaseModel):
 
 
 class ReasoningCountdown:
-    """A counter of one sequence's reasoning tokens, which forces the end marker once they are used up."""
+    """A counter of one sequence's reasoning tokens, which forces the end marker at the limit."""
 
     def __init__(self, budget: ReasoningBudget) -> None:
         self._budget = budget
@@ -40,7 +40,7 @@ class ReasoningCountdown:
         self._begin = 0  # index of the first token of the reasoning
 
     def forced(self, generated: Sequence[int]) -> int | None:
-        """Return the only token id allowed after the generated ones, or None where any is."""
+        """Return the token id that must come next, or None if any may."""
         if len(generated) < self._num_read:  # generated tokens were rolled back
             self._restart()
         for num_read in range(self._num_read + 1, len(generated) + 1):

@@ -1,4 +1,4 @@
-"""The end of a generation that goes on repeating itself."""
+"""Detection of repetition, which ends a generation."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class RepetitionDetection(BaseModel):
-    """The runs of tokens that end a generation once they have come several times in a row, as vLLM has them."""
+    """Limits on repeated runs of tokens, which end a generation, as in vLLM."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -32,7 +32,7 @@ class RepetitionDetection(BaseModel):
 
 
 def ends_in_repetition(token_ids: Sequence[int], min_size: int, max_size: int, count: int) -> bool:
-    """Return whether the last tokens are a run of `min_size` to `max_size` tokens, `count` times in a row."""
+    """Return whether the sequence ends with a run of `min_size` to `max_size` tokens, `count` times in a row."""
     for size in range(max(min_size, 1), min(max_size, len(token_ids) // count) + 1):
         # Each token of all the runs but the first is the one that stands a run's length before it.
         places = range(len(token_ids) - 1, len(token_ids) - 1 - size * (count - 1), -1)

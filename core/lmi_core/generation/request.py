@@ -11,7 +11,7 @@ PROMPT = "inputs"  # LMI's name for the prompt, beside those of its parameters
 
 
 class ShorterPrompt(NamedTuple):
-    """A prompt that leaves out what does not fit in the context, and the images that it still has."""
+    """A prompt truncated to the context, and its remaining images."""
 
     prompt: str | list[int]
     images: tuple[ImageSource, ...] = ()
@@ -19,7 +19,7 @@ class ShorterPrompt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One prompt and its parameters as a dialect read them, in LMI's vocabulary, not validated yet."""
+    """One prompt and its parameters as parsed by a dialect, in LMI's vocabulary, not validated yet."""
 
     prompt: str | list[int]  # text, or token ids
     parameters: Mapping[str, Any]

@@ -30,7 +30,7 @@ class Structure(BaseModel):
 
 
 class OlderForm(BaseModel):
-    """vLLM's older form: free text with tags, each beginning with a trigger."""
+    """vLLM's older form: free text with tags, each of which starts with a trigger."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -44,7 +44,7 @@ class OlderForm(BaseModel):
 
 
 def read_structural_tag(given: object) -> object:
-    """Return xgrammar's form of a tag given as JSON text or in the older form. Raise ValueError where it is neither."""
+    """Return xgrammar's form of a tag given as JSON text or in the older form. Raise ValueError for anything else."""
     tag = _read(given) if isinstance(given, str) else given
     if not isinstance(tag, dict):
         raise ValueError("must be a structural tag, as an object or as JSON text")
@@ -63,7 +63,7 @@ StructuralTag = Annotated[JsonObject, BeforeValidator(read_structural_tag, json_
 
 
 def grammar_mistake(error: Exception) -> str:
-    """Return xgrammar's message about a wrong grammar, without the place in its sources."""
+    """Return xgrammar's message about an invalid grammar, without the location in xgrammar's sources."""
     return SOURCE_PLACE.sub("", str(error)).strip().partition("\n")[0]
 
 

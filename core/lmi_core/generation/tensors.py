@@ -66,7 +66,7 @@ MAX_DIMENSIONS = 32
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A named tensor's type, shape and data. Raise ValueError where these do not fit together."""
+    """A named tensor's type, shape and data. Raise ValueError if these do not match."""
 
     dtype: TensorType
     shape: tuple[int, ...]
@@ -122,7 +122,7 @@ class TensorSpecification:
 
 
 class LastResponse(dict[str, Tensor]):
-    """The output tensors of a response that its backend knows to be the request's last."""
+    """The output tensors of a request's last response."""
 
 
 class TensorBackend(ABC):
@@ -133,9 +133,9 @@ class TensorBackend(ABC):
 
     @abstractmethod
     def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield every response; closing the generator aborts the request. Raise an LmiError where it fails.
+        """Yield every response; closing the generator aborts the request.
 
-        A response that is known to be the last one may be a `LastResponse`.
+        Raise an LmiError if it fails. The last response may be a `LastResponse`.
         """
 
 

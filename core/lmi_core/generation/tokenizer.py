@@ -11,7 +11,7 @@ class Detokenizer(ABC):
 
     @abstractmethod
     def step(self, token_id: int) -> str:
-        """Return the whole characters that this id completes: "" inside a character and for a special token."""
+        """Return the characters that this id completes; "" inside a character, and for special tokens."""
 
 
 class Tokenizer(ABC):
@@ -34,37 +34,37 @@ class Tokenizer(ABC):
         """Return the ids of a prompt, with the model's special tokens around it if asked for."""
 
     def min_tokens(self, text: str) -> int:
-        """Return a number of tokens that a text has at least, found without tokenizing it; 0 where nothing is sure."""
+        """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if nothing is certain."""
         return 0
 
     @abstractmethod
     def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of the ids, without special tokens unless they are not to be skipped."""
+        """Return the text of the ids; special tokens are skipped by default."""
 
     @abstractmethod
     def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
-        """Return the decoder of a sequence that continues these ids, so that its first word keeps its leading space."""
+        """Return a decoder of a sequence that continues these ids; its first word keeps the leading space."""
 
     @abstractmethod
     def token_bytes(self, token_id: int) -> bytes:
         """Return the token's bytes, which may be part of a character."""
 
     def token_id(self, token: str) -> int | None:
-        """Return the id of exactly this token in the vocabulary, or None."""
+        """Return the id of this token in the vocabulary, or None."""
         return None
 
     def token_name(self, token_id: int) -> str:
-        """Return the name that the vocabulary has for a token, which may write blanks and bytes in its own way."""
+        """Return the token's name in the vocabulary, which may encode spaces and bytes."""
         return self.token_bytes(token_id).decode(errors="replace")
 
     def configuration(self) -> dict[str, Any]:
-        """Return what `tokenizer_config.json` says of it, as JSON: its class, its special tokens and the like."""
+        """Return the contents of `tokenizer_config.json`: the class, the special tokens, and so on."""
         return {"tokenizer_class": type(self).__name__}
 
     @abstractmethod
     def chat_template(self, with_tools: bool) -> str | None:
-        """Return the model's own template, or None; some models have a separate one for chats with tools."""
+        """Return the model's own template, or None. Some models have a separate template for chats with tools."""
 
     @abstractmethod
     def render_chat(self, chat: Chat, template: str) -> str:
-        """Return the prompt for the next message. Raise InvalidPayload where the template refuses the chat."""
+        """Return the prompt for the next message. Raise InvalidPayload if the template refuses the chat."""

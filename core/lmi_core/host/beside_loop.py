@@ -1,4 +1,4 @@
-"""Work that would hold the event loop for long, done in threads beside it."""
+"""Threads for work that would block the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,20 +13,20 @@ LONG_TEXT = 20_000  # characters or bytes; to parse, check or tokenize them take
 
 
 class BesideLoop:
-    """A thread that does one piece of work after the other, so that all of it takes at most one core.
+    """A thread that runs one piece of work at a time, so that it uses at most one core.
 
-    The interpreter lets the event loop run every few milliseconds meanwhile.
+    The interpreter still lets the event loop run every few milliseconds.
     """
 
     def __init__(self, name: str) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what the work returns; work that has not begun is dropped when this is cancelled."""
+        """Return the result of the work. Cancelling drops work that has not started."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def run_if(self, long: bool, work: Callable[[], T]) -> T:
-        """Do long work in the thread, and other work at once."""
+        """Run long work in the thread, and other work immediately."""
         if long:
             return await self.run(work)
         try:

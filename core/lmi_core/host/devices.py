@@ -10,7 +10,7 @@ FORM = "must be *, or cpu, or GPUs such as 0, gpu0 or cuda:0, separated by ;"
 
 
 def parse_devices(text: str) -> tuple[str, ...]:
-    """Return `cpu`, or the numbers of GPUs; nothing for all devices. Raise ValueError where a name is unknown."""
+    """Return `cpu`, or the numbers of GPUs; empty for all devices. Raise ValueError for an unknown name."""
     names = [name.strip().lower() for name in text.split(";") if name.strip()]
     if names in ([], [ALL]):
         return ()
@@ -37,7 +37,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
-    """Count the GPUs visible to a process with this environment; 0 also where that is unknown."""
+    """Count the GPUs visible to a process with this environment; 0 if unknown."""
     nvidia = len(list(root.glob(NVIDIA_DEVICES)))
     present = nvidia or sum(path.read_text().strip() not in ("", "0") for path in root.glob(AMD_NODES))
     chosen = next((environment[name] for name in VISIBLE if name in environment), None)
@@ -45,7 +45,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
 
 
 def counted_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int | None:
-    """Count the GPUs as `visible_gpus` does; None where the host may have some that are not counted."""
+    """Count the GPUs as `visible_gpus` does; None if the host may have others."""
     counted = visible_gpus(environment, root)
     hidden = any(name in environment for name in VISIBLE)
     uncounted = any(next(root.glob(pattern), None) for pattern in UNCOUNTED)
@@ -53,14 +53,14 @@ def counted_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
 
 
 def in_words(gpus: int) -> str:
-    """Return what a host has, such as `this host has 2 GPUs`."""
+    """Describe a host's GPUs, for example `this host has 2 GPUs`."""
     if gpus == 0:
         return "this host has no GPU"
     return "this host has 1 GPU" if gpus == 1 else f"this host has {gpus} GPUs"
 
 
 def _count(devices: str) -> int:
-    """Count the listed devices as CUDA does, which ignores all from the first invalid one, such as -1."""
+    """Count the listed devices as CUDA does, which ignores the first invalid one, such as -1, and all after it."""
     count = 0
     for device in devices.split(","):
         if not device.strip() or device.strip().startswith("-"):

@@ -1,4 +1,4 @@
-"""The memory that is free on this host, on each kind of device, without importing an engine."""
+"""The free memory of this host and its GPUs, found without importing an engine."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ class DeviceMemory(NamedTuple):
 
 
 def total_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_GROUP) -> int | None:
-    """Return the bytes of main memory, within the container's limit; None where that is unknown."""
+    """Return the bytes of main memory, within the container's limit; None if unknown."""
     total = _fact(facts, "MemTotal:")
     limit = _number(control_group / "memory.max")
     known = [each for each in (None if total is None else total * 1024, limit) if each is not None]
@@ -32,7 +32,7 @@ def total_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_
 
 
 def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_GROUP) -> int | None:
-    """Return the bytes that processes can still take, within the container's limit; None where that is unknown."""
+    """Return the bytes of memory that processes can still allocate, within the container's limit; None if unknown."""
     available = _fact(facts, "MemAvailable:")
     limit, used = _number(control_group / "memory.max"), _number(control_group / "memory.current")
     if limit is None or used is None:
@@ -43,12 +43,12 @@ def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_G
 
 
 def free_gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = NVIDIA_SMI) -> list[int]:
-    """Return the free bytes of each GPU that is visible, in the order of their numbers; none where that is unknown."""
+    """Return the free bytes of each visible GPU, in the order of their numbers; empty if unknown."""
     return [int(row[2]) * MEBIBYTE for row in _gpu_facts(environment, command, 3)]
 
 
 def gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = GPU_FACTS) -> list[DeviceMemory]:
-    """Return the memory of each GPU that is visible, in the order of their numbers; none where that is unknown."""
+    """Return the memory of each visible GPU, in the order of their numbers; empty if unknown."""
     rows = _gpu_facts(environment, command, 5)
     return [
         DeviceMemory(index, row[4], int(row[2]) * MEBIBYTE, int(row[3]) * MEBIBYTE) for index, row in enumerate(rows)
@@ -56,7 +56,7 @@ def gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, 
 
 
 def _gpu_facts(environment: Mapping[str, str], command: tuple[str, ...], columns: int) -> list[list[str]]:
-    """Return the rows of a table of the driver for GPUs that are visible, which begin with their index and id."""
+    """Return the rows of the driver's table for visible GPUs; each starts with index and id."""
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):

@@ -1,4 +1,4 @@
-"""What libraries and the system say where memory runs out."""
+"""Detection of errors that report a lack of memory."""
 
 import signal
 
@@ -17,15 +17,15 @@ WORDS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error was raised for want of memory, by its type or its words."""
+    """Return whether an error means that memory ran out, by its type or message."""
     return any(each.__name__ in ERRORS for each in type(error).__mro__) or tells_of_memory(str(error))
 
 
 def tells_of_memory(words: str) -> bool:
-    """Return whether these words of an engine say that memory ran out."""
+    """Return whether an engine's message means that memory ran out."""
     return any(text in words for text in (*ERRORS, *WORDS))
 
 
 def killed_for_memory(exit_code: int) -> bool:
-    """Return whether a process ended as the system ends those that take memory that there is not."""
+    """Return whether the system may have killed a process because memory ran out."""
     return exit_code == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Pauses in work on many things in the event loop, so that requests have their turn meanwhile."""
+"""Pauses in long loops on the event loop, so that requests can run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -8,9 +8,9 @@ T = TypeVar("T")
 
 
 async def with_pauses(items: Iterable[T], at_once: int) -> AsyncIterator[T]:
-    """Yield the items, letting others run after each `at_once` of them.
+    """Yield the items, and let other tasks run after every `at_once` items.
 
-    `items` must not change while others run: give it a copy of what may.
+    `items` must not change meanwhile: pass a copy if it can.
     """
     for index, item in enumerate(items):
         if index and index % at_once == 0:

@@ -1,4 +1,4 @@
-"""The memory of processes and of those that they have started, and when they began, as Linux tells it."""
+"""The memory and start times of processes and their descendants, on Linux."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,14 @@ RESIDENT = 1  # the index, in `statm`, of the pages that are in main memory
 
 
 class ProcessMemory(NamedTuple):
-    """The main memory of a process, in bytes, with pages that it shares with others."""
+    """The main memory of a process in bytes, including shared pages."""
 
     process_id: int
     resident: int
 
 
 def process_tree(process_id: int, root: Path = PROCESSES) -> list[ProcessMemory]:
-    """Return a process and its descendants with their memory; none where that is unknown, or the process is gone."""
+    """Return a process and its descendants with their memory; empty if unknown, or if the process has ended."""
     found, unread, page = [], [process_id], os.sysconf("SC_PAGE_SIZE")
     seen = {process_id}
     while unread:
@@ -36,7 +36,7 @@ def process_tree(process_id: int, root: Path = PROCESSES) -> list[ProcessMemory]
 
 
 def memory_of(process_ids: Mapping[str, list[int]], root: Path = PROCESSES) -> dict[str, int]:
-    """Return the memory of each group of processes with their descendants, but for groups of which none is known."""
+    """Return the memory of each group of processes with their descendants, without groups that have ended."""
     found = {}
     for name, roots in process_ids.items():
         members = {each for process_id in roots for each in process_tree(process_id, root)}
@@ -46,7 +46,7 @@ def memory_of(process_ids: Mapping[str, list[int]], root: Path = PROCESSES) -> d
 
 
 def start_time(process_id: int, root: Path = PROCESSES) -> float | None:
-    """Return when a process began, in seconds since 1970; None where that is unknown, or the process is gone."""
+    """Return the start time of a process, in seconds since 1970; None if unknown, or if the process has ended."""
     try:
         behind_name = (root / str(process_id) / "stat").read_text().rpartition(")")[2].split()
         boot = next(line for line in (root / "stat").read_text().splitlines() if line.startswith(BOOT))
@@ -56,7 +56,7 @@ def start_time(process_id: int, root: Path = PROCESSES) -> float | None:
 
 
 def _children(folder: Path) -> Iterator[int]:
-    """Yield the processes that a process has started, of which each of its threads has those of its own."""
+    """Yield the child processes of all threads of a process."""
     for thread in (folder / "task").iterdir():
         try:
             yield from map(int, (thread / "children").read_text().split())

@@ -1,4 +1,4 @@
-"""What this host's CPU computes with."""
+"""The number formats of this host's CPU."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ NATIVE = {
 
 
 def computes_natively(data_type: str, facts: Path = FACTS) -> bool | None:
-    """Return whether the CPU has instructions for `fp16` or `bf16`; None where that is unknown."""
+    """Return whether the CPU has instructions for `fp16` or `bf16`; None if unknown."""
     try:
         lines = facts.read_text().splitlines()
     except OSError:

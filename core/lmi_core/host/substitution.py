@@ -1,13 +1,13 @@
-"""What is done instead of what a model directory asks for, where this host lacks it."""
+"""Replacements for requested features that this host lacks."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Substitution:
-    """One option that asks for more than this host has, and what is done instead.
+    """One option that this host cannot fulfil, and its replacement.
 
-    `lacking` and `instead` are clauses without a full stop. `--strict` makes an error of it.
+    `lacking` and `instead` are clauses without a full stop. `--strict` turns it into an error.
     """
 
     option: str

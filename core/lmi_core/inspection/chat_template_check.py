@@ -1,4 +1,4 @@
-"""Whether a chat template is Jinja: if not, every chat would fail."""
+"""The check that a chat template is valid Jinja; otherwise every chat would fail."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 def check_template(model: str, template: str | None, tokenizer: object) -> None:
-    """Raise ConfigurationError where the template in force, given or the tokenizer's own, fails or takes too long."""
+    """Raise ConfigurationError if the effective template fails or takes too long."""
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         return
     template = template or tokenizer.chat_template(with_tools=False)
@@ -20,7 +20,7 @@ def check_template(model: str, template: str | None, tokenizer: object) -> None:
 
 
 def wrong_template(what: str, template: str, tokenizer: HuggingFaceTokenizer) -> Iterator[str]:
-    """Yield the fault of a chat template that is not Jinja, or takes too long; one that refuses a chat is right."""
+    """Yield the fault of a chat template that is not Jinja, or takes too long; templates may refuse a chat."""
     from jinja2 import TemplateSyntaxError
 
     try:

@@ -24,7 +24,7 @@ PICKLE = b"\x80"  # the first byte of files that PyTorch wrote before 1.6
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The weights of a folder by name, and what is wrong with its files."""
+    """The weights in a folder by name, and the faults of its files."""
 
     weights: dict[str, WeightFacts] = field(default_factory=dict)
     pickled: list[Path] = field(default_factory=list)  # files of PyTorch's own format, of which no weight is known here
@@ -33,12 +33,12 @@ class Checkpoint:
 
     @property
     def is_known(self) -> bool:
-        """Whether `weights` are all that there are."""
+        """Whether `weights` is complete."""
         return bool(self.weights) and not self.faults
 
 
 def named_weights(folder: Path) -> str | None:
-    """Return the file of weights, or the index of several, that config.json names, which transformers then reads."""
+    """Return the weights file or index that config.json names for transformers."""
     try:
         named = read_json(folder / "config.json").get("transformers_weights")
     except Fault:
@@ -47,9 +47,9 @@ def named_weights(folder: Path) -> str | None:
 
 
 def read_checkpoint(folder: Path, named: str | None = None) -> Checkpoint:
-    """Read the headers of a folder's weights: safetensors files or, without any, those that PyTorch pickled.
+    """Read the headers of a folder's weights: safetensors files or, without any, pickled PyTorch files.
 
-    `named` is the one file or index that is read instead of those with the usual names.
+    `named` is a file or index to read instead of those with the usual names.
     """
     checkpoint = Checkpoint()
 
@@ -93,7 +93,7 @@ def _read_named(
 
 
 def _shards(index: Path, checkpoint: Checkpoint) -> list[Path]:
-    """Return the files that an index names and that are there; the others are a fault."""
+    """Return the existing files of an index; missing ones are a fault."""
     try:
         places = read_json(index).get("weight_map")
     except Fault as fault:
@@ -123,7 +123,7 @@ def _read(files: Iterable[Path], read: Callable[[Path], None], checkpoint: Check
 
 
 def _check_pickled(file: Path) -> None:
-    """Raise Fault where a file cannot be one of PyTorch's: a zip archive, or of old versions a bare pickle."""
+    """Raise Fault if a file cannot be PyTorch's: neither a zip archive nor, for old versions, a bare pickle."""
     try:
         with file.open("rb") as content:
             start = content.read(4)
@@ -149,7 +149,7 @@ def _without_weights(folder: Path) -> str:
 
 
 def listed(names: Iterable[str], shown: int = 3) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names and the number of others, as text."""
     names = sorted(names)
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

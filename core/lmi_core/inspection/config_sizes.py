@@ -1,4 +1,4 @@
-"""Sizes in a model's config.json that no model has, which would keep whoever builds it busy for days."""
+"""Absurd sizes in a model's config.json; building such a model would take days."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ LAYERS = frozenset({"decoder_layers", "encoder_layers", "n_layer", "n_layers", "
 
 
 def absurd_sizes(file: Path) -> Iterator[str]:
-    """Yield what is absurd in a config.json; nothing of one that cannot be read, of which others tell."""
+    """Yield the absurd sizes in a config.json; nothing if it cannot be read, which other checks report."""
     try:
         size = file.stat().st_size
         if size > MAX_BYTES:

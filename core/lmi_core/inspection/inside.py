@@ -1,9 +1,9 @@
-"""Names of files that a model's own files give."""
+"""File names in a model's own files."""
 
 from pathlib import PurePosixPath
 
 
 def is_outside(name: str) -> bool:
-    """Return whether a name leads out of the folder that it is given in."""
+    """Return whether a name leads out of its folder."""
     path = PurePosixPath(name)
     return path.is_absolute() or ".." in path.parts

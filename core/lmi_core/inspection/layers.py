@@ -1,4 +1,4 @@
-"""The layers that sentence-transformers puts behind a model, each in a folder that modules.json names."""
+"""The layers of sentence-transformers after a model, each in a folder listed in modules.json."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ PICKLED_LAYER = "pytorch_model.bin"
 
 
 def pickled_layers(folder: Path) -> list[Path]:
-    """Return the pickled files of layers, which are read where there are no safetensors."""
+    """Return the pickled files of layers without safetensors."""
     layers = [folder / path for path in _paths(folder) if path not in ("", ".")]
     return [file for path in layers if (file := path / PICKLED_LAYER).exists() and not (path / LAYER).is_file()]
 

@@ -1,4 +1,4 @@
-"""Faults that the files of a Hugging Face model show without its weights being loaded."""
+"""Faults in the files of a Hugging Face model, found without loading the weights."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "em
 
 
 def inspect_folder(folder: Path, checkpoint: Checkpoint, trust_remote_code: bool = False) -> list[str]:
-    """Return what is wrong with a model's files, whatever engine is to load them."""
+    """Return the faults of a model's files, for any engine."""
     faults = wrong_files(folder, checkpoint)
     if not has_wrong_json(folder):
         faults += inspect_tokenizer(folder, checkpoint, trust_remote_code)
@@ -29,14 +29,14 @@ def inspect_folder(folder: Path, checkpoint: Checkpoint, trust_remote_code: bool
 
 
 def wrong_files(folder: Path, checkpoint: Checkpoint) -> list[str]:
-    """Return what is wrong with each file by itself: it cannot be read, is not whole, or has another format."""
+    """Return the faults of single files: unreadable, truncated, or of another format."""
     return list(
         dict.fromkeys([*_unreadable_files(folder), *_wrong_json(folder), *outside_layers(folder), *checkpoint.faults])
     )
 
 
 def has_wrong_json(folder: Path) -> bool:
-    """Return whether a library that reads a model's JSON files would tell of them what `wrong_files` does."""
+    """Return whether a library that reads a model's JSON files would report the same faults as `wrong_files`."""
     return any(True for _ in _wrong_json(folder))
 
 
@@ -72,7 +72,7 @@ def _is_token_ids(value: object) -> bool:
 
 
 def inspect_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: bool = False) -> Iterator[str]:
-    """Yield what is wrong with a model's tokenizer and its chat template."""
+    """Yield the faults of a model's tokenizer and chat template."""
     try:
         tokenizer = HuggingFaceTokenizer.load(str(folder), trust_remote_code=trust_remote_code)
     except ConfigurationError as error:
@@ -84,7 +84,7 @@ def inspect_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: b
 
 
 def wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the fault of a tokenizer with tokens, other than added ones, for which there are no embeddings."""
+    """Yield the fault of a tokenizer with tokens without embeddings, except for added tokens."""
     rows = {
         weight.shape[0] for name, weight in checkpoint.weights.items() if name.endswith(EMBEDDINGS) and weight.shape
     }

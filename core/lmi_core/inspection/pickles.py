@@ -1,7 +1,7 @@
-"""Weights in files that Python's pickle wrote, which a program reads that may be anything.
+"""Weights in pickled files, which can contain arbitrary code.
 
-PyTorch reads them without running that program, as far as it knows all ways. So they are read only where the operator
-says so, and never because a file names another.
+PyTorch tries to read them without running the code, but may not know every trick. So they are read only with the
+operator's permission, and never because another file names them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ PICKLED_ADAPTERS = ("adapter_model.bin", "adapter_model.pt")
 
 
 def refusal(files: Sequence[Path], allowed: bool) -> str | None:
-    """Return why pickled files are not read; None where there are none, or the operator allows them."""
+    """Return why pickled files are not read; None if there are none, or if the operator allows them."""
     files = [*dict.fromkeys(files)]
     if allowed or not files:
         return None
@@ -27,14 +27,14 @@ def refusal(files: Sequence[Path], allowed: bool) -> str | None:
 
 
 def pickled_adapter(folder: Path) -> list[Path]:
-    """Return the file of an adapter's weights if it is pickled: engines read it where there are no safetensors."""
+    """Return an adapter's pickled weights file, if any; engines read it if there are no safetensors."""
     if (folder / ADAPTER).is_file():
         return []
     return [file for name in PICKLED_ADAPTERS if (file := folder / name).exists()]
 
 
 def pickled_weights(folder: Path) -> list[Path]:
-    """Return the pickled files of a folder without any safetensors, which vLLM reads under whatever names."""
+    """Return the pickled files of a folder without safetensors; vLLM reads them under any name."""
     if any(True for _ in folder.glob("*.safetensors")):
         return []
     return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)

@@ -1,4 +1,4 @@
-"""What the header of a safetensors file says of its weights, read without the weights.
+"""The facts about weights in the header of a safetensors file.
 
 The format: https://github.com/huggingface/safetensors#format
 """
@@ -34,7 +34,7 @@ class WeightFacts(NamedTuple):
 
 
 def read_header(file: Path) -> dict[str, WeightFacts]:
-    """Return the facts of each weight by name. Raise Fault where the file cannot be read or is not whole."""
+    """Return the facts about each weight by name. Raise Fault if the file cannot be read or is truncated."""
     try:
         size = file.stat().st_size
         with file.open("rb") as content:
@@ -57,7 +57,7 @@ def read_header(file: Path) -> dict[str, WeightFacts]:
 
 
 def weight_bytes(weight: WeightFacts) -> int:
-    """Return the bytes that a weight takes; types of no known width count one byte a number."""
+    """Return the bytes of a weight; one byte per number for types of unknown width."""
     return -(-prod(weight.shape) * BITS.get(weight.data_type, 8) // 8)
 
 

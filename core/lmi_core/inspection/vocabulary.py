@@ -1,4 +1,4 @@
-"""Tokens of a tokenizer for which a model has no embeddings."""
+"""Tokens of a tokenizer without embeddings in the model."""
 
 from typing import NamedTuple
 
@@ -6,9 +6,9 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 
 
 class TokensBeyond(NamedTuple):
-    """The tokens without an embedding, in words, and whether all of them were added to the vocabulary.
+    """The tokens without embeddings as text, and whether all of them were added to the vocabulary.
 
-    Added ones are common: many tokenizers have a padding token that no prompt contains.
+    Added ones are common: many tokenizers have an unused padding token.
     """
 
     described: str

@@ -26,7 +26,7 @@ def with_fields(fields: Mapping[str, object]) -> dict[str, Mapping[str, object]]
 
 
 def lost_lines(count: int, reason: str) -> str:
-    """Return the line that stands for lines that could not be written."""
+    """Return the line that replaces lines that could not be written."""
     record = logging.LogRecord("log", logging.WARNING, "", 0, f"{count} lines were dropped, as {reason}", None, None)
     return new_formatter().format(record)
 

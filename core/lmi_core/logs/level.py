@@ -22,7 +22,7 @@ LEVELS = {
 
 
 class Listener(Protocol):
-    """A process that logs, too."""
+    """Another process with a log."""
 
     def set_log_level(self, level: str) -> None: ...
 
@@ -31,9 +31,9 @@ LISTENERS: WeakSet[Listener] = WeakSet()
 
 
 def change_log_level(asked: str) -> str:
-    """Set the level of this process and all of its workers, later ones too, and return its name.
+    """Set the log level of this process and of all its current and later workers, and return its name.
 
-    Raise InvalidParameter for an unknown one.
+    Raise InvalidParameter for an unknown level.
     """
     level = LEVELS.get(asked.strip().lower())
     if level is None:
@@ -46,7 +46,7 @@ def change_log_level(asked: str) -> str:
 
 
 def heed_log_level(message: bytes) -> None:
-    """Take over the level that the parent of this process has sent."""
+    """Apply the log level that the parent process has sent."""
     words = message.decode(errors="replace").split()
     if words and words[-1] in LEVELS.values():
         logging.getLogger().setLevel(words[-1].upper())

@@ -1,4 +1,4 @@
-"""The progress of loading one model: what is done, how many bytes of it, and for how long."""
+"""The progress of loading one model: the current stage, its bytes, and its duration."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def unheard(what: str, done: int | None, total: int | None) -> None:
 
 
 class LoadingProgress:
-    """What is done to load a model now; reported by whoever does it, from any thread."""
+    """The current stage of loading a model; can be reported from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -21,19 +21,19 @@ class LoadingProgress:
         self._stage: tuple[str, int | None, int | None] = ("", None, None)
 
     def report(self, what: str, done: int | None = None, total: int | None = None) -> None:
-        """Tell what is done now, and how many bytes of it."""
+        """Set the current stage, and its bytes done and in total."""
         if self._began is None:
             self._began = self._clock()
         self._stage = (what, done, total)
 
     @property
     def what(self) -> str:
-        """What is done now; "" before the first report."""
+        """The current stage; "" before the first report."""
         return self._stage[0]
 
     @property
     def share(self) -> float | None:
-        """The bytes done as a share of all; None where they are not known."""
+        """The share of the bytes that is done; None if unknown."""
         _, done, total = self._stage
         return None if done is None or not total else min(done / total, 1.0)
 

@@ -1,4 +1,4 @@
-"""The thread that writes log lines, and on a terminal keeps one line about progress below them."""
+"""The thread that writes log lines and, on a terminal, a progress line below them."""
 
 import contextlib
 import os
@@ -18,9 +18,9 @@ CLEAR = "\r\x1b[2K"
 
 
 class LogThread:
-    """A bounded queue of lines before standard error, and the thread that empties it.
+    """A bounded queue of lines for standard error, and the thread that writes them.
 
-    Lines that find the queue or the disk full are dropped, and counted in a line of their own once there is room.
+    If the queue or the disk is full, lines are dropped; a later line reports their number.
     """
 
     def __init__(self, stream: TextIO | None = None, max_lines: int = MAX_LINES) -> None:
@@ -54,9 +54,9 @@ class LogThread:
         self._put(line)
 
     def show(self, status: Callable[[], str] | None) -> None:
-        """Show what `status` returns below the log from now on, several times a second; None ends that.
+        """Show the result of `status` below the log from now on, several times a second; None ends this.
 
-        `status` is called in this thread, and its text is shorter than a line of the terminal.
+        `status` is called in this thread, and must return less than a line of the terminal.
         """
         self._status = status
         with self._written:
@@ -64,12 +64,12 @@ class LogThread:
         self._put("")
 
     def flush(self) -> None:
-        """Wait until all lines are written, but not for a reader that does not read."""
+        """Wait until all lines are written, unless the reader is stuck."""
         with self._written:
             self._written.wait_for(lambda: self._unwritten == 0, FLUSH_SECONDS)
 
     def close(self) -> None:
-        """Write what is queued, and end the thread once its last line is read."""
+        """Write the queued lines, and end the thread."""
         self._status = None
         self.flush()
         with contextlib.suppress(queue.Full):
@@ -112,7 +112,7 @@ class LogThread:
         return "".join(f"{each}\n" for each in lines)
 
     def _write_out(self, text: str) -> bool:
-        """Write below what is there; return False where that fails."""
+        """Append to the output; return False on failure."""
         status = self._status() if self._status is not None else ""
         if not text and status == self._shown:
             return True

@@ -1,6 +1,6 @@
-"""One log format for the server and its workers, written by a thread of its own.
+"""One log format for the server and its workers, written by a separate thread.
 
-Whoever logs never waits for the reader of standard error: a pipe that nobody reads would otherwise stop the process.
+Logging never waits for the reader of standard error: otherwise, an unread pipe would block the process.
 """
 
 import atexit
@@ -20,9 +20,9 @@ def configure_logging(level: str) -> None:
 
 
 def configure_logging_of_another_program(level: str) -> None:
-    """Log to standard error, each line with the process's name, where another program ends it as it likes.
+    """Log to standard error from a process that another program may end at any time; each line has the process's name.
 
-    Lines are written at once: a thread might not come to it.
+    Lines are written directly, because a thread might not get to run.
     """
     formatter = new_formatter()
     if not isinstance(formatter, JsonFormatter):
@@ -33,7 +33,7 @@ def configure_logging_of_another_program(level: str) -> None:
 
 
 class BoundedHandler(logging.Handler):
-    """A handler that leaves writing to a thread, and counts what does not fit in its bounded queue."""
+    """A handler that passes lines to a thread, and counts lines that do not fit in its bounded queue."""
 
     def __init__(self, thread: LogThread) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class BoundedHandler(logging.Handler):
 
 
 def flush_log() -> None:
-    """Write what is left of the log and nothing below it, after which standard error may be written to."""
+    """Write the rest of the log and remove the progress line; afterwards, standard error is free for other output."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, BoundedHandler):
             handler.thread.show(None)
@@ -63,7 +63,7 @@ def flush_log() -> None:
 
 
 def terminal_thread() -> LogThread | None:
-    """Return the thread that writes the log to a terminal; None where it goes elsewhere."""
+    """Return the thread that writes the log to a terminal; None if the log goes elsewhere."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, BoundedHandler) and handler.thread.is_terminal:
             return handler.thread

@@ -35,7 +35,7 @@ def shown(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
 
 @contextmanager
 def shown_on_terminal(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
-    """Keep one line about all that loads below the log, if that goes to a terminal, whatever its level."""
+    """Keep a progress line below the log if it goes to a terminal, at any log level."""
     thread = terminal_thread()
     if thread is None:
         yield
@@ -48,7 +48,7 @@ def shown_on_terminal(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
 
 
 async def log_lines(loading: Mapping[str, LoadingProgress]) -> None:
-    """Log each stage of each model as it begins, and how far it is every few seconds."""
+    """Log the start of each loading stage, and its progress every few seconds."""
     now = asyncio.get_running_loop().time
     stages = dict.fromkeys(loading, "")
     logged = dict.fromkeys(loading, now())
@@ -61,7 +61,7 @@ async def log_lines(loading: Mapping[str, LoadingProgress]) -> None:
 
 
 def bar_line(loading: Mapping[str, LoadingProgress], columns: int) -> str:
-    """Return the line about all that loads, at most `columns` long."""
+    """Return the progress line for all loading models, at most `columns` long."""
     return " | ".join(_part(name, progress) for name, progress in loading.items() if progress.what)[:columns]
 
 

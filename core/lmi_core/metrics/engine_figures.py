@@ -1,11 +1,13 @@
-"""Figures of an engine, which it tells whoever watches it."""
+"""The figures that an engine reports."""
 
 import msgspec
 from msgspec.structs import replace
 
 
 class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
-    """The state of an engine now, and what it has counted since the server started; None where it does not tell."""
+    """The current state of an engine, and its counts since the server started; None for figures that it does not
+    report.
+    """
 
     running: int | None = None  # sequences that it generates
     waiting: int | None = None  # sequences that wait for their turn in it
@@ -16,7 +18,7 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
     workers: int | None = None  # processes of the model function
 
     def after(self, before: "EngineFigures") -> "EngineFigures":
-        """Return the figures of an engine with what those before it had counted."""
+        """Return the figures of an engine plus the counts of its predecessors."""
         return replace(
             self,
             looked_up_tokens=_sum(self.looked_up_tokens, before.looked_up_tokens),
@@ -24,7 +26,7 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
         )
 
     def idle(self) -> "EngineFigures":
-        """Return what is left of the figures once the engine is gone: what it has counted."""
+        """Return the figures that remain when the engine has ended: its counts."""
         return replace(self, running=0, waiting=0, cache_usage=None if self.cache_usage is None else 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What is counted of a model's requests."""
+"""The counts of a model's requests."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.
 
 
 class Histogram:
-    """Counts of values by the smallest of the ascending `bounds` that each does not exceed."""
+    """A histogram of values with ascending upper `bounds`."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -77,7 +77,7 @@ class TokenCounts:
 
 
 class ModelMetrics:
-    """Numbers of a model's requests, by labels of which there are never more than a bounded number."""
+    """Counts of a model's requests, by a bounded number of labels."""
 
     def __init__(self) -> None:
         self.outcomes: dict[Outcome, int] = {}
@@ -95,15 +95,15 @@ class ModelMetrics:
         self.latest_end_to_end = 0.0
 
     def begin(self, record: RequestRecord, output: GenerationOutput) -> None:
-        """Follow a request whose output begins to grow, until `add` counts it."""
+        """Track a request whose output starts, until `add` counts it."""
         record.output = output
         self._tokens_of(record)  # from now on its adapter has a name here, and keeps it
         self.running.add(record)
 
     def tokens_so_far(self) -> Mapping[str, TokenCounts]:
-        """Return the tokens of each adapter until now, also of requests that are yet to end: they never become less.
+        """Return the tokens of each adapter so far, including running requests; the numbers never decrease.
 
-        To be called in the thread in which requests begin and end.
+        Call this only in the thread of the requests.
         """
         if not self.running:
             return dict(self.tokens)

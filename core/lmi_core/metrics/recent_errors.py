@@ -1,4 +1,4 @@
-"""The latest errors of a server, for whoever looks after it."""
+"""The latest errors of a server, for its operators."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FAULTS_OF_SERVER = frozenset(  # kinds; a status tells it less well, as 424 may 
 
 @dataclass(slots=True)
 class RecentError:
-    """An error that one request got, or several the same one after the other, of which this tells the last."""
+    """An error of a request, or of several consecutive ones with the same error; the details are those of the last."""
 
     number: int  # grows with each
     time: float  # seconds since 1970
@@ -40,15 +40,14 @@ class RecentError:
 
     @property
     def is_of_server(self) -> bool:
-        """Whether the server was at fault, or its load, and not the request."""
+        """Whether the server or its load caused the error, not the request."""
         return self.kind in FAULTS_OF_SERVER
 
 
 class RecentErrors:
-    """A bounded number of errors, kept apart by who was at fault: clients' many do not drive out the server's few.
-
-    What was given to the server is never in them: a message ends before the value that it refuses, which may be a
-    prompt, or a key in a wrong place.
+    """A bounded number of errors, separately for clients and the server, so that many client errors do not displace
+    server errors. They contain no input: messages are cut before the refused value, which may be a prompt, or a key
+    in the wrong place.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -57,7 +56,7 @@ class RecentErrors:
         self._of_server: deque[RecentError] = deque(maxlen=kept)
 
     def add(self, error: RecentError) -> None:
-        """Add an error, whose number is given here; one that is like the last one counts as one more of it."""
+        """Add an error and number it; an error equal to the last one increases its count."""
         self.latest += 1
         error.number, error.path = self.latest, error.path[:MAX_LENGTH]
         kept = self._of_server if error.is_of_server else self._of_clients

@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 def log_request(record: RequestRecord, seconds: float) -> None:
-    """Log what a request took and got, also where it failed or was left."""
+    """Log the times and token counts of a request, even if it failed or its client disconnected."""
     first = record.time_to_first_token
     generated = ""
     if record.num_sequences:

@@ -15,9 +15,9 @@ class Prompt(Protocol):
 
 
 class RequestRecord:
-    """What one request took and got: stamped where it passes, a few times for each request and never for each token.
+    """The times and counts of one request, recorded a few times per request and never per token.
 
-    Times are those of `time.perf_counter`, None while the request has not come so far.
+    Times are those of `time.perf_counter`; None for stages that are not reached yet.
     """
 
     __slots__ = (
@@ -61,12 +61,12 @@ class RequestRecord:
         self.prompts: list[str] = []  # to be logged, where the model's operator asks for that
 
     def submit(self, prompts: Sequence[Prompt]) -> None:
-        """Note that the engine gets the request's prompts now."""
+        """Record that the engine gets the request's prompts now."""
         self.prompt_tokens = sum([len(prompt.prompt_ids) for prompt in prompts])
         self.submitted = perf_counter()
 
     def begin(self, step: GenerationStep) -> bool:
-        """Note what the first steps tell; return whether the first token was among them."""
+        """Record the facts in the first steps; return whether they include the first token."""
         if step.queue_time is not None:
             self.engine_queue_time = step.queue_time
         if not step.tokens:
@@ -75,7 +75,7 @@ class RequestRecord:
         return True
 
     def end(self, step: GenerationStep) -> None:
-        """Note that a sequence has ended; the last one to do so counts."""
+        """Record the end of a sequence; the last one counts."""
         self.ended = perf_counter()
         if step.sequence_index == 0 and step.prompt_index == 0:
             self.finish_reason = step.finish_reason
@@ -89,14 +89,14 @@ class RequestRecord:
 
     @property
     def tokens_so_far(self) -> int:
-        """The tokens generated until now, counted when somebody asks, and so at no cost per token."""
+        """The tokens generated so far, counted on demand, so without cost per token."""
         if self.output is None:
             return self.generated_tokens
         return sum([len(sequence.tokens) for sequence in self.output.sequences])
 
     @property
     def cached_so_far(self) -> int:
-        """The prompt tokens found in the engine's prefix cache, as far as it has told."""
+        """The prompt tokens found in the engine's prefix cache, if reported."""
         return self.cached_tokens if self.output is None else self.output.cached_tokens or 0
 
     @property
@@ -110,7 +110,7 @@ class RequestRecord:
 
     @property
     def time_per_token(self) -> float | None:
-        """The mean time between two tokens of a sequence; None where no sequence has two."""
+        """The mean time between two tokens of a sequence; None if no sequence has two."""
         if self.first_token is None or self.ended is None:
             return None
         further = self.generated_tokens / self.num_sequences - 1

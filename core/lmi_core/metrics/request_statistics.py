@@ -1,4 +1,4 @@
-"""Counts and durations of the calls that a model has worked on."""
+"""Counts and durations of a model's calls."""
 
 import time
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 @dataclass(slots=True)
 class Durations:
-    """The number of calls that ended in one way, and how long they took in all."""
+    """The number of calls with one outcome, and their total duration."""
 
     count: int = 0
     nanoseconds: int = 0
@@ -38,7 +38,7 @@ class RequestStatistics:
 
     @contextmanager
     def measure(self, num_prompts: int) -> Iterator[MeasuredCall]:
-        """Count a call of that many prompts when it ends; one that raises or is closed has failed."""
+        """Count a call with that many prompts when it ends; a call that raises or is closed has failed."""
         self.last_call = time.time_ns() // NANOSECONDS_PER_MILLISECOND
         begun, call = time.perf_counter_ns(), MeasuredCall()
         try:

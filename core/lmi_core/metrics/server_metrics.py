@@ -1,4 +1,4 @@
-"""What is counted of the whole server, whichever models come and go."""
+"""The counts of the whole server, independent of models."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ REFUSALS = ("overloaded", "model_not_ready")
 
 
 class EndedRequest(NamedTuple):
-    """A request that has ended, for whoever writes more about it."""
+    """A finished request, for further records about it."""
 
     record: RequestRecord
     path: str
@@ -23,7 +23,7 @@ class EndedRequest(NamedTuple):
 
 
 class ServerMetrics:
-    """Numbers of all requests, and of those for which no model was found."""
+    """Counts of all requests, and of requests without a model."""
 
     def __init__(self) -> None:
         self.without_model = ModelMetrics()
@@ -34,7 +34,7 @@ class ServerMetrics:
         self.refused = 0  # requests that found the queue full or the model not ready
 
     def add(self, record: RequestRecord, status: int, reason: str, model: ModelMetrics | None) -> float:
-        """Count a request that has ended, for the model too, and return how many seconds it took."""
+        """Count a finished request, for its model too, and return its duration in seconds."""
         digit = status // 100
         self.statuses[digit] = self.statuses.get(digit, 0) + 1
         self.unexpected += reason == UNEXPECTED

@@ -1,4 +1,4 @@
-"""The trace that a request belongs to, as W3C's headers name it."""
+"""The trace of a request, from W3C's headers."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TRACE_HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("trace_headers"
 
 
 def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the trace's headers among those of a request, in lower case; None where it belongs to no valid trace."""
+    """Return a request's trace headers, in lower case; None without a valid trace."""
     parent = headers.get(NAMES[0])
     if parent is None or trace_id(parent) is None:
         return None
@@ -24,6 +24,6 @@ def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def trace_id(parent: str) -> str | None:
-    """Return the id of the trace in a `traceparent` header, or None where the header is not valid."""
+    """Return the id of the trace in a `traceparent` header, or None if the header is invalid."""
     found = TRACE_PARENT.fullmatch(parent) if len(parent) <= MAX_LENGTH else None
     return None if found is None or found["trace"] in NO_IDS or found["span"] in NO_IDS else found["trace"]

@@ -1,4 +1,4 @@
-"""Search for markers in streamed text, holding back only what could become one."""
+"""Search for markers in streamed text that holds back only possible starts of markers."""
 
 import re
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ NOTHING = "(?!)"  # matches nowhere
 
 
 class Found(NamedTuple):
-    """The position of a marker in a text; with `marker` "", where an incomplete one may begin."""
+    """The position of a marker in a text; if `marker` is "", that of a possible start of one."""
 
     place: int
     marker: str
 
 
 def find_first(text: str, markers: Sequence[str], *, final: bool, start: int = 0) -> Found:
-    """Return the first marker, the longest one at its position; `final` tells that no more text comes.
+    """Return the first marker, the longest one at its position; `final` means that the text is complete.
 
     Without a marker, `place` is the end of the text that can be returned.
     """

@@ -1,4 +1,4 @@
-"""JSON within texts, whose integers keep all of their digits."""
+"""JSON in texts, with exact integers."""
 
 import json
 import re
@@ -11,9 +11,9 @@ LONG_NUMBER = re.compile(r"\d{19}")  # all shorter ones fit in 64 bits
 
 
 def exact_json(text: str) -> Any:
-    """Parse JSON as orjson does, but keep the integers of more than 64 bits, of which orjson makes floats.
+    """Parse JSON as orjson does, but keep integers of more than 64 bits, which orjson turns into floats.
 
-    Raise orjson.JSONDecodeError where the text is not JSON.
+    Raise orjson.JSONDecodeError if the text is not JSON.
     """
     value = orjson.loads(text)
     if LONG_NUMBER.search(text):
@@ -23,7 +23,7 @@ def exact_json(text: str) -> Any:
 
 
 def writable(value: Any) -> Any:
-    """Return what orjson can write for parsed JSON: the value itself, or its text where it has longer integers."""
+    """Return a form of parsed JSON that orjson can write: the value itself, or its text if it has long integers."""
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""Numbers and booleans that clients write as another type of JSON."""
+"""Numbers and booleans that clients send as another JSON type."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def _fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_exactly(owner: dict[str, Any]) -> None:
-    """Have a number or boolean that the schema wraps, perhaps with a default, read by its reader first."""
+    """Add a reader of exact numbers or booleans to a schema, within wrappers such as defaults."""
     while "schema" in owner["schema"]:
         owner = owner["schema"]
     inner = owner["schema"]
@@ -56,10 +56,10 @@ def _read_exactly(owner: dict[str, Any]) -> None:
 
 
 class ExactNumbers(BaseModel):
-    """A model whose plain int, float and bool fields also take the same value written as another type of JSON.
+    """A model whose int, float and bool fields also accept equal values of another JSON type.
 
-    Clients send 64.0 and "64" for 64, and "true" for true, which servers that read bodies with pydantic take. Nothing
-    is rounded, and a boolean is no number.
+    Clients send 64.0 and "64" for 64, and "true" for true, which servers with pydantic accept. Nothing is rounded, and
+    booleans are not numbers.
     """
 
     @classmethod

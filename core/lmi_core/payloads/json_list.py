@@ -6,9 +6,9 @@ import orjson
 
 
 def json_list(items: Iterable[object]) -> orjson.Fragment:
-    """Return a list as JSON, for `orjson.dumps`, whose items were encoded one by one.
+    """Return a list of separately encoded items as JSON, for `orjson.dumps`.
 
-    Unlike that of one long list, the encoding lets other threads run, and the items need not all be in memory.
+    Encoding items separately lets other threads run, and the items need not all be in memory.
     """
     return joined_items([orjson.dumps(item) for item in items])
 

@@ -19,7 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_json(body: bytes, what: str = "the body") -> Any:
-    """Parse a JSON text, before which some writers put a byte order mark. Raise InvalidPayload where it is not JSON."""
+    """Parse a JSON text, which may start with a byte order mark. Raise InvalidPayload if it is not JSON."""
     try:
         return orjson.loads(body.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
@@ -27,7 +27,7 @@ def read_json(body: bytes, what: str = "the body") -> Any:
 
 
 def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
-    """Parse a JSON object. Raise InvalidPayload where the text is anything else."""
+    """Parse a JSON object. Raise InvalidPayload for anything else."""
     return check_object(read_json(body, what), what)
 
 
@@ -39,17 +39,17 @@ def check_object(value: object, what: str = "the body") -> dict[str, Any]:
 
 
 def may_have(body: bytes, field: str) -> bool:
-    """Return whether a JSON body may contain the field's name, plain or in escapes, without parsing it."""
+    """Return whether an unparsed JSON body may contain the field's name, plain or escaped."""
     return f'"{field}"'.encode() in body or b"\\u" in body
 
 
 def read_payload(body: bytes, payload_type: type[M]) -> M:
-    """Parse and validate a body. Raise InvalidPayload, naming the field, its bound and the value given."""
+    """Parse and validate a body. Raise InvalidPayload with the field, its bound and the given value."""
     return check_payload(read_object(body), payload_type)
 
 
 def check_payload(payload: Mapping[str, Any], payload_type: type[M]) -> M:
-    """Validate a JSON object. Raise InvalidPayload, naming the field, its bound and the value given."""
+    """Validate a JSON object. Raise InvalidPayload with the field, its bound and the given value."""
     try:
         return payload_type.model_validate(payload)
     except ValidationError as error:
@@ -62,9 +62,9 @@ def explain(
     owner: str = "this request",
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a sentence about the first error, with the field under the name that the client used.
+    """Return a sentence about the first error, with the client's name of the field.
 
-    `names` has the client's own names of fields; "" leaves out the name of an object that the client did not write.
+    `names` maps fields to the client's names; "" leaves out an object that the client did not write.
     """
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"] if not str(part).startswith(UNION_TAG)]
@@ -80,7 +80,7 @@ def explain(
 
 
 def _bound(error: ErrorDetails) -> str:
-    """Return what must hold for the field: pydantic's "... should ..." as "must ...", or a validator's own words."""
+    """Return the condition on the field: pydantic's "... should ..." as "must ...", or a validator's own text."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     if error["type"] == "model_type":
@@ -90,13 +90,13 @@ def _bound(error: ErrorDetails) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as text for an error message, truncated if long."""
+    """Return a value as text for error messages, truncated if long."""
     text = repr(_beginning(value, count(1)))
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."
 
 
 def _beginning(value: object, items: "count[int]") -> object:
-    """Return as much of a JSON value as can be shown: to write megabytes takes a while."""
+    """Return the part of a JSON value that can be shown, because writing megabytes takes long."""
     if isinstance(value, str):
         return value[: MAX_VALUE_LENGTH + 1]
     if isinstance(value, list):

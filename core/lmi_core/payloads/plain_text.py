@@ -24,7 +24,7 @@ def is_plain_text(headers: Mapping[str, str]) -> bool:
 
 
 def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:
-    """Decode the body from the charset in its Content-Type, by default UTF-8. Raise InvalidPayload where it cannot."""
+    """Decode the body from the charset in its Content-Type, by default UTF-8. Raise InvalidPayload if this fails."""
     message = Message()
     message[CONTENT_TYPE] = headers[CONTENT_TYPE]
     charset = message.get_content_charset() or "utf-8"

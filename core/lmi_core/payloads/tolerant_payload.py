@@ -27,9 +27,9 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class TolerantPayload(ExactNumbers):
-    """A body, or an object in one, for `take_known`; its JSON schema allows additional fields.
+    """A body, or an object in one, whose JSON schema allows additional fields.
 
-    `take_known` drops unknown fields of the body alone; `drop_unknown_fields` drops those of an object in it.
+    `take_known` drops only unknown fields of the body itself; `drop_unknown_fields` drops those of an object in it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,9 +42,9 @@ class TolerantPayload(ExactNumbers):
 
 
 def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
-    """Return the payload, and the names of the unknown fields that were dropped; if strict, they are errors.
+    """Return the payload and the names of dropped unknown fields; if strict, unknown fields are errors.
 
-    Raise InvalidPayload for an invalid field, and for one whose loss would change the answer.
+    Raise InvalidPayload for an invalid field, and for one that cannot be dropped without changing the answer.
     """
     known, unknown = drop_unknown_fields(payload, payload_type, strict)
     try:
@@ -56,9 +56,9 @@ def take_known(payload: Mapping[str, Any], payload_type: type[M], strict: bool) 
 def drop_unknown_fields(
     payload: Mapping[str, Any], payload_type: type[BaseModel], strict: bool
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the type's fields and the names of the others that were dropped; if strict, drop none.
+    """Return the known fields and the names of dropped ones; if strict, drop none.
 
-    Raise InvalidPayload for an unknown field whose loss would change the answer.
+    Raise InvalidPayload for an unknown field that cannot be dropped without changing the answer.
     """
     unknown = payload.keys() - field_names(payload_type)
     for name in unknown:
@@ -71,7 +71,7 @@ def drop_unknown_fields(
 
 
 def never_dropped(name: str) -> str | None:
-    """Return the advice for a field whose loss would change the answer, or None for any other field."""
+    """Return the advice for a field that cannot be dropped without changing the answer, or None for others."""
     if seems_to_name_an_adapter(name):
         return _NAME_IT
     if name == "output_formatter":
@@ -92,7 +92,7 @@ def field_names(payload_type: type[BaseModel]) -> frozenset[str]:
 
 
 def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
-    """Return a hint at an unknown name that may be a misspelt missing field, or ""."""
+    """Return a hint that an unknown name may be a misspelt missing field, or ""."""
     first = error.errors(include_url=False)[0]
     if first["type"] != "missing":
         return ""

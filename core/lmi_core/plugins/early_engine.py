@@ -1,6 +1,6 @@
-"""The engine for which a model directory plainly asks, known before any plugin is imported.
+"""Detection of the engine of a model directory before any plugin is imported.
 
-Its worker imports the engine's libraries while the server imports its own and reads the directory.
+Its worker then imports the engine's libraries while the server imports its own and reads the directory.
 """
 
 import importlib
@@ -30,15 +30,15 @@ class EarlyEngine(Protocol):
     ENVIRONMENT: Mapping[str, str]
 
     def is_selected(self, rolling_batch: str) -> bool:
-        """Return whether this value of option.rolling_batch selects the backend, as far as a glance tells."""
+        """Return whether this value of option.rolling_batch selects the backend, according to a quick look."""
 
 
 def find_early_engine(
     models: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
 ) -> EarlyEngine | None:
-    """Return the engine of the only model; None where a glance at its directory does not tell which it will be.
+    """Return the engine of the only model; None if a quick look at its directory does not show it.
 
-    `models` have the form [NAME=]DIR, `options` KEY=VALUE. A wrong guess costs the start of a worker that nobody takes.
+    `models` have the form [NAME=]DIR, `options` KEY=VALUE. A wrong guess only costs the start of an unused worker.
     """
     if len(models) != 1:
         return None

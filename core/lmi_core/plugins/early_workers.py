@@ -1,4 +1,4 @@
-"""Workers that are started early, and wait for the backend that takes them."""
+"""Workers that are started early, and wait to be claimed by a backend."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lmi_core.workers.local_process import LocalProcess
 
 @dataclass(frozen=True, slots=True)
 class EarlyWorker:
-    """A worker that is started, and the name of the backend that is expected to take it."""
+    """A started worker, and the name of the backend that should claim it."""
 
     backend: str
     worker: LocalProcess
@@ -19,20 +19,20 @@ _waiting: dict[str, EarlyWorker] = {}  # by target
 
 
 async def start_early(engine: EarlyEngine) -> None:
-    """Start an engine's worker, to be taken by its target. It belongs to the running event loop."""
+    """Start an engine's worker, to be claimed by its target. It belongs to the running event loop."""
     worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
     await worker.start()
     _waiting[engine.TARGET] = EarlyWorker(engine.BACKEND, worker)
 
 
 def take_early(target: str) -> LocalProcess | None:
-    """Return the worker that runs `target` already, which nobody else gets then; None without one."""
+    """Claim the worker that already runs `target`, if any."""
     waiting = _waiting.pop(target, None)
     return None if waiting is None else waiting.worker
 
 
 async def end_unwanted(backends: Collection[str]) -> None:
-    """End the workers of all backends but these."""
+    """End the workers of all backends except these."""
     for target, early in list(_waiting.items()):
         if early.backend not in backends:
             del _waiting[target]

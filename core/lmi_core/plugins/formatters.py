@@ -1,4 +1,4 @@
-"""The registry of output formatters: those of any answer, and those of chats only."""
+"""The registry of output formatters, for any answer or only for chats."""
 
 from inspect import Parameter, signature
 
@@ -11,7 +11,7 @@ VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class FormatterRegistry(Registry[OutputFormatter]):
-    """The output formatters that an option may name, each created without arguments."""
+    """The output formatters that an option may name. They are created without arguments."""
 
     def __init__(self) -> None:
         super().__init__("output formatter", OutputFormatter)
@@ -29,17 +29,17 @@ class FormatterRegistry(Registry[OutputFormatter]):
         self._register_variant(plugin)
 
     def variant(self, name: str, schema: AnswerSchema) -> str:
-        """Return the name of the formatter's variant in the schema, or `name` where it has none."""
+        """Return the name of the formatter's variant in the schema, or `name` if it has none."""
         variant = self._variants.get(Variant(name, schema))
         return variant.name if variant is not None else name
 
     def require(self, name: str, *, chat: bool) -> None:
-        """Raise PluginError unless a formatter of that name can write an answer, or a chat's if `chat`."""
+        """Raise PluginError unless a formatter of that name can write answers; answers of chats if `chat`."""
         if not (chat and name in self.of_chats):
             self.get(name)
 
     def create(self, name: str) -> OutputFormatter:
-        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
+        """Create the output formatter of that name. Raise PluginError if no plugin registers it."""
         return self.get(name)()
 
     def create_for_chat(self, name: str, answer: ChatAnswer) -> OutputFormatter:

@@ -70,7 +70,7 @@ class Plugins:
         self.formatter_functions[function.name] = function
 
     def custom_formatters(self, name: str | None) -> dict[str, CustomOutput]:
-        """Return the third-party formatters that write answers on every route: all functions, and the named class."""
+        """Return the third-party formatters for every route: all functions, and the named class."""
         found: dict[str, CustomOutput] = {**self.formatter_functions}
         if name in self.formatters and (named := self.formatters.get(str(name))).__module__ not in BUILTIN_PLUGINS:
             found[str(name)] = named
@@ -78,7 +78,7 @@ class Plugins:
 
 
 class PluginManager(pluggy.PluginManager):
-    """A manager that looks for hooks among the names of hooks only in built-in plugins, which import hundreds more."""
+    """A manager that inspects only names of hooks in built-in plugins, which import hundreds of other names."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         is_built_in = getattr(plugin, "__name__", None) in BUILTIN_PLUGINS
@@ -88,7 +88,7 @@ class PluginManager(pluggy.PluginManager):
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:
     """Load the built-ins, the entry-point group `lmi`, `plugins_directory`, and `modules` (objects with hooks).
 
-    Raise PluginError for one that cannot be imported, implements an unknown hook, or registers a taken name.
+    Raise PluginError for a plugin that cannot be imported, implements an unknown hook, or registers a taken name.
     """
     manager = PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
@@ -113,7 +113,7 @@ def _plugin_files(directory: Path) -> list[Path]:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a Python file under a unique module name, so that files of one name do not collide."""
+    """Import a Python file under a unique module name, so that files with the same name do not collide."""
     name = f"{FILE_MODULE_PREFIX}{path.stem}_{abs(hash(path.resolve())):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -163,7 +163,7 @@ def _call(hook: pluggy.HookCaller, register: Callable[[Any], None]) -> None:
 
 
 def _said(error: BaseException) -> str:
-    """Return the error in words, with the line of the plugin's file that raised it, if it came from a file."""
+    """Describe the error, with the line in the plugin's file that raised it, if any."""
     places = [
         f" ({Path(frame.f_code.co_filename).name}, line {line})"
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Named)
 
 @dataclass(frozen=True)
 class Lazy:
-    """A plugin class that is imported when it is first used, and the attributes that are read before."""
+    """A plugin class that is imported on first use, and the attributes needed before."""
 
     target: str  # module:Class
     name: str
@@ -49,7 +49,7 @@ def origin(plugin: object) -> str:
 
 
 def _missing(plugin: type, base: type) -> list[str]:
-    """Return the attributes that the base requires and the plugin does not define."""
+    """Return the required attributes of the base that the plugin does not define."""
     origins: dict[str, object] = {name: get_origin(kind) for name, kind in base.__annotations__.items()}
     declared = [name for name, kind in origins.items() if kind is ClassVar]
     methods = getattr(plugin, "__abstractmethods__", ())
@@ -65,7 +65,7 @@ class Registry(Generic[T]):
         self._plugins: dict[str, type[T] | Lazy] = {}
 
     def register(self, plugin: type[T] | Lazy) -> None:
-        """Register a class, or one that is imported later. Raise PluginError for a taken name, or a wrong class."""
+        """Register a class or a lazily imported one. Raise PluginError for a taken name or an invalid class."""
         if not isinstance(plugin, Lazy):
             self.check(plugin)
         for name in (plugin.name, *getattr(plugin, "aliases", ())):
@@ -75,7 +75,7 @@ class Registry(Generic[T]):
             self._plugins[name] = plugin
 
     def check(self, plugin: type[T]) -> None:
-        """Raise PluginError for a class that cannot work."""
+        """Raise PluginError for an invalid class."""
         if not (isinstance(plugin, type) and issubclass(plugin, self.base) and hasattr(plugin, "name")):
             raise PluginError(
                 f"the {self.kind} {origin(plugin)} must be a subclass of {self.base.__name__} with a `name`"
@@ -84,7 +84,7 @@ class Registry(Generic[T]):
             raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")
 
     def get(self, name: str) -> type[T]:
-        """Return the class of that name, imported if need be. Raise PluginError for an unknown name."""
+        """Return the class of that name, importing it if necessary. Raise PluginError for an unknown name."""
         return self._loaded(self._entry(name))
 
     def _entry(self, name: str) -> type[T] | Lazy:
@@ -99,7 +99,7 @@ class Registry(Generic[T]):
         return plugin
 
     def without(self, *names: str) -> "Registry[T]":
-        """Return a registry of all plugins but those of these names. Raise PluginError for an unknown one."""
+        """Return a registry without the plugins of these names. Raise PluginError for an unknown name."""
         left_out, rest = [self._entry(name) for name in names], Registry[T](self.kind, self.base)
         rest._plugins = {name: plugin for name, plugin in self._plugins.items() if plugin not in left_out}
         return rest
@@ -108,11 +108,11 @@ class Registry(Generic[T]):
         return name in self._plugins
 
     def __iter__(self) -> Iterator[type[T]]:
-        """Yield each class once, even if it has several names; import those that are not imported yet."""
+        """Yield each class once, even if it has several names, importing it if necessary."""
         return map(self._loaded, self.entries())
 
     def entries(self) -> list[type[T] | Lazy]:
-        """Return each class once, as it is: imported or not."""
+        """Return each entry once, imported or not."""
         return list(dict.fromkeys(self._plugins.values()))
 
     def _loaded(self, plugin: type[T] | Lazy) -> type[T]:

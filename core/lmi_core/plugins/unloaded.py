@@ -1,4 +1,4 @@
-"""Plugins that lie in model directories, and are loaded only where --plugins-dir names their folder."""
+"""Plugins in model directories, which are loaded only if --plugins-dir names their folder."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -9,7 +9,7 @@ HOOK = b"def lmi_register_"
 
 
 def unloaded_plugins(directories: Iterable[Path], plugins_directory: Path | None) -> list[str]:
-    """Return a warning for each model directory whose plugins nobody loads; none where a folder of plugins is given."""
+    """Return a warning for each model directory with plugins that are not loaded; none if a plugins folder is given."""
     if plugins_directory is not None:
         return []
     folders = dict.fromkeys(directory / FOLDER for directory in directories)

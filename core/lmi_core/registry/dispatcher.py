@@ -26,7 +26,7 @@ class Dispatcher:
     """The models of one server by name."""
 
     def __init__(self, models: Mapping[str, Model], reader: ModelReader | None = None) -> None:
-        """Serve these models; with a `reader` further ones can be registered."""
+        """Serve these models; with a `reader`, more models can be registered."""
         self.registry = ModelRegistry(models.values(), reader)
         self.in_flight = 0
         self.metrics = ServerMetrics()
@@ -35,11 +35,11 @@ class Dispatcher:
 
     @property
     def models(self) -> Mapping[str, Model]:
-        """The default version of each model, by its name, as they are now."""
+        """The current default version of each model, by name."""
         return self.registry.models
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, also those that load or leave."""
+        """Yield every version of every model, including loading and leaving ones."""
         return self.registry.all_models()
 
     @property
@@ -49,12 +49,12 @@ class Dispatcher:
 
     @property
     def chooses_version(self) -> bool:
-        """Whether the only model has several versions, so that a body may name one of them."""
+        """Whether the only model has several versions, which a body may name."""
         model = self.registry.only_model
         return model is not None and self.registry.has_several(model.name)
 
     def find(self, name: str | None) -> Model:
-        """Return the model of that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+        """Return the model with that name or, without a name, the only model. Raise ModelNotFound otherwise."""
         if name is None:
             return self._only()
         found = self.registry.by_served_name.get(name) or self._versioned(name)
@@ -71,9 +71,9 @@ class Dispatcher:
         raise ModelNotFound(f"several models are served; name one of: {', '.join(sorted(self.models))}")
 
     def version_asked(self, name: str | None) -> Model:
-        """Return the only model, in the version that the name in a body asks for as `name:version`.
+        """Return the only model, in the version that a body asks for as `name:version`.
 
-        Raise ModelNotFound for a version that it does not have; any other name is the dialect's to judge.
+        Raise ModelNotFound for an unknown version; the dialect checks any other name.
         """
         only = self._only()
         if not name or not self.chooses_version or name in self.registry.by_served_name:
@@ -85,7 +85,7 @@ class Dispatcher:
         return only
 
     def versions(self, name: str) -> list[Model]:
-        """Return the served versions of the model of that name, of which the default is the first."""
+        """Return the served versions of the model with that name, the default first."""
         default = self.find(name)
         others = [each for each in self.registry.served_versions(default.name) if each is not default]
         return [default, *others]
@@ -105,9 +105,9 @@ class Dispatcher:
         return ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known) or 'none'}")
 
     def find_with_adapters(self, name: str | None) -> Model:
-        """Return the model of that name, or the one that has an adapter of that name.
+        """Return the model with that name, or the model with an adapter of that name.
 
-        Raise ModelNotFound also for an adapter that several models have.
+        Raise ModelNotFound also if several models have such an adapter.
         """
         models = self.models.values()
         if name is None or name in self.registry.by_served_name:
@@ -124,12 +124,12 @@ class Dispatcher:
 
     @property
     def max_request_size(self) -> int:
-        """The maximum size, in bytes, of a body that is read before its model is known."""
+        """The maximum size, in bytes, of a body whose model is not known yet."""
         return self.registry.limits.max_request_size
 
     @property
     def max_request_members(self) -> int:
-        """The maximum number of members in the JSON of a body that is parsed before its model is known."""
+        """The maximum number of JSON members in a body whose model is not known yet."""
         return self.registry.limits.max_request_members
 
     @property
@@ -138,14 +138,14 @@ class Dispatcher:
         return self.registry.limits.allowed_hosts
 
     def check_place(self, model: ManagedModel) -> None:
-        """Raise Overloaded or ModelNotReady where the model's queue has no place now, without taking one."""
+        """Raise Overloaded or ModelNotReady if the model's queue has no free place; take none."""
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         model.check_place()
 
     @contextmanager
     def admit(self, model: ManagedModel) -> Iterator[Ticket]:
-        """Take a place in the model's queue, once the request is read. Raise Overloaded or ModelNotReady."""
+        """Take a place in the model's queue, after the request has been read. Raise Overloaded or ModelNotReady."""
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         with model.usage.call(), model.admit() as ticket:
@@ -166,7 +166,7 @@ class Dispatcher:
                 await asyncio.wait_for(self._idle.wait(), seconds)
 
     async def end_requests(self) -> None:
-        """End the requests in flight with an error, and wait a moment for it to be sent."""
+        """End the requests in flight with an error, and give them a moment to send it."""
         if not self.in_flight:
             return
         self._idle.clear()
@@ -177,7 +177,7 @@ class Dispatcher:
             await asyncio.wait_for(self._idle.wait(), ERROR_SECONDS)
 
     async def start(self) -> None:
-        """Load every model. Raise ConfigurationError where one fails, which ends the loading of the others."""
+        """Load every model. Raise ConfigurationError if one fails, and stop loading the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 for model in self.registry.all_models():
@@ -187,12 +187,12 @@ class Dispatcher:
         self.registry.begin()
 
     async def wake(self, model: Model) -> None:
-        """Load a model that is idle, and wait for it. Raise ModelNotReady or OutOfMemory where it cannot be loaded."""
+        """Load an idle model, and wait for it. Raise ModelNotReady or OutOfMemory if it cannot be loaded."""
         if not model.ready:
             await self.registry.wake(model)
 
     async def wait_given_up(self) -> None:
-        """Raise BackendGivenUp once the engines of all models that are served have failed for good."""
+        """Raise BackendGivenUp when the engines of all served models have failed permanently."""
         while True:
             models = [model for model in self.registry.all_models() if model.ready]
             given_up = asyncio.create_task(_why_given_up(models))
@@ -215,7 +215,7 @@ class Dispatcher:
                 logger.error("a model did not stop cleanly", exc_info=result)
 
     async def health(self) -> None:
-        """Raise ModelNotReady or BackendUnhealthy unless every model can take requests; idle ones can."""
+        """Raise ModelNotReady or BackendUnhealthy unless every model can accept requests; idle models can."""
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         for model in self.models.values():
@@ -223,15 +223,15 @@ class Dispatcher:
 
 
 async def _why_given_up(models: Iterable[Model]) -> list[str]:
-    """Wait until all models have failed for good, and return why.
+    """Wait until all models have failed permanently, and return the reason.
 
-    Awaited in a task, as a gathering that is cancelled complains that nobody has asked for its exception.
+    Must run in a task: a cancelled `gather` complains about exceptions that were never retrieved.
     """
     return await asyncio.gather(*(model.runtime.given_up() for model in models))
 
 
 def check_names(plans: Iterable[ModelPlan]) -> None:
-    """Raise ConfigurationError where two models would answer to one name."""
+    """Raise ConfigurationError if two models have the same name."""
     owners: dict[str, str] = {}
     for plan in plans:
         for name in plan.names:

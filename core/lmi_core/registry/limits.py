@@ -1,4 +1,4 @@
-"""The limits of requests whose model is not known yet: the widest of all models'."""
+"""The limits of requests whose model is not known yet: the widest limits of all models."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Self
@@ -8,7 +8,7 @@ from lmi_core.configuration.properties import ServerProperties
 
 
 class Limits(NamedTuple):
-    """The largest body, the most members of its JSON, and the patterns of all host names."""
+    """The maximum body size, the maximum number of JSON members, and all patterns of host names."""
 
     max_request_size: int
     max_request_members: int
@@ -16,7 +16,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, servers: Sequence[ServerProperties]) -> Self:
-        """Return the widest limits of these options; without any, those of the defaults."""
+        """Return the widest limits of these options; the defaults without options."""
         servers = servers or [ServerProperties()]
         return cls(
             max(server.max_request_size for server in servers),

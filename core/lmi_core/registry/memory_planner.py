@@ -1,4 +1,6 @@
-"""Planning of memory: each model has its part before it is loaded, and the least recently used ones may make room."""
+"""Memory planning: memory is reserved before a model is loaded, and the least recently used models may be unloaded
+for it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -33,7 +35,7 @@ class Device(StrEnum):
 
 
 class Need(NamedTuple):
-    """The memory that a model needs on its device, in bytes, and in words where the number comes from."""
+    """The memory that a model needs on its device, in bytes, and the source of this number as text."""
 
     device: Device
     size: int
@@ -45,7 +47,7 @@ FreeMemory = Callable[[Need], int | None]  # on the device of a need, in bytes; 
 
 
 def free_memory(need: Need) -> int | None:
-    """Return the bytes that are free on the device of a need: of several GPUs those of the fullest."""
+    """Return the free bytes on the device of a need; of several GPUs, those of the fullest one."""
     if need.device is Device.CPU:
         return free_main_memory()
     gpus = free_gpu_memory()
@@ -55,7 +57,7 @@ def free_memory(need: Need) -> int | None:
 
 
 def memory_need(plan: ModelPlan) -> Need:
-    """Return what a model needs: what its keys say, otherwise at least its weights; 0 bytes where that is unknown."""
+    """Return a model's need according to its keys, or at least the size of its weights; 0 bytes if unknown."""
     device, index = _device(plan)
     required, reserved = _declared(plan.server, device)
     if required is not None:
@@ -68,7 +70,7 @@ def memory_need(plan: ModelPlan) -> Need:
 
 
 def lacking(name: str, need: Need, free: int | None, planned: int) -> str | None:
-    """Return in words why a model does not fit; None where it does, or where that is unknown."""
+    """Return why a model does not fit, as text; None if it fits, or if this is unknown."""
     if free is None or need.size <= free - planned:
         return None
     where = "in main memory" if need.device is Device.CPU else "on the GPU"
@@ -101,7 +103,7 @@ def _device(plan: ModelPlan) -> tuple[Device, int | None]:
 
 
 def _weights(plan: ModelPlan, device: Device) -> int:
-    """Return the bytes of a model's weights on this host, of which each of several GPUs gets its part."""
+    """Return the bytes of a model's weights on this host, per GPU if there are several."""
     properties: Any = plan.setup.properties
     folder = weights_folder(plan.setup.directory, properties)
     if plan.backend is None or folder is None or getattr(properties, QUANTIZATION, None):
@@ -137,9 +139,9 @@ class MemoryPlanner:
         others: Callable[[], Iterable[RegisteredModel]],
         unload: Callable[[RegisteredModel], Awaitable[bool]],
     ) -> AsyncIterator[None]:
-        """Plan the memory of a model that is loaded in the body. Raise OutOfMemory where it does not fit.
+        """Reserve memory for a model that is loaded in the body.
 
-        Models that load at the same time are waited for, before it is known whether this one fits beside them.
+        Raise OutOfMemory if it does not fit. If this depends on other models that are loading, wait for them first.
         """
         need = await asyncio.to_thread(memory_need, model.plan)
         while (why := await self._lacking(model, need)) is not None:
@@ -156,7 +158,7 @@ class MemoryPlanner:
             self._loaded = asyncio.Event()
 
     async def _lacking(self, model: Model, need: Need) -> str | None:
-        """Return in words why a model does not fit, measured while no other one has ended its loading."""
+        """Return why a model does not fit, as text, measured while no other model finishes loading."""
         while True:
             loaded = self._loaded
             free = await asyncio.to_thread(self.free, need) if need.size else None
@@ -168,7 +170,7 @@ class MemoryPlanner:
 
 
 async def _unload_one(models: Iterable[RegisteredModel], unload: Callable[[RegisteredModel], Awaitable[bool]]) -> bool:
-    """Unload the least recently used of the models that nobody uses, and return whether there is one."""
+    """Unload the least recently used idle model, and return whether there was one."""
     ready = [(each.model.usage.last, each) for each in models if each.model and each.state is ModelState.READY]
     for _, registered in sorted(ready, key=lambda pair: pair[0]):
         if await unload(registered):

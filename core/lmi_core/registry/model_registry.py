@@ -1,4 +1,4 @@
-"""The models of a server, which come and go while it serves."""
+"""The models of a server, which can be added and removed at run time."""
 
 import asyncio
 import logging
@@ -31,8 +31,8 @@ DRAIN_SECONDS = 60.0
 class ModelRegistry:
     """The registered models by name and version.
 
-    What requests read, such as `models`, is replaced as a whole when a model comes or goes, so that whoever iterates
-    over it is not disturbed. A model that loads is not in it, but for those of the start.
+    Mappings for requests, such as `models`, are replaced as a whole when a model is added or removed, so iterating over
+    them is safe. They contain no loading models, except at the start of the server.
     """
 
     def __init__(self, models: Iterable[Model], reader: ModelReader | None = None) -> None:
@@ -58,25 +58,28 @@ class ModelRegistry:
         return sorted(self._versions)
 
     async def load_first(self, model: Model) -> None:
-        """Load a model of the start. Raise ConfigurationError where that fails, OutOfMemory where it does not fit."""
+        """Load a model at the start of the server.
+
+        Raise ConfigurationError if that fails, OutOfMemory if it does not fit.
+        """
         async with self.memory_planner.planned(model, self._all, self.make_idle):
             await model.start()
 
     def begin(self) -> None:
-        """Note that the models of the start are loaded, and begin to unload those that may be when they are unused."""
+        """Finish the start of the server, and begin to unload idle models whose options allow it."""
         for registered in self._all():
             registered.note_loaded()
         self.publish(*self._versions)
         self.spawn(self._unload_idle())
 
     def versions(self, name: str) -> Versions:
-        """Return the versions of a model. Raise ModelNotFound where none is registered."""
+        """Return the versions of a model. Raise ModelNotFound if none is registered."""
         if name not in self._versions:
             raise ModelNotFound(f"model `{name}` is not registered")
         return self._versions[name]
 
     def registered(self, name: str, version: str | None = None) -> RegisteredModel:
-        """Return a version of a model or, without one, the default. Raise ModelNotFound where it is not registered."""
+        """Return a version of a model, by default its default version. Raise ModelNotFound if it is not registered."""
         versions = self.versions(name)
         found = versions.default if version is None else versions.get(version)
         if found is None:
@@ -85,23 +88,26 @@ class ModelRegistry:
         return found
 
     def _all(self) -> Iterator[RegisteredModel]:
-        """Yield every version of every model that is registered."""
+        """Yield every version of every registered model."""
         for versions in self._versions.values():
             yield from versions
 
     @property
     def leaving(self) -> list[RegisteredModel]:
-        """The models that were removed, and finish what they work on."""
+        """Removed models that still finish their requests."""
         return list(self._leaving)
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, also those that load or leave."""
+        """Yield every version of every model, including loading and leaving ones."""
         for each in (*self._all(), *self._leaving):
             if each.model is not None:
                 yield each.model
 
     def version_of(self, model: Model, version: str) -> Model:
-        """Return another version of a model. Raise ModelNotReady where it is not served; unknown ones are the model."""
+        """Return another version of a model; the model itself if the version is unknown.
+
+        Raise ModelNotReady if it is not served.
+        """
         found = self._versions[model.name].get(version) if model.name in self._versions else None
         if found is None or found.model is model:
             return model
@@ -114,18 +120,18 @@ class ModelRegistry:
         return len(self._versions.get(name, ())) > 1
 
     def served_versions(self, name: str) -> list[Model]:
-        """Return the versions of a model that requests find, in the order of their registration."""
+        """Return the served versions of a model, in the order of registration."""
         return [each.model for each in self._versions.get(name, ()) if each.served and each.model is not None]
 
     def unserved(self, name: str) -> LmiError | None:
-        """Return why a registered model is not served now, None where no model of that name is registered."""
+        """Return why a registered model is not served now; None if no model of that name is registered."""
         return self._versions[name].default.refuse() if name in self._versions else None
 
     def register(self, registration: Registration, *, default: bool = False) -> RegisteredModel:
-        """Begin to load a model, and return it at once: its `loading` ends when it is served, or has failed.
+        """Start loading a model, and return it immediately; its `loading` ends when it is served or has failed.
 
-        With `default`, requests that name no version get it once it is served, unless another one is chosen meanwhile.
-        Raise ModelExists where this version of it is registered and has not failed.
+        With `default`, it becomes the default version once it is served, unless another one is chosen meanwhile. Raise
+        ModelExists if this version is already registered and has not failed.
         """
         if self.reader is None:
             raise ConfigurationError("this server takes no further models")
@@ -143,7 +149,7 @@ class ModelRegistry:
         return registered
 
     async def _load(self, registered: RegisteredModel, reader: ModelReader) -> None:
-        """Load a model that is being registered; `failure` is set where that fails, with nothing left behind."""
+        """Load a model that is being registered; on failure, set `failure` and leave nothing behind."""
         name = registered.name
         try:
             model = registered.take(await reader(registered.registration, registered.progress.report))
@@ -172,15 +178,15 @@ class ModelRegistry:
                 )
 
     def forget_failed(self, registered: RegisteredModel) -> None:
-        """Remove a model that has failed, once whoever registered it knows."""
+        """Remove a failed model after its failure has been reported."""
         versions = self._versions.get(registered.name)
         if versions is not None and versions.get(registered.version) is registered:
             self._remove(registered)
 
     async def unregister(self, registered: RegisteredModel) -> None:
-        """Remove a model: no request finds it from now on, and it ends once its calls have.
+        """Remove a model: new requests do not find it, and it is unloaded after its running calls.
 
-        After `drain_seconds` they end with an error. A model that is loading stops to.
+        After `drain_seconds`, these end with an error. Loading stops.
         """
         self._remove(registered)
         registered.leaving = True
@@ -200,14 +206,14 @@ class ModelRegistry:
         logger.info("model %s is unregistered", registered.name)
 
     def choose_default(self, registered: RegisteredModel) -> None:
-        """Have requests that name no version get this one. Raise ModelNotReady where it is not served."""
+        """Make this the version for requests without a version. Raise ModelNotReady if it is not served."""
         if not registered.served:
             raise registered.refuse()
         self._versions[registered.name].choose(registered)
         self.publish(registered.name)
 
     async def wake(self, model: Model) -> None:
-        """Load a model that is idle, and wait for it. Raise ModelNotReady where it cannot be loaded."""
+        """Load an idle model, and wait for it. Raise ModelNotReady if it cannot be loaded."""
         if model.ready:
             return
         registered = next((each for each in self.versions(model.name) if each.model is model), None)
@@ -240,7 +246,7 @@ class ModelRegistry:
         logger.info("model %s is loaded again", model.name)
 
     async def make_idle(self, registered: RegisteredModel) -> bool:
-        """Unload a model that nobody uses until its next request, and return whether it was unloaded."""
+        """Unload an unused model until its next request, and return whether it was unloaded."""
         async with registered.changing:
             model = registered.model
             if model is None or not model.ready or model.usage.calls:
@@ -253,7 +259,7 @@ class ModelRegistry:
         return True
 
     async def _unload_idle(self) -> None:
-        """Unload each model that may be, once it was not used for its `max_idle_time`."""
+        """Unload models after their `max_idle_time` without requests."""
         while True:
             changed = self.changed
             waits = {each: wait for each in self._all() if (wait := each.seconds_until_idle) is not None}
@@ -264,7 +270,7 @@ class ModelRegistry:
                 await asyncio.wait_for(changed.wait(), pause)
 
     async def stop(self) -> None:
-        """Cancel every task that loads or unloads a model, and wait for its end."""
+        """Cancel every task that loads or unloads a model, and wait for them to end."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -281,7 +287,7 @@ class ModelRegistry:
         self.publish(registered.name)
 
     def publish(self, *names: str) -> None:
-        """Have requests find the models of these names as they are served now."""
+        """Publish the current versions of these models to requests."""
         models, by_served_name = dict(self.models), dict(self.by_served_name)
         for name in names:
             before, now = models.pop(name, None), self._served(name)
@@ -296,7 +302,7 @@ class ModelRegistry:
         self.changed = asyncio.Event()
 
     def _served(self, name: str) -> Model | None:
-        """Return the model for requests that name no version, None where there is none now."""
+        """Return the model for requests without a version; None if there is none now."""
         default = self._versions[name].default if name in self._versions else None
         return default.model if default is not None and default.served else None
 
@@ -316,7 +322,7 @@ class ModelRegistry:
 
 
 def _told(error: Exception, name: str) -> LmiError:
-    """Return the error that tells why a model was not loaded."""
+    """Return the error that explains why a model was not loaded."""
     if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
         return InvalidModel(error.message)
     if isinstance(error, LmiError):

@@ -16,7 +16,7 @@ ERROR_SECONDS = 1.0  # for the errors of calls that did not finish, which their 
 
 
 class ModelState(StrEnum):
-    """What a registered model does now."""
+    """The state of a registered model."""
 
     FETCHING = "fetching"
     LOADING = "loading"
@@ -27,7 +27,7 @@ class ModelState(StrEnum):
 
 
 class RegisteredModel:
-    """One version of a model: there is a `model` once its directory was read, until it has failed or is gone."""
+    """One version of a model; `model` is set after its directory is read, until the model has failed or is removed."""
 
     def __init__(self, registration: Registration, model: Model | None = None, *, at_startup: bool = False) -> None:
         self.registration = registration
@@ -51,7 +51,7 @@ class RegisteredModel:
 
     @property
     def progress(self) -> LoadingProgress:
-        """What is done to fetch and load it."""
+        """The progress of downloading and loading it."""
         return self._progress if self.model is None else self.model.progress
 
     @property
@@ -68,20 +68,23 @@ class RegisteredModel:
 
     @property
     def served(self) -> bool:
-        """Whether requests find the model: those of the start are found, and refused, while they load, too."""
+        """Whether requests find the model.
+
+        Models of the server's start are found, and refuse requests, while they load.
+        """
         model = self.model
         return model is not None and not self.leaving and (model.ready or model.idle or self.at_startup)
 
     @property
     def seconds_until_idle(self) -> float | None:
-        """The time until the model has been unused for its `max_idle_time`; None where it is to stay loaded."""
+        """The seconds until the model can be unloaded as idle; None if it stays loaded."""
         model = self.model
         if model is None or not model.server.unload_idle or self.state is not ModelState.READY:
             return None
         return model.server.max_idle_time - model.usage.unused_seconds
 
     def take(self, prepared: PreparedModel) -> Model:
-        """Take the model that was read."""
+        """Set the model after its directory is read."""
         self.model, self._release = prepared.model, prepared.release
         return prepared.model
 
@@ -95,7 +98,7 @@ class RegisteredModel:
         return ModelNotReady(f"model {self.name} is loading{stage}")
 
     async def drain(self, seconds: float, error: LmiError) -> None:
-        """Wait for the model's calls at most that long, and end the rest with the error."""
+        """Wait at most that long for the model's calls, and end the rest with the error."""
         model = self.model
         if model is None or await _unused_within(model, seconds):
             return
@@ -106,7 +109,7 @@ class RegisteredModel:
         await _unused_within(model, ERROR_SECONDS)
 
     async def discard(self) -> None:
-        """Stop the model, and drop all that it has on this host."""
+        """Stop the model, and release everything it holds on this host."""
         model, self.model = self.model, None
         if model is not None:
             try:
@@ -119,7 +122,7 @@ class RegisteredModel:
         await asyncio.to_thread(release)
 
     def begin(self, loading: asyncio.Task[None]) -> None:
-        """Note the task that loads the model until it ends."""
+        """Keep the task that loads the model until it ends."""
         self.loading = loading
         loading.add_done_callback(self._end)
 
@@ -129,7 +132,7 @@ class RegisteredModel:
         self.loading = None
 
     def note_loaded(self) -> None:
-        """Note that the model takes requests from now on."""
+        """Record that the model accepts requests from now on."""
         self.failure, self.loaded_at = None, time.time()
 
 

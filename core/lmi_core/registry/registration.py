@@ -1,4 +1,4 @@
-"""The registration of a model, and the seam by which it becomes one."""
+"""The registration of a model, and the interface that turns it into a model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lmi_core.serving.model import Model
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A model to be loaded: the name for requests, where it lies, and keys that count before its own properties."""
+    """A model to load: its name for requests, its location, and keys that override its own properties."""
 
     name: str
     url: str
@@ -25,14 +25,16 @@ def nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that was read and is not started, and the release of what only its registration has made."""
+    """A model whose directory has been read but that is not started, and a function that releases the registration's
+    resources.
+    """
 
     model: Model
     release: Callable[[], None] = nothing
 
 
 class ModelReader(Protocol):
-    """The way from a registration to a model that is not started."""
+    """A reader that turns a registration into a model that is not started."""
 
     async def __call__(self, registration: Registration, report: Report) -> PreparedModel:
-        """Fetch and read the model. Raise ConfigurationError, with nothing left behind; likewise when cancelled."""
+        """Download and read the model. Raise ConfigurationError. Leave nothing behind on failure or cancellation."""

@@ -1,4 +1,4 @@
-"""The versions of one model, and which of them requests get that name none."""
+"""The versions of one model, and the default for requests without a version."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from lmi_core.registry.registered_model import RegisteredModel
 
 
 class Versions:
-    """The registered versions of a name, in the order of their registration."""
+    """The registered versions of a name, in the order of registration."""
 
     def __init__(self) -> None:
         self._by_version: dict[str | None, RegisteredModel] = {}
@@ -23,12 +23,14 @@ class Versions:
 
     @property
     def default(self) -> RegisteredModel:
-        """The version for requests that name none: the last choice that is served, otherwise the first that is."""
+        """The version for requests without a version: the last chosen one that is served, otherwise the first served
+        one.
+        """
         candidates = (*reversed(self._chosen), *self)
         return next((each for each in candidates if each.served), next(iter(self)))
 
     def add(self, registered: RegisteredModel) -> None:
-        """Add a version, in place of one that has failed."""
+        """Add a version, replacing a failed one."""
         if (failed := self.get(registered.version)) is not None:
             self._unchoose(failed)
         self._by_version[registered.version] = registered

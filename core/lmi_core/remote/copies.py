@@ -98,7 +98,7 @@ class Copies:
         return (copy, contents) if are_whole(copy, contents.files) else None
 
     def current_if(self, version: str) -> Path | None:
-        """Return the latest copy if it has this version."""
+        """Return the latest copy if it has this version, otherwise None."""
         current = self.current()
         return current[0] if current is not None and current[1].version == version else None
 
@@ -127,7 +127,7 @@ class Copies:
         return self.copy(version)
 
     def discard(self, version: str) -> None:
-        """Remove what was staged of a version."""
+        """Remove the staged files of a version."""
         shutil.rmtree(self._staging(version), ignore_errors=True)
 
     def _remove_others(self, version: str) -> None:
@@ -159,21 +159,21 @@ def are_whole(folder: Path, files: Sequence[CopiedFile]) -> bool:
 
 
 def file_size(path: Path) -> int | None:
-    """Return a file's size, None where it does not exist."""
+    """Return a file's size; None if it does not exist."""
     with suppress(OSError):
         return path.stat().st_size
     return None
 
 
 def _folder_name(name: str, wanted: str) -> str:
-    """Return the name of a cache folder: the model's, and a digest of what distinguishes it from others."""
+    """Return the name of a cache folder: the model's name, and a digest of everything that distinguishes it."""
     digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
     written = re.sub(r"[^\w.-]", "_", name)
     return f"{written[:MAX_NAME]}-{digest}"
 
 
 def _without_signature(source: str) -> str:
-    """Return a URL without what changes where it is signed anew."""
+    """Return a URL without user and signature."""
     if not is_web(source):
         return source
     parts = urlsplit(source)

@@ -16,9 +16,9 @@ MAX_ATTEMPTS = 3  # where the model changes meanwhile
 
 
 def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
-    """Return the folder of a complete copy, the latest one if the model cannot be reached now.
+    """Return the folder of a complete copy; an older one if the model is unreachable now.
 
-    Raise ConfigurationError where it cannot be copied, or OSError from the disk.
+    Raise ConfigurationError if it cannot be copied, or OSError from the disk.
     """
     copies = Copies(model, downloads)
     update = update_from_archive if model.is_archive else update_from_s3

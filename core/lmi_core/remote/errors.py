@@ -4,7 +4,7 @@ from lmi_core.errors import ConfigurationError
 
 
 class Unreachable(ConfigurationError):
-    """The network gave no answer, so that only an existing copy on this host can be served."""
+    """The source is unreachable, so only an existing copy on this host can be served."""
 
 
 class ChangedMeanwhile(Exception):

@@ -30,7 +30,7 @@ TARGET = "lmi_core.remote.worker:run"
 def local_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of a path, an archive or a URL, downloading, unpacking or updating the copy.
 
-    For code outside an event loop. Raise ConfigurationError where the URL is wrong or cannot be copied.
+    For code outside an event loop. Raise ConfigurationError if the URL is invalid or cannot be copied.
     """
     if not must_be_copied(source):
         return Path(source)
@@ -40,7 +40,7 @@ def local_directory(source: str, environment: Mapping[str, str] = os.environ) ->
 def cached_directory(source: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of a path, of an archive on this host, or of a URL's existing copy, without network access.
 
-    Raise ConfigurationError where the URL is invalid or there is no copy.
+    Raise ConfigurationError if the URL is invalid or there is no copy.
     """
     if not must_be_copied(source):
         return Path(source)
@@ -62,8 +62,8 @@ def whole_model(source: str) -> RemoteModel:
 async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ, report: Report | None = None) -> Path:
     """Return the folder of a complete copy on this host, which is kept until `let_go`, or the end of this process.
 
-    The progress is shown on standard error, unless `report` gets it. Cancelling ends the download at once; the next
-    call resumes it. Raise ConfigurationError where it cannot be copied.
+    Show the progress on standard error, or pass it to `report`. Cancelling stops the download immediately; the next
+    call resumes it. Raise ConfigurationError if it cannot be copied.
     """
     if report is None:
         progress = LoadingProgress()
@@ -78,7 +78,7 @@ async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ,
 
 @contextlib.asynccontextmanager
 async def fetched(model: RemoteModel, report: Report | None = None) -> AsyncIterator[Path]:
-    """Yield the folder of a copy, which is let go at the end: whoever uses it longer must keep it."""
+    """Yield the folder of a copy, which is released at the end; to use it longer, keep it in HeldCopies."""
     folder = await fetch(model, report=report)
     try:
         yield folder
@@ -92,7 +92,7 @@ async def fetch_all(
 ) -> dict[str, Path]:
     """Fetch several models concurrently, keep their copies by name, and return their folders.
 
-    Raise ConfigurationError where one cannot be had.
+    Raise ConfigurationError if one cannot be copied.
     """
 
     async def kept(name: str, model: RemoteModel) -> Path:

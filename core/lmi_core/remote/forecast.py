@@ -10,7 +10,7 @@ from lmi_core.remote.copies import Copies
 
 
 def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
-    """Return a sentence about where the model will be copied to, or about the existing copy."""
+    """Return a sentence about the future or existing copy of the model."""
     if model.on_hub:
         return _hub_forecast(model)
     copies = Copies(model, download_folder(environment))

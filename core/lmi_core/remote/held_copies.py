@@ -1,4 +1,4 @@
-"""The copies on this host that models use, which no process removes while one does."""
+"""The copies that models use, which no process removes meanwhile."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ from lmi_core.remote import locks
 
 
 class HeldCopies:
-    """The copies that one model uses, by what it uses each for."""
+    """The copies that one model uses, by purpose."""
 
     def __init__(self) -> None:
         self._locks: dict[str, Path] = {}
 
     def keep(self, use: str, folder: Path) -> None:
-        """Keep the copy that a folder lies in, if somebody holds it now, in place of what was kept for this use."""
+        """Hold the copy of a folder, if it is held now, instead of the previous one for this purpose."""
         lock = _lock_of(folder)
         if lock is not None:
             locks.hold(lock)
@@ -21,7 +21,7 @@ class HeldCopies:
             self._locks[use] = lock
 
     def let_go(self, use: str) -> None:
-        """Keep no longer what was kept for this use, if anything."""
+        """Release the copy for this purpose, if any."""
         if (lock := self._locks.pop(use, None)) is not None:
             locks.release(lock)
 
@@ -31,13 +31,13 @@ class HeldCopies:
 
 
 def let_go(folder: Path) -> None:
-    """Hold a copy no longer that was fetched; those who keep it have it still. Others than copies are left alone."""
+    """Release a fetched copy; HeldCopies keep it. Ignore folders that are not copies."""
     if (lock := _lock_of(folder)) is not None:
         locks.release(lock)
 
 
 def _lock_of(folder: Path) -> Path | None:
-    """Return the held lock of the copy that a folder lies in, as `Copies` has them; None for other folders."""
+    """Return the held lock of the copy that contains a folder; None for other folders."""
     held = locks.held_locks()
     if not held:
         return None

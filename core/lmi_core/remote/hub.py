@@ -22,7 +22,7 @@ LOG_IN = "set HF_TOKEN to a token with access to it"
 
 
 def copy_from_hub(model: RemoteModel, report: Report) -> Path:
-    """Download a snapshot, and return its folder. Raise ConfigurationError where it cannot be, or OSError."""
+    """Download a snapshot, and return its folder. Raise ConfigurationError if this fails, or OSError from the disk."""
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
@@ -97,7 +97,7 @@ def _files(info: "ModelInfo") -> list[RepositoryFile]:
 
 
 class _Fetching(threading.Thread):
-    """A running huggingface_hub download, measured from outside, as it reports progress only to a terminal."""
+    """A running huggingface_hub download. Its progress is measured on disk, because it reports only to a terminal."""
 
     def __init__(self, model: RemoteModel, info: "ModelInfo", paths: list[str]) -> None:
         super().__init__(daemon=True)
@@ -124,7 +124,7 @@ class _Fetching(threading.Thread):
         return not self.is_alive()
 
     def result(self) -> Path:
-        """Return the snapshot's folder. Raise ConfigurationError where the download failed."""
+        """Return the snapshot's folder. Raise ConfigurationError if the download failed."""
         if isinstance(self._result, OSError) and self._result.errno is not None:  # a full disk
             raise self._result
         if isinstance(self._result, BaseException):

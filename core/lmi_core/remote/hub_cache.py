@@ -13,7 +13,7 @@ INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
 
 
 class RepositoryFile(NamedTuple):
-    """A file of a repository, with its content in the cache under the name `blob`."""
+    """A file of a repository; `blob` is the name of its content in the cache."""
 
     path: str
     size: int
@@ -21,7 +21,7 @@ class RepositoryFile(NamedTuple):
 
 
 def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile]) -> int:
-    """Return how many bytes of the files are in the cache, including unfinished downloads."""
+    """Return the number of the files' bytes in the cache, including unfinished downloads."""
     unfinished: dict[str, int] = {}
     for path in (repository / "blobs").glob("*.incomplete"):
         name = path.name.partition(".")[0]
@@ -32,7 +32,7 @@ def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile
 
 
 def cached_snapshot(model: RemoteModel) -> Path | None:
-    """Return the folder of a snapshot with all that is wanted of it, or None, without network access."""
+    """Return the folder of a complete snapshot in the cache, or None, without network access."""
     from huggingface_hub import try_to_load_from_cache
 
     if model.only_tokenizer:
@@ -46,7 +46,7 @@ def cached_snapshot(model: RemoteModel) -> Path | None:
 
 
 def has_weights(folder: Path) -> bool:
-    """Return whether the folder has every file of its weights' index or, without an index, any weights."""
+    """Return whether the folder contains every file of its weights' index or, without an index, any weights."""
     indexes = [path for pattern in INDEXES for path in folder.glob(pattern)]
     if indexes:
         return any(all((folder / name).exists() for name in _indexed(index)) for index in indexes)

@@ -26,7 +26,7 @@ _changing = threading.RLock()
 
 @contextmanager
 def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock exclusively, first calling `on_wait` if another process holds it."""
+    """Hold the lock exclusively; call `on_wait` first if another process holds it."""
     descriptor = _open(path)
     try:
         if not _take(descriptor, fcntl.LOCK_EX, path):
@@ -39,7 +39,7 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def hold(path: Path) -> None:
-    """Share the lock until it is released as often as it was held, or this process ends."""
+    """Share the lock until every `hold` is released or this process ends."""
     with _changing:
         if path not in _held:
             descriptor = _open(path)
@@ -50,7 +50,7 @@ def hold(path: Path) -> None:
 
 
 def release(path: Path) -> None:
-    """Release a shared lock that was taken by `hold`, which nobody else in this process need have done."""
+    """Release a shared lock once, after `hold`."""
     with _changing:
         held = _held[path]
         held.count -= 1
@@ -67,7 +67,7 @@ def held_locks() -> list[Path]:
 
 @contextmanager
 def unused(path: Path) -> Iterator[bool]:
-    """Yield whether no process holds the lock, which none can take until the context ends."""
+    """Yield whether no process holds the lock; if so, no process can take it in the body."""
     descriptor = _open(path)
     try:
         yield _take(descriptor, fcntl.LOCK_EX, path)

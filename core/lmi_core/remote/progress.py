@@ -1,4 +1,4 @@
-"""The progress of one download, reported while it runs and logged once it is complete."""
+"""The progress of one download, reported while it runs and logged when it is complete."""
 
 import logging
 import time
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class DownloadProgress:
-    """A translation of the download process's messages into reports."""
+    """A translator of the download process's messages into reports."""
 
     def __init__(self, model: RemoteModel, report: Report) -> None:
         self._model = model
@@ -22,7 +22,7 @@ class DownloadProgress:
         self._done = 0
 
     def begin(self, stage: Begin) -> None:
-        """Begin a stage, once the one before is over."""
+        """Start a stage, and end the previous one."""
         self._log_end()
         self._stage, self._began = stage, time.monotonic()
         self._log_begin(stage)

@@ -14,7 +14,7 @@ REPORT_SECONDS = 0.2
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """The start of a download, or of unpacking, with the number of `skipped` bytes in formats that are not needed."""
+    """The start of a download or of unpacking; `skipped` bytes are in formats that are not needed."""
 
     total: int | None  # None: unknown
     done: int

@@ -1,4 +1,4 @@
-"""Selection of the files that no backend reads, which are not downloaded."""
+"""Selection of files that need not be downloaded because no backend reads them."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase

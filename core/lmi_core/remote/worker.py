@@ -1,4 +1,4 @@
-"""The download process, which can be ended at any time, whatever its threads wait for."""
+"""The download process, which can be killed at any time."""
 
 import errno
 import logging

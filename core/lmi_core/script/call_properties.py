@@ -5,7 +5,7 @@ from lmi_core.script.djl_names.inputs import BATCH_SIZE
 
 
 def call_properties(call: Call) -> dict[str, str]:
-    """Return the headers, the attributes and the request's id, of which later ones override earlier ones."""
+    """Return the headers, the attributes and the request's id; later ones override earlier ones."""
     given = [*call.headers.items(), *call.attributes.items()]
     properties = {_text(name): _text(value) for name, value in given}
     properties.pop(BATCH_SIZE, None)  # which would make a batch of it
@@ -13,5 +13,5 @@ def call_properties(call: Call) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """Return the text with bytes that are not UTF-8 replaced."""
+    """Return the text with invalid UTF-8 replaced."""
     return value.encode(errors="surrogateescape").decode(errors="replace")

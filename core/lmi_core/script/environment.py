@@ -1,4 +1,4 @@
-"""The packages that a model's code needs: its `requirements.txt`, and `option.enable_venv`, which installs them."""
+"""The packages of a model's code, in its `requirements.txt`, which `option.enable_venv` installs."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ class Environment:
 
 
 def model_environment(directory: Path, enabled: bool) -> Environment | None:
-    """Return the model's environment, created for new requirements. Raise ConfigurationError where pip fails."""
+    """Return the model's environment, creating it for new requirements. Raise ConfigurationError if pip fails."""
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
@@ -75,7 +75,7 @@ def _digest(requirements: Path) -> str:
 
 
 def missing_package_hint(error: BaseException, directory: Path) -> str:
-    """Return how to get the package that an import did not find; "" for any other error."""
+    """Return how to install the package that an import did not find; "" for other errors."""
     missing: BaseException | None = error
     while missing is not None and not isinstance(missing, ModuleNotFoundError):
         missing = missing.__cause__ or missing.__context__

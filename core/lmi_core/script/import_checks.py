@@ -1,4 +1,4 @@
-"""Imports of a model's Python files that cannot work here, found without running the files."""
+"""Detection of imports in a model's Python files that cannot work here, without running the files."""
 
 import ast
 import importlib
@@ -26,14 +26,14 @@ class Import(NamedTuple):
 
 
 def require_imports(script: Path, own_environment: bool = False) -> None:
-    """Raise ConfigurationError for imports that fail as soon as the file, or one beside it, is imported."""
+    """Raise ConfigurationError for imports that fail when the file, or one in the same folder, is imported."""
     lines = [line for each in _imports(script) if each.certain and (line := _complaint(each, own_environment))]
     if lines:
         raise ConfigurationError("\n".join(lines))
 
 
 def import_warnings(script: Path, own_environment: bool = False) -> list[str]:
-    """Return a line for each import that fails if it is ever reached, in a function or behind a condition."""
+    """Return a line for each import in a function or condition that fails if it is reached."""
     found = [each for each in _imports(script) if not each.certain]
     return [f"{line} (only when it is reached)" for each in found if (line := _complaint(each, own_environment))]
 
@@ -68,7 +68,7 @@ def _missing_name(module: str, name: str | None) -> str | None:
 
 
 def _imports(script: Path) -> Iterator[Import]:
-    """Yield the imports of the file, and of the files beside it that it imports."""
+    """Yield the imports of the file, and of the files in the same folder that it imports."""
     directory = script.parent
     if not script.is_file():
         return
@@ -92,7 +92,7 @@ def _imports_of(path: Path) -> Iterator[Import]:
 
 
 def _walk(statements: list[ast.stmt], path: Path, certain: bool) -> Iterator[Import]:
-    """Yield the imports that nobody expects to fail."""
+    """Yield the imports that are not expected to fail."""
     for statement in statements:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
@@ -116,7 +116,7 @@ def _walk(statements: list[ast.stmt], path: Path, certain: bool) -> Iterator[Imp
 
 
 def _catches(statement: ast.Try) -> bool:
-    """Return whether one of the clauses is for an import that fails."""
+    """Return whether one of the clauses handles a failing import."""
     for handler in statement.handlers:
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         if any(kind is None or ast.unparse(kind).rpartition(".")[2] in CAUGHT for kind in kinds):

@@ -1,4 +1,4 @@
-"""Imports of `model.py` and the modules beside it by their bare names, apart from everyone else's modules."""
+"""Imports of `model.py` and its neighbours by their bare names, isolated from all other modules."""
 
 import builtins
 import importlib
@@ -19,7 +19,7 @@ _numbers = itertools.count()
 class ScriptImporter:
     """One folder's modules. To Python they are `lmi_script_N.helper`; the code in them says `import helper`.
 
-    So two models may each have a `helper`, and neither is in the way of a `helper` that is installed.
+    So two models can each have a `helper` that does not hide an installed `helper`.
     """
 
     def __init__(self, directory: Path, *further_folders: Path) -> None:
@@ -31,7 +31,7 @@ class ScriptImporter:
         self._lock = threading.RLock()  # of what is imported after that
 
     def load(self, name: str) -> ModuleType:
-        """Import a module. Raise whatever its code raises; nothing of it stays loaded then."""
+        """Import a module. Raise the exceptions of its code, and leave nothing loaded then."""
         package = ModuleType(self._name)
         package.__path__ = [str(folder) for folder in self._folders]
         sys.modules[self._name] = package
@@ -44,7 +44,7 @@ class ScriptImporter:
             raise
 
     def unload(self) -> None:
-        """Drop the modules. What still runs of them goes on, and may still import."""
+        """Drop the modules. Running code continues, and may still import."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
         names = [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]
@@ -69,7 +69,7 @@ class ScriptImporter:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return what `sys.meta_path` asks for."""
+        """Return the module spec, for `sys.meta_path`."""
         if not fullname.startswith(f"{self._name}."):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -85,7 +85,7 @@ class ScriptImporter:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        """Do what an `import` statement in the folder's modules asks for."""
+        """Execute an `import` statement of the folder's modules."""
         top = name.partition(".")[0]
         if level > 0 or not self._owns(top):
             with self._in_place() if level > 0 else nullcontext():
@@ -103,7 +103,7 @@ class ScriptImporter:
 
 
 class _ScriptLoader(SourceFileLoader):
-    """A loader that gives a module its importer's `import`, and leaves no bytecode in the model directory."""
+    """A loader that sets the importer's `import` in a module, and writes no bytecode to the model directory."""
 
     def __init__(self, name: str, path: str, module_builtins: dict[str, Any]) -> None:
         super().__init__(name, path)

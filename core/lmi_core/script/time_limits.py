@@ -1,4 +1,4 @@
-"""Time limits on user code in the server's process: on each call, and on the loading of a script."""
+"""Time limits on user code in the server's process: on calls, and on loading a script."""
 
 import signal
 import threading
@@ -20,12 +20,12 @@ _unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=N
 
 
 class TimeLimitExceeded(BaseException):
-    """The time is up; not an Exception, which user code may catch."""
+    """The time is up. This is not an Exception, which user code may catch."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeLimitExceeded in the body once it has computed for so long, which only the main thread can."""
+    """Raise TimeLimitExceeded in the body after that much CPU time; works only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -38,7 +38,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def heed_signal() -> None:
-    """Have SIGNAL raise TimeLimitExceeded in the main thread, in which this is called."""
+    """Make SIGNAL raise TimeLimitExceeded in the main thread; call this there."""
     if signal.getsignal(SIGNAL) is not _exceeded:
         signal.signal(SIGNAL, _exceeded)
 
@@ -49,7 +49,7 @@ def _exceeded(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def unless(unwanted: threading.Event) -> Iterator[None]:
-    """Have scripts that are loaded in this context, or in threads that it is given to, end once the event is set."""
+    """Stop loading scripts in this context, or in threads with its copy, when the event is set."""
     token = _unwanted.set(unwanted)
     try:
         yield
@@ -58,10 +58,10 @@ def unless(unwanted: threading.Event) -> Iterator[None]:
 
 
 def load_within(seconds: float, load: Callable[[], T]) -> T:
-    """Return what the loading of a script returns. Raise TimeLimitExceeded once it takes too long, or is unwanted.
+    """Load a script and return the result.
 
-    In the main thread a script is interrupted by a signal, wherever it waits. Elsewhere it gets a thread of its own,
-    which is left to itself where it waits for something that does not come.
+    Raise TimeLimitExceeded if it takes too long or is no longer wanted. In the main thread, a signal interrupts the
+    script. Elsewhere, it runs in its own thread, which is abandoned if it waits forever.
     """
     unwanted = _unwanted.get()
     if threading.current_thread() is threading.main_thread():
@@ -114,7 +114,7 @@ def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Even
 
 
 def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | None) -> bool:
-    """Wait for the end, at most that long and while it is wanted; return whether it has come."""
+    """Wait at most that long for the end, while it is wanted; return whether it has come."""
     if unwanted is None:
         return ended.wait(seconds)
     last = time.monotonic() + seconds
@@ -125,7 +125,7 @@ def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | No
 
 
 def _interrupt(thread: threading.Thread) -> None:
-    """Raise TimeLimitExceeded in a thread, once it runs Python code again."""
+    """Raise TimeLimitExceeded in a thread when it runs Python code again."""
     import ctypes  # which servers need not wait for
 
     if thread.ident is not None:

@@ -13,9 +13,9 @@ def own_traceback(error: BaseException, directory: Path) -> str:
 
 
 def place_in(error: BaseException, author: type) -> str:
-    """Return the last line of the author's files that the error came through, as ` (file.py, line 7)`, or "".
+    """Return the last line of the author's files in the traceback, as ` (file.py, line 7)`, or "".
 
-    The author's files are the one of the class and, unless it lies among all that is installed, those beside it.
+    The author's files are that of the class and, unless it is in site-packages, those in the same folder.
     """
     file = getattr(sys.modules.get(author.__module__), "__file__", None)
     if file is None:

@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class BackendAdapters(ModelAdapters):
-    """The adapters of a backend's model, each with weights for the engine, a script, or both."""
+    """The adapters of a backend's model. Each has weights for the engine, a script, or both."""
 
     takes_any_fields: ClassVar[bool] = False
 
     def __init__(self, backend: Backend[Any], code: ModelCode, directory: Path, own: Path, copies: HeldCopies) -> None:
-        """Manage adapters, of which those in the folder `own` are loaded from the start; `copies` are the model's."""
+        """Manage adapters; those in the folder `own` are loaded from the start. `copies` are the model's."""
         super().__init__()
         self._backend = backend
         self._code = code
@@ -107,7 +107,7 @@ class BackendAdapters(ModelAdapters):
         self._note_pin(name, pin)
 
     async def _load_weights(self, name: str, folder: Path, pin: bool) -> None:
-        """Load weights with their pin. A pin that is refused, and weights that cannot be loaded, change nothing."""
+        """Load weights, and pin them if asked. On failure, nothing changes."""
         backend, pinned = self._backend, name in self._pinned
         if name not in backend.adapters:
             await backend.load_adapter(name, folder)
@@ -128,7 +128,7 @@ class BackendAdapters(ModelAdapters):
             raise
 
     def _contents(self, folder: Path) -> tuple[bool, bool]:
-        """Return whether there are weights and whether there is a script. Raise InvalidAdapter if both are missing."""
+        """Return whether there are weights, and whether there is a script. Raise InvalidAdapter if both are missing."""
         has_weights, has_script = ((folder / name).is_file() for name in (ADAPTER_WEIGHTS, SCRIPT))
         if not has_weights and not has_script:
             raise InvalidAdapter(f"{folder} contains neither {ADAPTER_WEIGHTS} nor {SCRIPT}")
@@ -136,7 +136,7 @@ class BackendAdapters(ModelAdapters):
 
     @asynccontextmanager
     async def _local_folder(self, source: str) -> AsyncIterator[Path]:
-        """Yield a local folder, to which a URL or an archive is copied. Raise InvalidAdapter where that fails."""
+        """Yield a local folder, after copying a URL or an archive. Raise InvalidAdapter if that fails."""
         async with AsyncExitStack() as kept:
             try:
                 copied = copied_source(self._directory, source)
@@ -149,7 +149,10 @@ class BackendAdapters(ModelAdapters):
             yield folder
 
     def _existing(self, source: str) -> Path:
-        """Return the folder of a path, perhaps relative to the model directory. Raise InvalidAdapter for any other."""
+        """Return the folder of a path, which may be relative to the model directory.
+
+        Raise InvalidAdapter if it does not exist.
+        """
         try:
             folder = (self._directory / source).resolve()
             if folder.is_dir():
@@ -163,5 +166,5 @@ class BackendAdapters(ModelAdapters):
 
 
 def _use(adapter: str) -> str:
-    """Return what the copy of an adapter is kept for."""
+    """Return the purpose for which the copy of an adapter is held."""
     return f"adapter {adapter}"

@@ -16,7 +16,7 @@ FORMER_ENGINES = ("deepspeed", "fastertransformer")
 
 
 def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
-    """Return the backend and the reason in words; `auto` and `disable` select the best that is available."""
+    """Return the backend and the reason as text; `auto` and `disable` select the best available one."""
     if rolling_batch.lower() not in (*SELECTIONS, *FORMER_ENGINES):
         in_lower_case = rolling_batch.lower()  # as LMI reads it
         name = in_lower_case if rolling_batch not in backends and in_lower_case in backends else rolling_batch
@@ -34,7 +34,7 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
 
 
 def standing_in(backend: type[Backend[Any]], rolling_batch: str) -> tuple[type[Backend[Any]], tuple[Substitution, ...]]:
-    """Return the backend, or the one that runs in its place where this host cannot run it, and the difference."""
+    """Return the backend, or its replacement if this host cannot run it, and the difference."""
     stand_in = backend.stand_in()
     if stand_in is None:
         return backend, ()
@@ -43,7 +43,7 @@ def standing_in(backend: type[Backend[Any]], rolling_batch: str) -> tuple[type[B
 
 
 def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[Any]]) -> dict[str, str]:
-    """Return the known keys that have no effect with this runtime, each with the reason."""
+    """Return the known keys without effect on this runtime, each with the reason."""
     readers: dict[str, list[str]] = {}
     for other in backends:
         declared_keys = {key for each in declared(other.properties_type) for key in (each.key, *each.aliases)}

@@ -1,4 +1,4 @@
-"""Failures of a backend's own code, told as sentences: to the client what went wrong, to the log where."""
+"""Failures of a backend's own code: a sentence for the client, and details for the log."""
 
 import logging
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 def owner(runtime: ServingRuntime[Any]) -> str:
-    """Return how messages name a backend: by its name and its class."""
+    """Return the name of a backend in messages: its name and its class."""
     return f"the {runtime.name} backend ({type(runtime).__name__})"
 
 
 async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
-    """Start a model's runtime. Raise ConfigurationError also where its author's code raises or leaves something out.
+    """Start a model's runtime.
 
-    Raise OutOfMemory where that was for want of memory.
+    Raise ConfigurationError, also if its author's code raises or is incomplete. Raise OutOfMemory if memory ran out.
     """
     try:
         await runtime.start()
@@ -46,7 +46,7 @@ async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
 
 
 async def check_health(runtime: ServingRuntime[Any]) -> None:
-    """Raise BackendUnhealthy unless the runtime can take requests, whatever its author's code raises."""
+    """Raise BackendUnhealthy unless the runtime can accept requests; also if its author's code raises."""
     try:
         await runtime.health()
     except LmiError:
@@ -63,12 +63,12 @@ def failure(runtime: ServingRuntime[Any], error: Exception, request_id: str) -> 
 
 
 def writing_failure(error: BaseException) -> LmiError:
-    """Return what the client gets where a formatter raised."""
+    """Log a formatter's exception, and return the error for the client."""
     return FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}")
 
 
 def written(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
-    """Return what a formatter returned. Raise FormatterFailed where that is neither bytes nor a list of them."""
+    """Return a formatter's result. Raise FormatterFailed unless it is bytes or a list of bytes."""
     if isinstance(data, bytes) or (isinstance(data, list) and all(isinstance(each, bytes) for each in data)):
         return data
     raise FormatterFailed(
@@ -77,7 +77,7 @@ def written(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
 
 
 class StepChecks:
-    """The check that each sequence of a call ends, which costs nothing per token."""
+    """The check that each sequence of a call ends, without cost per token."""
 
     def __init__(self, runtime: ServingRuntime[Any], requests: Sequence[ValidRequest]) -> None:
         self.unfinished = {
@@ -86,11 +86,11 @@ class StepChecks:
         self._owner = owner(runtime)
 
     def end(self, step: GenerationStep) -> None:
-        """Note that a sequence has ended."""
+        """Record that a sequence has ended."""
         self.unfinished.discard((step.prompt_index, step.sequence_index))
 
     def complete(self) -> None:
-        """Raise GenerationFailed where a sequence has not ended."""
+        """Raise GenerationFailed if a sequence has not ended."""
         if self.unfinished:
             _, index = min(self.unfinished)
             raise GenerationFailed(
@@ -100,14 +100,14 @@ class StepChecks:
 
 
 class VectorChecks:
-    """The checks of what `embed` yields: one vector for each request."""
+    """The check that `embed` yields one vector for each request."""
 
     def __init__(self, runtime: ServingRuntime[Any], count: int) -> None:
         self._owner = owner(runtime)
         self._missing = set(range(count))
 
     def take(self, found: Any) -> None:
-        """Note that a vector is there. Raise GenerationFailed for a second one of the same request."""
+        """Record a vector. Raise GenerationFailed for a second vector of the same request."""
         index, _ = found
         if index not in self._missing:
             raise GenerationFailed(
@@ -116,7 +116,7 @@ class VectorChecks:
         self._missing.discard(index)
 
     def complete(self) -> None:
-        """Raise GenerationFailed where a request has no vector."""
+        """Raise GenerationFailed if a request has no vector."""
         if self._missing:
             raise GenerationFailed(
                 f"{self._owner}: `embed` must yield one vector for each request. Given: none for the index "

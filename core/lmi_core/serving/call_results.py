@@ -1,4 +1,4 @@
-"""What the calls of a model yield, from their turn to their end: steps, or answers that are useless in parts."""
+"""The results of a model's calls, from their turn to their end."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """What a call needs of its model."""
+    """The parts of a model that its calls need."""
 
     statistics: RequestStatistics
     running: RunningCalls
@@ -33,7 +33,7 @@ class Runner(Protocol):
 async def generated(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of a call's prompts; of each sequence that others end, the last one says so."""
+    """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
     backend, turns = model.backend, model.turns
     checks = StepChecks(backend, requests)
     record.submit(requests)
@@ -78,7 +78,7 @@ async def all_or_aborted(
     begin: Callable[[], AsyncGenerator[T, None]],
     checks: VectorChecks | None = None,
 ) -> AsyncGenerator[T, None]:
-    """Yield what the answer of a call consists of. Raise RequestAborted if others end the call."""
+    """Yield the parts of a call's answer. Raise RequestAborted if another client aborts the call."""
     turns, unit = model.turns, "response" if checks is None else "vector"
     with (
         model.statistics.measure(1) as outcome,

@@ -1,4 +1,4 @@
-"""What a served model can do."""
+"""The capabilities of a served model."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ LOG_PROBS = "logprobs"  # the backends' parameter
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What requests may ask of a model."""
+    """The capabilities of a model for requests."""
 
     completion: bool  # text that continues a text
     chat: bool
@@ -29,7 +29,7 @@ def chat_template(model: ServedModel, with_tools: bool = False) -> str | None:
 
 
 def takes_tools(model: ServedModel) -> bool:
-    """Return whether the chat template has a place for tools, and it is known how the model writes its calls."""
+    """Return whether the chat template supports tools and the model's tool call format is known."""
     template = chat_template(model, with_tools=True)
     if template is None or "tools" not in template:
         return False
@@ -38,7 +38,7 @@ def takes_tools(model: ServedModel) -> bool:
 
 
 def capabilities(model: ServedModel) -> Capabilities:
-    """Return what a model can do that a backend serves and that is loaded."""
+    """Return the capabilities of a loaded model with a backend."""
     backend = model.backend
     generates = backend.generates
     return Capabilities(
@@ -54,7 +54,7 @@ def capabilities(model: ServedModel) -> Capabilities:
 
 
 def known_capabilities(model: ManagedModel) -> Capabilities | None:
-    """Return what a model can do; None while that is not known: it loads, or its own function answers."""
+    """Return the capabilities of a model; None while it loads, or if its own function answers."""
     if not model.generates or getattr(model.backend, "tokenizer", None) is None:
         return None
     return capabilities(model)

@@ -14,7 +14,9 @@ DEVICE = "option.device"
 
 
 def place_on_devices(server: ServerProperties, backend: "type[Backend[Any]]", configuration: Configuration) -> None:
-    """Set the backend's `option.device`, with a warning where the backend has none, or runs on one of several."""
+    """Set the backend's `option.device`; warn if the backend has no such option, or uses only one of several
+    devices.
+    """
     if not server.devices:
         return
     asked = f"{KEY}={server.load_on_devices}"

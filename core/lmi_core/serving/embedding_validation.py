@@ -1,4 +1,4 @@
-"""EmbeddingRequest to ValidEmbedding: the one place where a request for a vector is checked against the model."""
+"""Validation of embedding requests against the model: EmbeddingRequest to ValidEmbedding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,9 @@ CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever 
 async def validate_embeddings(
     requests: Sequence[EmbeddingRequest], backend: Backend[Any], model_name: str
 ) -> list[ValidEmbedding]:
-    """Return the requests, checked against the backend; much text is tokenized beside the event loop.
+    """Validate the requests against the backend; long texts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or ModelNotFound for a model that makes no embeddings.
+    Raise InvalidParameter, or ModelNotFound for a model without embeddings.
     """
     model = require_embeddings(backend, model_name)
 
@@ -31,9 +31,9 @@ async def validate_embeddings(
 
 
 def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:
-    """Return the request as the backend can serve it.
+    """Return the validated request.
 
-    Raise InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given.
+    Raise InvalidParameter or ContextLengthExceeded with the field, its bound and the given value.
     """
     _check_dimensions(request, model)
     prompt_ids = _token_ids(request, model, tokenizer)
@@ -92,9 +92,9 @@ def _cut(ids: list[int], most: int, side: Side) -> list[int]:
 
 
 def _cut_between(ids: list[int], own: list[int], most: int, side: Side) -> list[int]:
-    """Return at most `most` of a text's tokens, the special ones around its `own` tokens among them, as transformers.
+    """Truncate a text's tokens to `most`, including the special tokens around its `own` tokens, as transformers does.
 
-    Where there is no room for them, or they are not around the text, all tokens count alike.
+    If the special tokens do not fit or are elsewhere, all tokens are treated alike.
     """
     around = len(ids) - len(own)
     for before in range(around + 1):

@@ -25,7 +25,7 @@ def resolve(options: RequestProperties, formatters: FormatterRegistry) -> Format
 def resolve_chat(options: RequestProperties, formatters: FormatterRegistry) -> FormatterNames:
     """Return the formatter names for the LMI chat schema; a configured name replaces OpenAI's form too.
 
-    The exception is `sse`, the framing of OpenAI's streams already.
+    The exception is `sse`, which is already the framing of OpenAI's streams.
     """
     stream = options.output_formatter or LINES
     whole = stream if options.output_formatter or options.enable_streaming else WHOLE
@@ -37,7 +37,7 @@ def resolve_chat(options: RequestProperties, formatters: FormatterRegistry) -> F
 
 
 def _dynamic(options: RequestProperties, formatters: FormatterRegistry) -> FormatterNames:
-    """Return the names for the dynamic-batch schema, which has one form each of whole answers and streams."""
+    """Return the names for the dynamic-batch schema, which has one form for whole answers and one for streams."""
     if options.tgi_compat:
         raise ConfigurationError(
             "option.tgi_compat=true needs rolling batch: remove it, or option.rolling_batch=disable"

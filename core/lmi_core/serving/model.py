@@ -56,7 +56,7 @@ from lmi_core.tolerance import IgnoredParameters
 
 
 class Model:
-    """A served model, which takes requests once `start` has succeeded."""
+    """A served model, which accepts requests after `start`."""
 
     def __init__(self, plan: ModelPlan, formatters: FormatterRegistry) -> None:
         self.plan = plan
@@ -92,7 +92,7 @@ class Model:
         self.copies.keep("directory", plan.directory)
 
     def _create_runtime(self, setup: RuntimeSetup[Any]) -> None:
-        """Create the runtime, without importing an engine. Raise ConfigurationError where its options are wrong."""
+        """Create the runtime, without importing an engine. Raise ConfigurationError for invalid options."""
         plan = self.plan
         self.runtime: ServingRuntime[Any]
         self.adapters: ModelAdapters
@@ -108,7 +108,7 @@ class Model:
         self._size_turns()
 
     def _size_turns(self) -> None:
-        """Set how many sequences the engine is given at the same time: all, where others decide on their order."""
+        """Set how many sequences the engine gets at the same time: all, if something else schedules them."""
         if isinstance(self.turns, DynamicBatch):
             self.turns.change(*_batch(self.server))
         elif isinstance(self.turns, RollingBatch) and self._backend is not None and not self._backend.orders_requests:
@@ -118,7 +118,7 @@ class Model:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of the plan, of what this host lacks, and of the runtime."""
+        """The warnings of the plan, of replacements on this host, and of the runtime."""
         return [*self.plan.warnings, *map(str, self.substitutions), *self.runtime.warnings]
 
     @property
@@ -128,7 +128,7 @@ class Model:
 
     @property
     def backend(self) -> Backend[Any]:
-        """The model's backend. Raise ModelNotFound where the model function answers instead."""
+        """The model's backend. Raise ModelNotFound if the model function answers instead."""
         if self._backend is None:
             raise ModelNotFound(f"model `{self.name}` has no engine: its model function answers requests")
         return self._backend
@@ -150,12 +150,12 @@ class Model:
 
     @property
     def model_id(self) -> str | None:
-        """The value of `option.model_id`, without what is secret in a URL."""
+        """The value of `option.model_id`, without secrets in a URL."""
         return without_secrets(given) if (given := self.plan.setup.properties.model_id) is not None else None
 
     @property
     def files(self) -> Path | None:
-        """The folder on this host that holds the model's weights, once it is loaded; None without one."""
+        """The folder on this host that contains the model's weights, when loaded; None without one."""
         return weights_folder(self.runtime.setup.directory, self.runtime.setup.properties)
 
     @property
@@ -169,7 +169,7 @@ class Model:
         return self.plan.chat_template
 
     async def start(self) -> None:
-        """Load the model. Raise ConfigurationError when it cannot be loaded, also when that takes too long."""
+        """Load the model. Raise ConfigurationError if it cannot be loaded, or not in time."""
         limit = self.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
@@ -188,7 +188,7 @@ class Model:
         self.ready = True
 
     async def _download(self) -> None:
-        """Copy remote models to this host, and create the runtime from the copies."""
+        """Copy remote models to this host, and create the runtime with the copies."""
         downloads = self.plan.runtime.downloads(self.plan.setup)
         if not downloads:
             return
@@ -206,24 +206,24 @@ class Model:
         await self.runtime.stop()
 
     async def unload(self) -> None:
-        """Stop the runtime and drop all that it holds; `start` loads the model again."""
+        """Stop the runtime and release its resources; `start` loads the model again."""
         await self.stop()
         self._create_runtime(self.plan.setup)
 
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
-        """Have other options of the server, and the runtime's setup that follows from them when it is next loaded."""
+        """Change the server's options, and the runtime's setup at the next load."""
         self.plan, self.server = replace(self.plan, server=server, setup=setup), server
         self.admission.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
         self._size_turns()
 
     def fail_calls(self, error: LmiError) -> None:
-        """End every call with an error, also those that are yet to begin."""
+        """End every call with an error, including calls that have not started."""
         self.running.fail_all(error)
         if self.function is not None:
             self.function.pool.fail_calls(error)
 
     async def health(self) -> None:
-        """Raise ModelNotReady or BackendUnhealthy unless the model can take requests."""
+        """Raise ModelNotReady or BackendUnhealthy unless the model can accept requests."""
         if not self.ready and not self.idle:
             stage = f": {self.progress}" if self.progress.what else ""
             raise ModelNotReady(f"model {self.name} is loading{stage}")
@@ -231,12 +231,12 @@ class Model:
             await check_health(self.runtime)
 
     def check_place(self) -> None:
-        """Raise Overloaded if the bounded queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the queue is full, or ModelNotReady; take no place."""
         self._check_takes_calls()
         self.admission.check()
 
     def admit(self) -> Ticket:
-        """Take a place in the bounded queue. Raise Overloaded if it is full, or ModelNotReady."""
+        """Take a place in the queue. Raise Overloaded if it is full, or ModelNotReady."""
         self._check_takes_calls()
         return self.admission.admit()
 
@@ -261,22 +261,22 @@ class Model:
 
     @property
     def pinned_adapters(self) -> Collection[str]:
-        """The adapters that stay loaded whatever else needs room."""
+        """The pinned adapters, which are never evicted."""
         return self.idle_pinned if self.idle else self.adapters.pinned
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
-        """The adapters that requests may name in place of the model: those of a backend, but for its own names."""
+        """The adapters that requests may name instead of the model: a backend's, except for the model's own names."""
         if not self.generates:
             return ()
         return tuple(name for name in self.adapter_folders if name not in self.names)
 
     def name_asked(self, name: str | None) -> str:
-        """Return the name of the model or adapter that a request gives or, if it gives none, the first served name."""
+        """Return the name of the model or adapter in a request, or the first served name by default."""
         return name if name and (name in self.names or name in self.adapter_names) else self.names[0]
 
     def new_formatter(self, name: str) -> OutputFormatter:
-        """Create the output formatter of that name. Raise PluginError where no plugin registers it."""
+        """Create the output formatter of that name. Raise PluginError if no plugin registers it."""
         return self._formatters.create(name)
 
     def new_chat_formatter(self, name: str, answer: ChatAnswer) -> OutputFormatter:
@@ -284,9 +284,10 @@ class Model:
         return self._formatters.create_for_chat(name, answer)
 
     def customize(self, adapters: Sequence[str | None], request_id: str) -> Customization:
-        """Return a call's formatters, from the model's own code or from that of the adapters that it names.
+        """Return a call's formatters, from the code of the model or of its adapters.
 
-        `adapters` are none, one for all prompts, or one for each; None is the model as it is. Raise AdapterNotFound.
+        `adapters` is empty, or has one adapter for all prompts or one for each; None means no adapter. Raise
+        AdapterNotFound.
         """
         for name in dict.fromkeys(adapters):
             if name is not None:
@@ -300,13 +301,16 @@ class Model:
         )
 
     async def drop_unknown(self, generation: Generation) -> Generation:
-        """Drop unknown parameters, adding their names to `ignored`. Raise InvalidParameter where one must not be."""
+        """Drop unknown parameters, and add their names to `ignored`.
+
+        Raise InvalidParameter for one that must not be dropped.
+        """
         return await without_unknown(generation, self.backend, strict=self.options.strict_parameters)
 
     async def validate(
         self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None
     ) -> list[ValidRequest]:
-        """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
+        """Validate the requests against the backend; long prompts are tokenized outside the event loop.
 
         `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for images.
         """
@@ -320,29 +324,32 @@ class Model:
         record: RequestRecord | None = None,
         client: str = "",
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps of a call's prompts as they come. Closing it aborts them all; so does `running.abort`.
+        """Yield the steps of a call's prompts as they arrive.
 
-        Calls of each `client` take turns with those of others. After `running.abort` each unfinished sequence ends with
-        a step of its own. `record` notes when what happens.
+        Closing the generator aborts them all; so does `running.abort`. Clients take turns. After `running.abort`, each
+        unfinished sequence ends with its own step. `record` gets the times of events.
         """
         return generated(self, requests, request_id, record or RequestRecord("", request_id), client)
 
     def infer(
         self, inputs: Mapping[str, Tensor], request_id: str = "", client: str = ""
     ) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield the responses of a backend that takes tensors. Closing it aborts the call; so does `running.abort`."""
+        """Yield the responses of a tensor backend. Closing the generator aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
         return all_or_aborted(self, request_id, client, lambda: backend.infer(next(self._inference_ids), inputs))
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
-        """Return the requests, checked. Raise InvalidParameter, or ModelNotFound where the model makes no vectors."""
+        """Return the validated requests. Raise InvalidParameter, or ModelNotFound for a model without embeddings."""
         return await validate_embeddings(requests, self.backend, self.name)
 
     def embed(
         self, requests: Sequence[ValidEmbedding], request_id: str = "", client: str = ""
     ) -> AsyncGenerator[Vector, None]:
-        """Yield the vectors of the requests as they come. Closing it aborts the call; so does `running.abort`."""
+        """Yield the vectors of the requests as they arrive.
+
+        Closing the generator aborts the call; so does `running.abort`.
+        """
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
         checks = VectorChecks(backend, len(requests))
@@ -350,5 +357,5 @@ class Model:
 
 
 def _batch(server: ServerProperties) -> tuple[int, float]:
-    """Return the size of a dynamic batch, and the seconds that its first call waits for others."""
+    """Return the size of a dynamic batch, and the maximum wait of its first call in seconds."""
     return server.batch_size, server.max_batch_delay / 1000

@@ -1,4 +1,4 @@
-"""The plan of a model, read from its directory and checked before anything is started."""
+"""The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ from lmi_core.texts.chat_template import read_chat_template
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The checked content of a model directory, with nothing started."""
+    """The checked contents of a model directory; nothing is started."""
 
     name: str
     directory: Path
@@ -58,28 +58,30 @@ class ModelPlan:
 
     @property
     def served_by(self) -> str:
-        """A description of what runs the model, with the reason."""
+        """A description of the model's runtime, with the reason for its choice."""
         kind = "model function" if self.backend is None else f"backend {self.backend.name}"
         return f"{kind} ({self.runtime_reason})"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that requests may give the model: those of `option.served_model_name`, then its own.
+        """Every name that requests may use: those of `option.served_model_name`, then the model's own.
 
-        One with a version has that of both as well, `name:version`.
+        With a version, `name:version` is a name too.
         """
         versioned = [] if self.version is None else [f"{self.name}:{self.version}"]
         return tuple(dict.fromkeys([*self.options.served_model_names, self.name, *versioned]))
 
     @property
     def configs(self) -> SimpleNamespace:
-        """Every option with its value in force, as text, for the code of the model's author."""
+        """Every option with its effective value, as text, for the model's own code."""
         values = {each.key.removeprefix(OPTION_PREFIX): each.value for each in self.configuration.effective()}
         return SimpleNamespace(**values, model_dir=str(self.directory), model_id_or_path=values.get("model_id"))
 
     @property
     def fingerprint(self) -> str:
-        """A name of this configuration under this version of the server: other answers may come under another one."""
+        """An identifier of this configuration and this version of the server; answers may differ between
+        identifiers.
+        """
         values = sorted((each.key, str(each.value)) for each in self.configuration.effective())
         engine = self.backend.name if self.backend is not None else None
         told = repr((version("lmi-handlers"), engine, self.chat_template, values))
@@ -87,7 +89,7 @@ class ModelPlan:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings of keys and code that have another effect than their author may expect."""
+        """Warnings about keys and code with unexpected effects."""
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
@@ -100,9 +102,10 @@ def read_plan(
     version: str | None = None,
     overrides: Iterable[Given] = (),
 ) -> ModelPlan:
-    """Read and check a model directory; imports no engine. Raise ConfigurationError with all that is wrong.
+    """Read and check a model directory without importing an engine.
 
-    `common` are the server's keys for all its models, and `overrides` the keys of the command line.
+    Raise ConfigurationError with every problem. `common` are the server's keys for all models, and `overrides` the keys
+    of the command line.
     """
     configuration = Configuration.read(directory, environment, common, overrides)
     try:
@@ -172,7 +175,7 @@ def _setup(
     runtime: type[ServingRuntime[Any]],
     backends: Registry[Backend[Any]],
 ) -> RuntimeSetup[Any]:
-    """Return the runtime's own options, with which every key is accounted for. Raise ConfigurationError."""
+    """Load the runtime's own options, after which all keys are accounted for. Raise ConfigurationError."""
     properties = configuration.load(runtime.properties_type)
     arguments = configuration.pass_through(runtime.takes(configuration.undeclared_options()))
     configuration.explain_unread(foreign_keys(runtime, backends) if configuration.has_unread else {})
@@ -183,7 +186,7 @@ def _setup(
 def _formatter_names(
     code: ModelCode, options: RequestProperties, formatters: FormatterRegistry
 ) -> tuple[FormatterNames, FormatterNames]:
-    """Return the names of the formatters of answers and of chats, for where the model's own code has none.
+    """Return the names of the formatters of answers and of chats, used without the model's own formatters.
 
     Raise PluginError for an unknown name.
     """
@@ -197,7 +200,9 @@ def _formatter_names(
 
 
 def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) -> None:
-    """Raise ConfigurationError for embeddings of a backend that makes none; a model function serves what it likes."""
+    """Raise ConfigurationError if the task is embeddings and the backend does not support them; model functions may
+    do anything.
+    """
     if properties.asked_task == "embed" and backend is not None and not issubclass(backend, EmbeddingBackend):
         raise ConfigurationError(
             f"option.task={properties.task}: the {backend.name} backend makes no embeddings; torch and vllm do"
@@ -207,7 +212,7 @@ def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) 
 def choose_batching(
     server: ServerProperties, options: RequestProperties, configuration: Configuration
 ) -> RequestProperties:
-    """Return the options with dynamic batching where `batch_size` alone asks for it, as LMI has it."""
+    """Return the options with dynamic batching turned on if only `batch_size` asks for it, as in LMI."""
     if server.batch_size == 1 or options.rolling_batch == "disable":
         return options
     if configuration.source("option.rolling_batch") != DEFAULT or options.async_mode:
@@ -221,7 +226,7 @@ def choose_batching(
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
-    """Return a warning where the named folder of adapters does not exist."""
+    """Return a warning if the named adapters folder does not exist."""
     default = ModelProperties.model_fields["adapters"].default
     if properties.adapters == default or (directory / properties.adapters).is_dir():
         return []
@@ -229,7 +234,7 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
 
 
 def one_copy_warnings(server: ServerProperties) -> list[str]:
-    """Return a warning of several workers, for each of which DJLServing would load the model."""
+    """Return a warning about several workers, for each of which DJLServing would load the model."""
     minimum, maximum = server.workers(visible_gpus())
     if maximum == 1:
         return []

@@ -1,4 +1,4 @@
-"""The code that a model brings, and where it runs."""
+"""The code in a model's files, and where it runs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ MAPPING = "auto_map"  # in these: transformers' classes, by the Python file that
 
 
 def code_that_runs(plan: ModelPlan) -> str:
-    """Return what code of a model runs, in one line."""
+    """Describe the code in a model's files that runs, in one line."""
     return "; ".join(_code(plan)) or NONE
 
 
@@ -55,7 +55,7 @@ def _remote_code(plan: ModelPlan) -> str:
 
 
 def _named(configuration: Path) -> Iterator[str]:
-    """Yield the Python files, or the repositories of such, that a configuration names."""
+    """Yield the Python files, or their repositories, in a configuration."""
     try:
         mapping = read_json(configuration).get(MAPPING)
     except Fault:

@@ -1,4 +1,4 @@
-"""GenerationRequest to ValidRequest: the one place where a request is checked against a backend."""
+"""Validation of requests against a backend: GenerationRequest to ValidRequest."""
 
 import asyncio
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ async def validate_all(
 async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
     """Return the call without unknown parameters, and with their names in `ignored`.
 
-    Raise InvalidParameter for one that must not be dropped, where the model or the call is `strict` for all of them.
+    Raise InvalidParameter for one that must not be dropped; for any if the model or the call is `strict`.
     """
 
     def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
@@ -67,7 +67,7 @@ async def _shortened(request: GenerationRequest) -> GenerationRequest:
 
 
 async def with_images(request: GenerationRequest, backend: Backend[Any]) -> GenerationRequest:
-    """Return the request with its images read and in their places. Raise InvalidPayload or InvalidParameter."""
+    """Return the request with its images read and placed. Raise InvalidPayload or InvalidParameter."""
     if len(request.images) > backend.max_images:
         raise InvalidParameter(
             f"`{_name(request, PROMPT)}` must contain at most {backend.max_images} images. Given: {len(request.images)}"
@@ -114,7 +114,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
 
 
 def _check_length(request: GenerationRequest, tokenizer: Tokenizer, max_length: int) -> None:
-    """Raise ContextLengthExceeded for a prompt that is surely too long, which takes long to tokenize or to decode."""
+    """Raise ContextLengthExceeded for a prompt that is certainly too long, before it is tokenized or decoded."""
     prompt = request.prompt
     if len(prompt) <= max_length:
         return
@@ -182,9 +182,9 @@ def _name(request: GenerationRequest, name: str) -> str:
 def _fit(
     request: GenerationRequest, parameters: GenerationParameters, room: int, backend: Backend[Any]
 ) -> GenerationParameters:
-    """Return the parameters with a `max_new_tokens` that the context has room for.
+    """Return the parameters with a `max_new_tokens` that fits in the context.
 
-    A number that the client asked for is changed only where its dialect says so. Raise ContextLengthExceeded.
+    A number from the client is changed only if its dialect allows that. Raise ContextLengthExceeded.
     """
     maximum = min(room, backend.max_output_length or room)
     if request.fits_context or "max_new_tokens" not in parameters.model_fields_set:
@@ -197,7 +197,7 @@ def _fit(
 
 
 def take_long(requests: Sequence[GenerationRequest]) -> bool:
-    """Return whether requests take milliseconds to check and to tokenize, judged by their characters and items."""
+    """Return whether requests take milliseconds to validate and tokenize, judging by their characters and items."""
     size = 0
     for request in requests:
         size += len(request.prompt) + CHARACTERS_PER_PROMPT
@@ -208,7 +208,7 @@ def take_long(requests: Sequence[GenerationRequest]) -> bool:
 
 
 def _size_of(parameter: str | list[Any] | dict[str, Any]) -> int:
-    """Return how many characters and items a parameter has, counted up to where they are many."""
+    """Return the number of characters and items of a parameter, counted up to a limit."""
     found, left = 0, [parameter]
     while left and found <= LONG_TEXT:
         value = left.pop()

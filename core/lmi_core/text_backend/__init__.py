@@ -1,1 +1,1 @@
-"""Backends that generate text, whose tokens, stop sequences, limits and counts are done for them."""
+"""The base of backends that generate text; it takes care of tokens, stop sequences, limits and counts."""

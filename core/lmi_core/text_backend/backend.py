@@ -46,7 +46,7 @@ LEFT_TO_THE_AUTHOR: Final = ExtendedParameters.model_fields.keys() - GenerationP
 
 
 def is_inherited(parameters_type: type[GenerationParameters], name: str) -> bool:
-    """Return whether the parameter is one that the author neither declared nor TextBackend does."""
+    """Return whether neither the author nor TextBackend declares the parameter."""
     if name not in LEFT_TO_THE_AUTHOR:
         return False
     declaring = (base for base in parameters_type.__mro__ if name in inspect.get_annotations(base))
@@ -57,9 +57,9 @@ class TextBackend(Backend[P]):
     """A backend whose `generate` yields texts: tokens, stop sequences, limits, counts and threads are done for it.
 
     A subclass needs a `name` and `generate`. The tokenizer is that of the model's files or, where they have none, one
-    of words. The end of a text is a token, as with models; every token's log probability is 0. With a
-    `parameters_type` that extends ExtendedParameters, requests are refused that set what is not done for it, such as
-    `guided_json`, unless `obeyed_parameters` names it, as `generate` obeys it.
+    of words. The end of a text is a token, as with models; every token's log probability is 0. With a `parameters_type`
+    that extends ExtendedParameters, requests that set unsupported parameters, such as `guided_json`, are refused,
+    unless `obeyed_parameters` lists them because `generate` supports them.
     """
 
     properties_type: ClassVar[type[ModelProperties]] = ModelProperties
@@ -70,20 +70,20 @@ class TextBackend(Backend[P]):
     def generate(self, prompt: str, parameters: Any) -> Iterable[str] | AsyncIterable[str]:
         """Yield the answer's text in pieces of any length, each of which is sent at once.
 
-        An asynchronous generator runs in the event loop, which it must not block; any other iterable is read in a
-        thread of its own. `parameters` are the request's, of the type `parameters_type`. The generator is closed at a
-        stop sequence, at `max_new_tokens`, and when the client has gone; a thread closes it once it yields. Raise an
+        An asynchronous generator runs in the event loop, which it must not block; any other iterable is read in its own
+        thread. `parameters` are the request's, of the type `parameters_type`. The generator is closed at a stop
+        sequence, at `max_new_tokens`, and when the client disconnects; a thread closes it when it yields. Raise an
         LmiError to answer with its message.
         """
 
     async def start(self) -> None:
-        """Load what `generate` needs. Raise ConfigurationError where the model directory is at fault."""
+        """Load everything that `generate` needs. Raise ConfigurationError if the model directory is at fault."""
 
     async def stop(self) -> None:
-        """Free what `start` took."""
+        """Free the resources of `start`."""
 
     async def health(self) -> None:
-        """Raise BackendUnhealthy while no request can be answered."""
+        """Raise BackendUnhealthy while requests cannot be answered."""
 
     @classmethod
     def obeys(cls, parameter: str) -> bool:
@@ -146,7 +146,7 @@ class TextBackend(Backend[P]):
         )
 
     def _prompt(self, request: ValidRequest) -> str:
-        """Return the prompt's text, of which truncation leaves the last tokens."""
+        """Return the prompt's text, truncated to its last tokens if required."""
         if request.parameters.max_prompt_tokens != len(request.prompt_ids):
             return request.prompt
         text = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=False)
@@ -186,6 +186,6 @@ class TextBackend(Backend[P]):
 
 
 def _add_top_tokens(tokens: Iterable[Token]) -> None:
-    """Have each token be the only one that was likely at its position."""
+    """Make each token the only likely one at its position."""
     for token in tokens:
         token.top_tokens = [Token(token.id, token.text, token.log_prob, token.special)]

@@ -1,4 +1,4 @@
-"""The texts of an author's generator: asynchronous ones in the event loop, others in a thread of their own."""
+"""Reading of an author's generator: asynchronous ones in the event loop, others in their own thread."""
 
 import asyncio
 import contextvars
@@ -16,9 +16,9 @@ WANTED = "`generate` must yield texts, each a str"
 
 
 async def read_texts(begin: Callable[[], Any], *, in_thread: bool, owner: str) -> AsyncGenerator[str, None]:
-    """Yield the texts of what `begin` returns; closing it closes that too.
+    """Yield the texts of the stream that `begin` returns; closing the generator closes it too.
 
-    Raise GenerationFailed where it is no stream of texts; `owner` is whose code it is, for the message.
+    Raise GenerationFailed if it is not a stream of texts; `owner` names its code in the message.
     """
     items = _from_thread(begin, owner) if in_thread else _from_stream(begin(), owner)
     try:
@@ -40,7 +40,7 @@ async def _from_stream(stream: AsyncIterable[Any], owner: str) -> AsyncGenerator
 
 
 async def _from_thread(begin: Callable[[], Any], owner: str) -> AsyncGenerator[Any, None]:
-    """Yield the items of an iterable that a thread reads, one at a time, when it is asked for the next."""
+    """Yield the items of an iterable, read in a thread on demand."""
     worker = _Worker(begin, owner)
     try:
         while (item := await worker.next()) is not END:
@@ -54,14 +54,14 @@ async def _from_thread(begin: Callable[[], Any], owner: str) -> AsyncGenerator[A
 
 
 class _Stream:
-    """An asynchronous stream that `generate` returned instead of being one: it is read in the event loop."""
+    """An asynchronous stream returned by `generate`, to be read in the event loop."""
 
     def __init__(self, stream: AsyncIterable[Any]) -> None:
         self.stream = stream
 
 
 class _Worker:
-    """A thread with one iterator, which only this thread runs and closes; a daemon, as the author's code may hang."""
+    """A thread that runs and closes one iterator; a daemon, because the author's code may hang."""
 
     def __init__(self, begin: Callable[[], Any], owner: str) -> None:
         self._begin = begin
@@ -78,7 +78,7 @@ class _Worker:
         return await future
 
     def close(self) -> None:
-        """Have the thread close the iterator as soon as it is not running, and end."""
+        """Let the thread close the iterator when it is not running, and end."""
         self._asked.put(None)
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""Texts of any length to tokens, whose texts joined are exactly what was generated."""
+"""Conversion of texts of any length to tokens; the joined texts of the tokens equal the input."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ NO_ID = 0  # stands for a text that the vocabulary leaves out
 
 
 class TextTokens:
-    """The tokens of one sequence's text, as it is generated, up to a stop sequence or a number of tokens."""
+    """The tokens of one sequence's text while it is generated, up to a stop sequence or a number of tokens."""
 
     def __init__(
         self, tokenizer: Tokenizer, stop_sequences: Sequence[str], max_tokens: int, *, include_stop: bool = False
@@ -36,11 +36,11 @@ class TextTokens:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many tokens as there may be."""
+        """Whether the maximum number of tokens is reached."""
         return self.count >= self._max_tokens
 
     def push(self, text: str) -> list[Token]:
-        """Take a generated text, and return the tokens that are final now."""
+        """Process a generated text, and return the tokens that are final now."""
         text, self._blanks = self._blanks + text, ""
         if self._holds_blanks:
             kept = text.rstrip()
@@ -74,7 +74,7 @@ class TextTokens:
 
 
 class _GivenTexts(Detokenizer):
-    """A detokenizer that is told each text."""
+    """A detokenizer whose texts are given."""
 
     next = ""
 
@@ -87,7 +87,7 @@ def _even_parts(text: str, count: int) -> list[str]:
 
 
 def prompt_tokens(tokenizer: Tokenizer, prompt_ids: Sequence[int]) -> list[Token]:
-    """Return the tokens of a prompt; as with every backend, the first has no log probability."""
+    """Return the tokens of a prompt; the first has no log probability."""
     detokenizer = tokenizer.detokenizer([])
     tokens = [Token(token_id, detokenizer.step(token_id), CERTAIN, rank=1) for token_id in prompt_ids]
     tokens[0].log_prob = tokens[0].rank = None

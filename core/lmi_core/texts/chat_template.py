@@ -11,7 +11,7 @@ LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 
 
 class RefusedByTemplate(InvalidPayload):
-    """A chat template does not write a chat: the reason, and the field that the client's dialect has messages in."""
+    """A chat template refuses a chat; has the reason, and the name of the dialect's messages field."""
 
     def __init__(self, reason: str, field: str | None = None) -> None:
         messages = "the messages" if field is None else f"`{field}`"
@@ -20,10 +20,10 @@ class RefusedByTemplate(InvalidPayload):
 
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:
-    """Return the template that `option` holds, or names by a path relative to `directory`.
+    """Return the template in `option`, or in the file that it names relative to `directory`.
 
-    Without the option, it is the one that the directory has, unless it comes with a tokenizer, which has it already.
-    Raise ConfigurationError where the file cannot be read.
+    Without the option, return the directory's template, unless there is a tokenizer, which loads it itself. Raise
+    ConfigurationError if the file cannot be read.
     """
     if option is None:
         if not (directory / TEMPLATE).is_file() or has_tokenizer(directory):
@@ -42,7 +42,7 @@ def read_chat_template(option: str | None, directory: Path) -> str | None:
 def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools: bool, field: str) -> str:
     """Return the configured template, or the tokenizer's own.
 
-    Raise InvalidPayload, with the name of the field that has the messages, where the model has none.
+    Raise InvalidPayload, with the name of the messages field, if the model has none.
     """
     template = configured or tokenizer.chat_template(with_tools)
     if template is None:
@@ -54,5 +54,5 @@ def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools:
 
 
 def takes_parts(template: str) -> bool:
-    """Return whether the template accepts contents that are lists of parts, as templates for images do."""
+    """Return whether the template accepts contents as lists of parts, like templates for images."""
     return LOOP_OVER_CONTENT.search(template) is not None

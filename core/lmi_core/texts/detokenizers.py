@@ -30,7 +30,7 @@ class FastDetokenizer(Detokenizer):
 
     @property
     def is_between_characters(self) -> bool:
-        """Whether all ids so far have their text."""
+        """Whether all ids so far form complete characters."""
         return not self._pending
 
     def step(self, token_id: int) -> str:
@@ -50,9 +50,9 @@ class FastDetokenizer(Detokenizer):
         return self._answered(text) if text else ""
 
     def _write_pending(self) -> str:
-        """Return the text of ids that are too many for one character, but for the last, which may begin one.
+        """Return the text of ids that are too many for one character, except for the last, which may start one.
 
-        The library decodes all of them at each step, which for thousands of U+FFFD takes minutes.
+        The library decodes all of them at each step, which takes minutes for thousands of U+FFFD.
         """
         ids = self._pending
         splits = [(ids[:-kept], ids[-kept:]) for kept in range(1, MAX_CHARACTER_BYTES + 1)]
@@ -64,7 +64,7 @@ class FastDetokenizer(Detokenizer):
         return texts[between][0]
 
     def _answered(self, text: str) -> str:
-        """Return the text without what the prompt had written of it already."""
+        """Return the text without the part that belongs to the prompt."""
         if self._written:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
             text = text[len(list(same)) :]
@@ -82,10 +82,10 @@ class FastDetokenizer(Detokenizer):
 
 
 def _split(tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> tuple[list[int], list[int]]:
-    """Return the last ids of a prompt up to a whole character, and those after it, which are seldom any.
+    """Return the last ids of a prompt up to a complete character, and the few ids after it.
 
-    A stream that began with an incomplete character would return all its text with the first token. A text may also
-    only look incomplete, where bytes are decoded from the middle of a character; it then helps to begin elsewhere.
+    A stream that starts with an incomplete character would return all its text with the first token. A text can also
+    just look incomplete, if it is decoded from the middle of a character; starting elsewhere then helps.
     """
     end = len(prompt_ids)
     for whole in range(end, max(0, end - PRIMING_TOKENS), -1):
@@ -101,7 +101,7 @@ def _decode(tokenizer: "tokenizers.Tokenizer", ids: list[int]) -> str:
 
 
 class WholeTexts(dict[int, str]):
-    """The texts of a byte-level vocabulary by id, each found at its first use; "" where it is no whole characters."""
+    """The texts of a byte-level vocabulary by id, decoded on first use; "" for incomplete characters."""
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer") -> None:
         super().__init__()
@@ -114,9 +114,9 @@ class WholeTexts(dict[int, str]):
 
 
 class ByteLevelDetokenizer(Detokenizer):
-    """The incremental decoder of vocabularies whose tokens are bytes, of which most are whole characters.
+    """The incremental decoder of byte-level vocabularies.
 
-    Between characters the text of such a token is always the same, and is only looked up.
+    Most tokens are complete characters; between characters, their text is always the same and is looked up.
     """
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int], texts: WholeTexts) -> None:
@@ -137,7 +137,7 @@ class ByteLevelDetokenizer(Detokenizer):
 
 
 class SlowDetokenizer(Detokenizer):
-    """The incremental decoder of tokenizers in Python, which decodes the last tokens with and without the new ones."""
+    """The incremental decoder of tokenizers in Python: it decodes the last tokens with and without the new ones."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer

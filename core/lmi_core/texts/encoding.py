@@ -1,4 +1,4 @@
-"""Encoding of texts by a tokenizer's Rust backend, here and in a process of its own."""
+"""Encoding of texts by a tokenizer's Rust backend, in this process or in a child."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]
 
 
 def encoder(tokenizer: str) -> Callable[[str, bool], list[int]]:
-    """Return the function of a tokenizer that is given as the contents of its tokenizer.json."""
+    """Return the encoding function of a tokenizer, given the contents of its tokenizer.json."""
     import tokenizers
 
     return encoding(tokenizers.Tokenizer.from_str(tokenizer))

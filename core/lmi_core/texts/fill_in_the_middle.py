@@ -1,4 +1,4 @@
-"""Prompt formats of models that fill in the middle of a text, each identified by its special tokens."""
+"""Prompt formats for filling in the middle of a text, identified by their special tokens."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,7 +12,7 @@ ANCHOR = "☺"  # a text that no tokenizer merges with the text after it
 
 @dataclass(frozen=True, slots=True)
 class MiddleFormat:
-    """The order of tokens and texts in a prompt, and the further tokens that end the middle."""
+    """The order of tokens and texts in a prompt, and further tokens that end the middle."""
 
     models: str  # trained on the format, for documentation
     parts: tuple[str, ...]
@@ -76,7 +76,7 @@ def find_middle_format(tokenizer: Tokenizer) -> MiddleFormat | None:
 
 
 def middle_prompt(tokenizer: Tokenizer, prefix: str, suffix: str, add_special_tokens: bool) -> MiddlePrompt:
-    """Write a prefix and a suffix in the model's format. Raise InvalidPayload where the tokenizer has none."""
+    """Write a prefix and a suffix in the model's format. Raise InvalidPayload if the tokenizer has none."""
     middle_format = find_middle_format(tokenizer)
     if middle_format is None:
         raise InvalidPayload(

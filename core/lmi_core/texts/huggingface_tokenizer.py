@@ -52,7 +52,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
-        """Load the tokenizer of a directory or a hub id. Raise ConfigurationError where that fails."""
+        """Load the tokenizer of a directory or a hub id. Raise ConfigurationError if that fails."""
         loader = _loader(model)
         try:
             pretrained = loader.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
@@ -70,7 +70,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return token_id if isinstance(token_id, int) else None
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the text's token ids. Raise InvalidParameter where the tokenizer cannot read the text."""
+        """Return the text's token ids. Raise InvalidParameter if the tokenizer cannot encode the text."""
         try:
             return self._encode(text, add_special_tokens)
         except BaseException as error:
@@ -102,7 +102,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _max_piece_length(self) -> int:
-        """The length of the longest token, in characters, of which byte-level vocabularies have one for each byte."""
+        """The length of the longest token in characters; in byte-level vocabularies, a byte is a character."""
         return max(map(len, self.pretrained.get_vocab()), default=1)
 
     def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:
@@ -148,7 +148,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def hidden_ids(self) -> frozenset[int]:
-        """The ids of all tokens that decoding without special tokens drops."""
+        """The ids of all tokens that decoding drops as special."""
         added = self.pretrained.added_tokens_decoder
         return self.special_ids | {token_id for token_id, token in added.items() if token.special}
 
@@ -186,7 +186,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def _has_own_chats(self) -> bool:
-        """Whether the tokenizer's class, which may be a model's own code, has a way of its own to write chats."""
+        """Whether the tokenizer's class, which may be a model's own code, overrides how chats are written."""
         from transformers import PreTrainedTokenizerBase
 
         return type(self.pretrained).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
@@ -205,7 +205,7 @@ def _loader(model: str) -> Any:
 
 
 def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
-    """Return whether the tokenizer encodes by its Rust backend alone, without overriding methods."""
+    """Return whether the tokenizer encodes only by its Rust backend, without overriding methods."""
     from transformers import PreTrainedTokenizerFast
 
     methods = ("encode", "__call__", "_encode_plus")
@@ -213,12 +213,12 @@ def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
 
 
 def _special_ids(pretrained: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Return the ids that decoding drops, which are more than those of the named special tokens."""
+    """Return the ids that decoding drops, which include more than the named special tokens."""
     return frozenset(token_id for token_id, token in pretrained.added_tokens_decoder.items() if token.special)
 
 
 def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:
-    """Return whether truncation and padding are set as for a single text; another call may have changed them."""
+    """Return whether truncation and padding have the settings for a single text; another call may have changed them."""
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
     whole = backend.truncation is None and backend.padding is None
     return whole and backend.encode_special_tokens == splits_special_tokens
@@ -232,7 +232,7 @@ def tokenizer_configuration(pretrained: "PreTrainedTokenizerBase") -> dict[str, 
 
 
 def _as_json(value: Any) -> Any:
-    """Return what JSON can hold of a value: a special token becomes its text."""
+    """Convert a value to JSON types: a special token becomes its text."""
     if isinstance(value, dict):
         return {str(key): _as_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -8,7 +8,7 @@ from lmi_core.errors.fault import Fault, unreadable
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raise Fault where it cannot be read, or holds something else."""
+    """Return the object in a JSON file. Raise Fault if it cannot be read, or contains anything else."""
     content = read_value(file)
     if not isinstance(content, dict):
         raise Fault(f"{file}: the file must contain a JSON object")
@@ -16,7 +16,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def read_value(file: Path) -> Any:
-    """Return whatever a JSON file contains. Raise Fault where it cannot be read."""
+    """Return the value in a JSON file. Raise Fault if it cannot be read."""
     try:
         return json.loads(file.read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a library's error says, in one line."""
+"""One-line summaries of library errors."""
 
 OWN_CODE = "`trust_remote_code=True`"  # is what transformers asks for
 ADVICE = (
@@ -8,7 +8,7 @@ ADVICE = (
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error, with the following ones where it only announces them."""
+    """Return the first line of an error, and the following ones if it only announces them."""
     if isinstance(error, KeyError):
         return f"the key {error} is missing"
     if OWN_CODE in str(error):

@@ -1,4 +1,4 @@
-"""Roles beyond those of every API: some templates know them, some write any role, and some leave them out silently."""
+"""Roles outside of the APIs: some templates support them, some write any role, and some silently drop them."""
 
 import re
 from collections.abc import Collection
@@ -14,10 +14,10 @@ _END_OF_TAG, _BEGIN_OF_TAG = re.compile("[%}]}"), re.compile("{[%{]")
 
 
 def first_left_out(chat: Chat, template: str, tokenizer: Tokenizer, usual: Collection[str]) -> int | None:
-    """Return the index of the first message whose role is none of the usual ones, and which the template leaves out.
+    """Return the index of the first message with an unusual role that the template drops.
 
-    A role that the template compares is known to it, and may be a switch without a text. For others the chat is
-    rendered once more, with marks in their messages. Raise InvalidPayload where the template refuses the marks.
+    A role that the template compares is supported, and may be a switch without text. For others, the chat is rendered
+    again with marks in their messages. Raise InvalidPayload if the template refuses the marks.
     """
     asked = [index for index, message in enumerate(chat.messages) if message[ROLE_MEMBER] not in usual]
     if not asked:
@@ -34,7 +34,7 @@ def first_left_out(chat: Chat, template: str, tokenizer: Tokenizer, usual: Colle
 
 
 def _knows(template: str, role: str) -> bool:
-    """Return whether the template has the role, as a text, in one tag with `role`; `message['content']` is none."""
+    """Return whether a tag of the template contains both `role` and the role as a string."""
     quoted = re.compile(rf"""(?<![\w)\]]\[)(?<!get\()(['"]){re.escape(role)}\1""")
     tags = (_BEGIN_OF_TAG.split(piece)[-1] for piece in _END_OF_TAG.split(template))
     return any(ROLE_MEMBER in tag and quoted.search(tag) for tag in tags)

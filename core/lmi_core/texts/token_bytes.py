@@ -1,4 +1,4 @@
-"""The bytes of a vocabulary's pieces."""
+"""The bytes of a vocabulary's tokens."""
 
 import json
 import re
@@ -19,12 +19,12 @@ def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
 
 
 def joins_bytes(tokenizer: "tokenizers.Tokenizer") -> bool:
-    """Return whether a text is its tokens' bytes one after the other, with nothing done to it afterwards."""
+    """Return whether decoding only joins the bytes of tokens."""
     return _decoder(tokenizer).get("type") == BYTE_LEVEL
 
 
 def _decoder(tokenizer: "tokenizers.Tokenizer | None") -> dict[str, Any]:
-    """Return what describes the tokenizer's decoder; {} where there is none."""
+    """Return the description of the tokenizer's decoder; {} without one."""
     if tokenizer is None or tokenizer.decoder is None:
         return {}
     return dict(json.loads(tokenizer.decoder.__getstate__()))

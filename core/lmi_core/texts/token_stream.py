@@ -9,7 +9,7 @@ from lmi_core.generation.tokenizer import Detokenizer
 
 
 class Match(NamedTuple):
-    """A complete stop sequence, at its offset from the end of the last piece; ordered by where it begins."""
+    """A complete stop sequence, with its offset from the end of the last piece; ordered by start."""
 
     offset: int
     length: int
@@ -17,9 +17,9 @@ class Match(NamedTuple):
 
 
 class StopMatcher:
-    """A search for several sequences, of characters or of token ids, whose time is linear in what it reads.
+    """A search for several sequences of characters or token ids in linear time.
 
-    Each sequence has a Knuth-Morris-Pratt automaton, whose borders are computed as far as the sequence has matched.
+    Each sequence has a Knuth-Morris-Pratt automaton, whose borders are computed on demand.
     """
 
     def __init__(self, stops: Sequence[Sequence[object]]) -> None:
@@ -32,11 +32,11 @@ class StopMatcher:
 
     @property
     def held(self) -> int:
-        """The length of the longest suffix of what was read that is an incomplete stop sequence."""
+        """The length of the longest suffix of the input that is an incomplete stop sequence."""
         return max(self._matched.values(), default=0)
 
     def read(self, piece: Sequence[object]) -> list[Match]:
-        """Read the next piece, and return the matches that it completes."""
+        """Process the next piece, and return the matches that it completes."""
         if not self._matched and self._starts.keys().isdisjoint(piece):
             return []
         return [
@@ -46,7 +46,7 @@ class StopMatcher:
         ]
 
     def _advance(self, item: object) -> list[int]:
-        """Read one item, and return the indices of the stop sequences that it completes."""
+        """Process one item, and return the indices of the stop sequences that it completes."""
         starting = self._starts.get(item, ())
         if not self._matched and not starting:
             return []
@@ -78,7 +78,7 @@ class StopMatcher:
 
 
 class TokenStream:
-    """A converter of one sequence's ids, which holds back tokens that may begin a stop sequence."""
+    """A converter of one sequence's ids, which holds back tokens that may start a stop sequence."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TokenStream:
         top_tokens: list[Token] | None = None,
         rank: int | None = None,
     ) -> list[Token]:
-        """Take a generated id, and return the tokens that are final now, in order."""
+        """Process a generated id, and return the tokens that are final now, in order."""
         special = token_id in self._special_ids
         text = self._write_special(token_id) if special else self._detokenizer.step(token_id)
         self._after_special = special
@@ -125,7 +125,9 @@ class TokenStream:
         return self._settle(text, token_id)
 
     def push_all(self, token_ids: Sequence[int]) -> list[Token]:
-        """Take generated ids, up to one that ends the sequence, and return the tokens that are final now, in order."""
+        """Process generated ids, up to one that ends the sequence, and return the tokens that are final now, in
+        order.
+        """
         if not self._stops and self._special_ids.isdisjoint(token_ids):
             self._after_special = self._after_special and not token_ids
             step = self._detokenizer.step

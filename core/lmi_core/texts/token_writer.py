@@ -1,4 +1,4 @@
-"""Creation of tokens with text, as a request asks for them."""
+"""Creation of tokens with text in the form that a request asks for."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -10,7 +10,7 @@ TopLogProbs = Sequence[tuple[int, float]]  # token ids and their log probs, the 
 
 
 class TokenWriter:
-    """An engine's writer of tokens, where `eos_token_ids` end a generation by themselves."""
+    """An engine's writer of tokens; `eos_token_ids` end a generation."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int]) -> None:
         self._tokenizer = tokenizer
@@ -69,7 +69,7 @@ class TokenWriter:
         return tokens
 
     def top_tokens(self, top_log_probs: TopLogProbs | None) -> list[Token] | None:
-        """Return the most likely tokens, whose texts may be parts of characters; None if not requested."""
+        """Return the most likely tokens, whose texts may be incomplete characters; None if not requested."""
         if top_log_probs is None:
             return None
         return [Token(i, self._text(i), log_prob, i in self._special_ids) for i, log_prob in top_log_probs]

@@ -1,4 +1,4 @@
-"""The class of a model's tokenizer, found without importing what transformers needs to look at every model."""
+"""The class of a model's tokenizer, found without importing AutoTokenizer."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ BELIEVED = frozenset(
 
 
 def is_generic(folder: Path) -> bool:
-    """Return whether AutoTokenizer would load this folder's tokenizer by the generic class; False where unsure.
+    """Return whether AutoTokenizer would load this folder's tokenizer by the generic class; False if unsure.
 
     Importing AutoTokenizer imports PyTorch, which the server itself does not need.
     """

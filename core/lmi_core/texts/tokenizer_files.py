@@ -1,4 +1,4 @@
-"""Why the files of a tokenizer cannot be loaded."""
+"""Explanations of tokenizer files that cannot be loaded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +13,12 @@ TEMPLATE = "chat_template.jinja"
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Return whether the folder has files of a tokenizer."""
+    """Return whether the folder contains files of a tokenizer."""
     return any(next(folder.glob(pattern), None) for pattern in (*VOCABULARY, "tokenizer_config.json"))
 
 
 def why_no_tokenizer(source: str, error: Exception) -> str:
-    """Return why a tokenizer could not be loaded: what is wrong with its files, or what transformers said."""
+    """Return why a tokenizer could not be loaded: the faults of its files, or transformers' message."""
     folder = Path(source)
     if folder.is_dir():
         if found := [*_wrong(folder)]:

@@ -1,4 +1,4 @@
-"""A tokenizer without a model, for backends that work on texts, and for tests."""
+"""A tokenizer without a model, for text backends and tests."""
 
 import re
 import threading
@@ -19,9 +19,9 @@ WORD = re.compile(r"\s*\S+|\s+$")
 
 
 class WordTokenizer(Tokenizer):
-    """A tokenizer of words, each with the blanks before it, which assigns ids in order of first use.
+    """A tokenizer of words with their leading spaces, which assigns ids in order of first use.
 
-    Once it knows very many, new words are tokenized into characters, so that its memory is bounded.
+    When it has very many words, it splits new ones into characters, to bound its memory.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class WordTokenizer(Tokenizer):
             raise RefusedByTemplate(str(error) or type(error).__name__) from None
 
     def id(self, word: str) -> int:
-        """Return the id of a text as one token, a new one if need be."""
+        """Return the id of a text as one token, assigning a new id if necessary."""
         known = self._ids.get(word)
         if known is not None:
             return known

@@ -1,4 +1,4 @@
-"""The services that a model.py generates with, which read bodies and write answers as DJLServing's package does.
+"""Services with which a model.py generates; they read bodies and write answers like DJLServing's package.
 
-No module here is one of DJLServing's: its names are aliases beside this folder.
+The names of DJLServing's own modules are aliases next to this folder.
 """

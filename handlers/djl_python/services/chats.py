@@ -1,4 +1,4 @@
-"""Chats as `djl_python.chat_completions` reads them: messages to a prompt, OpenAI's parameters to LMI's."""
+"""Chats for `djl_python.chat_completions`: conversion of messages to a prompt, and of OpenAI's parameters to LMI's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -58,7 +58,7 @@ def parse_chat_completions_request(
     configs: Any = None,
     is_mistral_tokenizer: bool = False,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the prompt that the tokenizer's chat template makes of the messages, and the parameters."""
+    """Return the messages rendered by the tokenizer's chat template, and the parameters."""
     if not (is_rolling_batch or configs is None or configs.batch_size == 1):
         raise ValueError("chats require rolling batch or batch_size=1")
     if not hasattr(tokenizer, "apply_chat_template"):

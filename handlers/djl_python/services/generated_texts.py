@@ -21,7 +21,7 @@ def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -
 
 
 def text_steps(engine: ModelEngine, requests: Sequence[ValidRequest]) -> Iterator[list[str]]:
-    """Yield each prompt's new text in each step of the batch; "" once it has ended."""
+    """Yield each prompt's new text in each step of the batch; "" after its end."""
     running = set(range(len(requests)))
     gained: dict[int, str] = {}
     for step in engine.steps(requests):

@@ -1,4 +1,4 @@
-"""The service behind `djl_python.huggingface`: model.py files make one, and answer their inputs with it."""
+"""The service behind `djl_python.huggingface`: model.py files create one, and answer their inputs with it."""
 
 import inspect
 import logging
@@ -33,8 +33,8 @@ CSV = "text/csv"
 class HuggingFaceService:
     """A service that generates with the backend that the model's properties choose, in this process.
 
-    `initialize` loads the model and `inference` answers a function's inputs: with rolling batch a piece of each answer
-    for each call, otherwise whole answers, or a stream. Files replace `parse_input` to read bodies of their own.
+    `initialize` loads the model and `inference` answers a function's inputs: with a rolling batch, a piece of each
+    answer per call; otherwise whole answers, or a stream. Files can replace `parse_input` to read their own bodies.
     """
 
     default_rolling_batch: ClassVar[str] = "disable"
@@ -53,7 +53,7 @@ class HuggingFaceService:
         self._model: Any = None
 
     def initialize(self, properties: Mapping[str, Any]) -> None:
-        """Load the model. Raise ConfigurationError where it cannot be loaded."""
+        """Load the model. Raise ConfigurationError if it cannot be loaded."""
         given = {"rolling_batch": self.default_rolling_batch, **properties}
         self.engine = ModelEngine(given)
         own = own_formatters(self.engine.directory)
@@ -95,7 +95,7 @@ class HuggingFaceService:
         }
 
     def hf_pipeline(self, inputs: str | Sequence[str], **parameters: Any) -> list[dict[str, str]]:
-        """Return an object with `generated_text` for each prompt: the prompt and what comes after it."""
+        """Return an object with `generated_text` for each prompt: the prompt and its continuation."""
         prompts = [inputs] if isinstance(inputs, str) else list(inputs)
         engine = self._started()
         requests = [generation_request(prompt, parameters, engine.backend) for prompt in prompts]
@@ -104,7 +104,7 @@ class HuggingFaceService:
 
     @property
     def model(self) -> Any:
-        """The model as transformers has it, loaded a second time when it is first asked for: the engine has its own."""
+        """The model as a transformers object, loaded on first use in addition to the engine's own."""
         if self._model is None and self.engine is not None:
             from transformers import AutoModelForCausalLM
 
@@ -126,13 +126,13 @@ class HuggingFaceService:
 
     @property
     def model_config(self) -> Any:
-        """The model's configuration as transformers has it."""
+        """The model's configuration as a transformers object."""
         from transformers import AutoConfig
 
         return AutoConfig.from_pretrained(model_files(self._started()))
 
     def add_lora(self, lora_name: str, lora_alias: str, lora_path: str) -> None:
-        """Load a LoRA adapter. Raise InvalidAdapter where it cannot be loaded."""
+        """Load a LoRA adapter. Raise InvalidAdapter if it cannot be loaded."""
         engine = self._started()
         engine.run(engine.backend.load_adapter(lora_alias or lora_name, Path(lora_path)))
 
@@ -143,7 +143,7 @@ class HuggingFaceService:
 
     @staticmethod
     def parse_stop_sequence_input(stop_sequence: str) -> list[str]:
-        """Return the texts of `option.stop_sequence`, which is written as a list."""
+        """Return the texts in `option.stop_sequence`, which is written as a list."""
         if not (stop_sequence.startswith("[") and stop_sequence.endswith("]")):
             raise ValueError(f'option.stop_sequence must be a list, ["a", "b"]. Given: {stop_sequence}')
         return [each.strip()[1:-1] for each in stop_sequence[1:-1].split(",") if each.strip()]
@@ -159,7 +159,7 @@ class HuggingFaceService:
         return read_batch(self.parse_input(*arguments), inputs)
 
     def _validate(self, item: BatchItem) -> None:
-        """Make the item's requests, or its error."""
+        """Create the item's requests, or its error."""
         engine = self._started()
         if item.error is not None:
             return
@@ -196,7 +196,7 @@ class HuggingFaceService:
         return output.add_stream_content(text_steps(self._started(), item.requests))
 
     def _rolling(self, inputs: Input, rolling: RollingAnswers) -> Output:
-        """Continue the running requests, which are the first items, and start the others."""
+        """Continue the running requests, which come first, and start the others."""
         if inputs.get_property("reset_rollingbatch"):
             rolling.reset()
         running = rolling.active[: inputs.get_batch_size()]

@@ -56,7 +56,7 @@ class ParsedInput:
 
 
 def parse_input_with_formatter(inputs: Input, **kwargs: Any) -> ParsedInput:
-    """Read each request of the batch with `configs.input_formatter`, or as LMI's schema has it."""
+    """Read each request of the batch with `configs.input_formatter`, or by LMI's schema."""
     configs = kwargs.get("configs")
     read = getattr(configs, "input_formatter", None) or format_input
     kwargs.setdefault("is_rolling_batch", is_rolling_batch_enabled(getattr(configs, "rolling_batch", None)))
@@ -85,7 +85,7 @@ def format_input(input_item: Input, **kwargs: Any) -> TextInput:
 
 
 def parse_text_inputs_params(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
-    """Set the request's prompt and parameters. Raise ValueError where the body is invalid."""
+    """Set the request's prompt and parameters. Raise ValueError if the body is invalid."""
     is_rolling_batch = bool(kwargs.get("is_rolling_batch"))
     if is_chat_completions_request(input_map):
         request_input.input_text, request_input.parameters = parse_chat_completions_request(
@@ -98,7 +98,7 @@ def parse_text_inputs_params(request_input: TextInput, input_item: Input, input_
 
 
 def parse_lmi_default_request_rolling_batch(payload: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the prompt and parameters in LMI's rolling-batch schema. Raise ValueError where the body is invalid."""
+    """Return the prompt and parameters in LMI's rolling-batch schema. Raise ValueError if the body is invalid."""
     if not isinstance(payload, dict) or payload.get("inputs") is None:
         raise ValueError(f"the body must be a JSON object with the field `inputs`. Given: {payload!r}")
     return payload["inputs"], {**_parameters(payload), "stream": payload.get("stream", False)}
@@ -116,7 +116,7 @@ def _parameters(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_server_maintained_params(request_input: RequestInput, input_item: Input, **kwargs: Any) -> None:
-    """Copy the parameters to those of the server, which also have the formatter and the seed."""
+    """Copy the parameters to those of the server, which also contain the formatter and the seed."""
     request_input.server_parameters = dict(request_input.parameters)
     if "seed" not in request_input.parameters and input_item.contains_key("seed"):
         request_input.server_parameters["seed"] = input_item.get_as_string("seed")
@@ -125,9 +125,9 @@ def add_server_maintained_params(request_input: RequestInput, input_item: Input,
 
 
 def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, **kwargs: Any) -> None:
-    """Take the adapters that the body, the input's property or the query names.
+    """Set the adapters named in the body, the input's property or the query.
 
-    Raise ValueError for an unknown adapter, and where these places differ.
+    Raise ValueError for an unknown adapter, or if these differ.
     """
     in_body = input_map.get("adapters") if isinstance(input_map, dict) else None
     elsewhere = _adapters_beside_the_body(input_item)
@@ -143,7 +143,7 @@ def parse_adapters(request_input: TextInput, input_item: Input, input_map: Any, 
 
 
 def _adapters_beside_the_body(input_item: Input) -> list[str]:
-    """Return the names in the property, which the server makes of headers, and in the query, a content's."""
+    """Return the names in the property, which the server sets from headers, and in the query."""
     named = (input_item.get_property(ADAPTER) or "").split(";")
     if input_item.contains_key(ADAPTER):
         named.append(input_item.get_as_string(ADAPTER))

@@ -1,4 +1,4 @@
-"""A backend for a model's own function: it runs in a thread beside the function, in the function's process."""
+"""A backend for a model's own function, in a thread of the function's process."""
 
 import asyncio
 import atexit
@@ -36,7 +36,7 @@ class ModelEngine:
     """A backend, started from the properties that a model's function gets."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        """Choose and create the backend without starting it. Raise ConfigurationError for wrong properties."""
+        """Choose and create the backend without starting it. Raise ConfigurationError for invalid properties."""
         self.plugins: Plugins = load_plugins()
         configuration = Configuration(_given(properties), ())
         self.options = configuration.load(RequestProperties)
@@ -57,7 +57,7 @@ class ModelEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="model-engine", daemon=True)
 
     def start(self) -> None:
-        """Load the model. Raise ConfigurationError where it cannot be loaded."""
+        """Load the model. Raise ConfigurationError if it cannot be loaded."""
         self._thread.start()
         atexit.register(self.stop)
         self.run(self.backend.start())
@@ -78,27 +78,27 @@ class ModelEngine:
 
     @property
     def pretrained(self) -> Any:
-        """The tokenizer as transformers has it, where the backend's is one of transformers."""
+        """The tokenizer as a transformers object, if the backend uses one."""
         return getattr(self.backend.tokenizer, "pretrained", self.backend.tokenizer)
 
     def valid(self, request: GenerationRequest, request_id: str) -> ValidRequest:
         """Return the validated request, without unknown parameters unless `option.strict_parameters` refuses them.
 
-        Raise InvalidParameter where the backend cannot serve it.
+        Raise InvalidParameter if the backend cannot serve it.
         """
         known, dropped = drop_unknown(request, self.backend, self.options.strict_parameters)
         self._ignored.report(dropped, lambda: field_names(self.backend.parameters_type))
         return validate(known, self.backend, request_id)
 
     def whole(self, requests: Sequence[ValidRequest]) -> GenerationOutput:
-        """Generate to the end, and return the output. Raise an LmiError where a request fails."""
+        """Generate to the end, and return the output. Raise an LmiError if a request fails."""
         output = GenerationOutput(requests)
         for step in self.steps(requests):
             output.add(step)
         return output
 
     def steps(self, requests: Sequence[ValidRequest]) -> Iterator[GenerationStep]:
-        """Yield the steps; closing the iterator aborts the requests. Raise an LmiError where one fails."""
+        """Yield the steps; closing the iterator aborts the requests. Raise an LmiError if one fails."""
         arrived: queue.SimpleQueue[GenerationStep | BaseException | None] = queue.SimpleQueue()
         pump = asyncio.run_coroutine_threadsafe(self._pump(requests, arrived), self._loop)
         try:
@@ -139,7 +139,7 @@ class ModelEngine:
 
 
 def _given(properties: Mapping[str, Any]) -> Iterator[Given]:
-    """Yield a function's properties, which have no prefix, as entries of a `serving.properties`."""
+    """Yield a function's properties, which have no prefix, as entries of `serving.properties`."""
     server_keys = {name for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
     for name, value in properties.items():
         key = name if name in SERVER_KEYS else OPTION_PREFIX + name

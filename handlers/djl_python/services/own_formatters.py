@@ -1,4 +1,4 @@
-"""The formatters in the file whose function generates with a service."""
+"""The formatters in a file whose function generates with a service."""
 
 import sys
 from collections.abc import Callable, Iterator

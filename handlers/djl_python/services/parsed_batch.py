@@ -1,4 +1,4 @@
-"""What a service's `parse_input` returns, item by item: model.py files have several forms of it."""
+"""The result of a service's `parse_input`, item by item; model.py files use several forms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class BatchItem:
         self.request_id = self.inputs.get_property("x-request-id") or uuid4().hex
 
     def writing(self, configs: ServiceProperties) -> Writing:
-        """Return how to write the answer, from the first prompt's parameters."""
+        """Return the form of the answer, from the first prompt's parameters."""
         parameters = self.parameters[0]
         return Writing(
             self.request_id,
@@ -43,7 +43,7 @@ class BatchItem:
 
 
 def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
-    """Return an item for each request. Sizes may leave out those that have errors."""
+    """Return an item for each request. The sizes may omit requests with errors."""
     data, sizes, parameters, errors, _ = parsed
     items: list[BatchItem] = []
     of_prompt = _of_prompts(parameters, len(data))
@@ -61,7 +61,7 @@ def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
 
 
 def _wrong(prompts: list[Any]) -> str | None:
-    """Return why these are not prompts, or None; a body without `inputs` counts as one prompt."""
+    """Return the reason why these are not prompts, or None; a body without `inputs` counts as one prompt."""
     if not prompts:
         return "`inputs` must contain at least one prompt. Given: none"
     wrong = next((each for each in prompts if not _is_prompt(each)), None)

@@ -1,4 +1,4 @@
-"""The parameters of a function's prompts, as transformers and LMI name them, to generation requests."""
+"""Conversion of a function's prompts, with parameters named as in transformers or LMI, to generation requests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def generation_request(
 
 
 def _integer(given: Mapping[str, Any], name: str) -> int:
-    """Return an integer, perhaps given as text. Raise InvalidParameter for anything else."""
+    """Return an integer, which may be given as text. Raise InvalidParameter for anything else."""
     try:
         return int(given[name])
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Answers that go on from call to call, as a rolling-batch `handle` is called until each has said its last."""
+"""Answers that continue from call to call of a rolling-batch `handle`."""
 
 import threading
 from collections import deque
@@ -16,7 +16,7 @@ FAILED = 424
 
 
 class RollingAnswer:
-    """One request's answer: what was written since it was last asked, and whether that is all."""
+    """One request's answer: the text since the last call, and whether it is complete."""
 
     def __init__(self, formatter: OutputFormatter, news: threading.Event) -> None:
         self.formatter = formatter
@@ -49,7 +49,7 @@ class RollingAnswer:
 
 
 class RollingAnswers:
-    """The requests that generate now, in the order in which their batches hold them."""
+    """The running requests, in the order of their batch."""
 
     def __init__(self, engine: ModelEngine) -> None:
         self._engine = engine
@@ -62,7 +62,9 @@ class RollingAnswers:
         return answer
 
     def advance(self, batch: list[RollingAnswer | str]) -> Output:
-        """Wait until an answer of the batch has grown, and give what each gained; texts are errors of requests."""
+        """Wait until an answer of the batch has grown, and return the new text of each; plain texts are errors of
+        requests.
+        """
         answers = [each for each in batch if isinstance(each, RollingAnswer)]
         if len(answers) == len(batch):
             self._news.wait()
@@ -79,7 +81,7 @@ class RollingAnswers:
         return output
 
     def reset(self) -> None:
-        """Abort the answers that are unfinished."""
+        """Abort the unfinished answers."""
         for answer in self.active:
             if answer.task is not None:
                 answer.task.cancel()

@@ -16,7 +16,7 @@ from lmi_core.serving.formatter_choice import resolve
 
 @dataclass(frozen=True)
 class Writing:
-    """How a request is to be answered: with a formatter by name, or by a function of the user's."""
+    """The form of an answer: a formatter by name, or a user function."""
 
     request_id: str
     stream: bool = False

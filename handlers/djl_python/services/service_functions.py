@@ -1,4 +1,4 @@
-"""What `djl_python.huggingface` and `djl_python.tensorrt_llm` answer with as whole scripts."""
+"""The functions of `djl_python.huggingface` and `djl_python.tensorrt_llm` as whole scripts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ class TRTLLMService(HuggingFaceService):
     default_rolling_batch: ClassVar[str] = "trtllm"
 
     def initialize(self, properties: Mapping[str, Any]) -> None:
-        """Load the model. Raise ConfigurationError where it cannot be loaded."""
+        """Load the model. Raise ConfigurationError if it cannot be loaded."""
         chosen = properties.get("rolling_batch", "auto")
         super().initialize({**properties, "rolling_batch": "trtllm" if chosen == "auto" else chosen})
 
@@ -27,13 +27,13 @@ class ServiceFunctions:
         self.service = service
 
     def handle(self, inputs: Input) -> Output | None:
-        """Load the model at the call without content, and answer the others."""
+        """Load the model on the call without content, and answer other calls."""
         if not self.service.initialized:
             self.service.initialize(inputs.get_properties())
         return None if inputs.is_empty() else self.service.inference(inputs)
 
     def register_adapter(self, inputs: Input) -> Output:
-        """Load the adapter `name` from the folder `src`. Raise ValueError or InvalidAdapter where it cannot be."""
+        """Load the adapter `name` from the folder `src`. Raise ValueError or InvalidAdapter if this fails."""
         name, folder = inputs.get_property("name"), inputs.get_property("src")
         if not name or not folder or not Path(folder).is_dir():
             raise ValueError(f"an adapter needs a `name` and a folder as `src`. Given: {name!r}, {folder!r}")

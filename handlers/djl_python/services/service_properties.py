@@ -1,4 +1,4 @@
-"""A model's properties as `djl_python.properties_manager` has them: attributes with types."""
+"""A model's properties with typed attributes, for `djl_python.properties_manager`."""
 
 from enum import StrEnum
 from typing import Any
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class RollingBatchEnum(StrEnum):
-    """What `option.rolling_batch` may be in LMI; here it may name any backend."""
+    """The values of `option.rolling_batch` in LMI; here it may name any backend."""
 
     vllm = "vllm"
     lmidist = "lmi-dist"
@@ -24,7 +24,7 @@ class StreamingEnum(StrEnum):
 
 
 class Choice(str):
-    """Text with a `value`, as a member of an enumeration has it: a backend's name need not be one of LMI's."""
+    """Text with a `value`, like a member of an enumeration; a backend's name need not be one of LMI's."""
 
     @property
     def value(self) -> str:
@@ -64,7 +64,7 @@ class ServiceProperties(BaseModel):
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """What LMI's own scripts pass on to transformers; the engine reads the properties themselves."""
+        """The arguments that LMI's own scripts pass to transformers; the engine reads the properties themselves."""
         return self.loading_arguments
 
     def model_post_init(self, _: Any, /) -> None:

@@ -1,4 +1,4 @@
-"""Texts from a transformers model as they are generated: `djl_python.streaming_utils`."""
+"""Streams of texts from a transformers model: `djl_python.streaming_utils`."""
 
 import logging
 import queue
@@ -42,7 +42,7 @@ class StreamingUtils:
 def generated_texts(
     model: Any, tokenizer: Any, inputs: str | list[str], device: Any = None, **parameters: Any
 ) -> Iterator[Texts]:
-    """Yield each prompt's new text per token, "" once it has ended; closing the iterator ends the generation."""
+    """Yield each prompt's new text per token, "" after its end; closing the iterator ends the generation."""
     prompts = [inputs] if isinstance(inputs, str) else list(inputs)
     if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
         raise ValueError(f"`inputs` must be a string, or a list of strings. Given: {inputs!r}")

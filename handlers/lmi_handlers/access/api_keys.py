@@ -1,4 +1,4 @@
-"""The API keys that clients show, from a file that may change and from the environment."""
+"""The API keys of clients, from a file that may change and from the environment."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ MAX_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of one key; None: there is none."""
+    """The limits of one key; None means unlimited."""
 
     requests_per_minute: int | None = None
     max_concurrent_requests: int | None = None
@@ -29,7 +29,7 @@ class KeyLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key, with the name that the log has for it."""
+    """A key, and its name in the log."""
 
     name: str
     secret: Secret
@@ -38,10 +38,10 @@ class ApiKey:
 
 
 class ApiKeys:
-    """The keys of a server, those of the file as they are now."""
+    """The keys of a server, including the current keys in the file."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None, limits: KeyLimits | None = None) -> None:
-        """Take the given keys and those of the file. Raise ConfigurationError where one is not valid."""
+        """Use the given keys and those in the file. Raise ConfigurationError if one is invalid."""
         self.file = file
         self._limits = limits or KeyLimits()
         self._given = [_read_line(text, f"key-{index}", self._limits) for index, text in enumerate(given, start=1)]
@@ -51,7 +51,7 @@ class ApiKeys:
         return len(self._keys)
 
     def find(self, credentials: Iterable[str]) -> ApiKey | None:
-        """Return the key that is among the credentials. The time it takes tells nothing of how much of one is right."""
+        """Return the key among the credentials, in constant time."""
         found = None
         for digest in map(digest_of, credentials):
             for key in self._keys:
@@ -60,7 +60,7 @@ class ApiKeys:
         return found
 
     def read_again(self) -> None:
-        """Take the keys that the file has now. Raise ConfigurationError where it is not valid; the keys then stay."""
+        """Use the file's current keys. Raise ConfigurationError, and keep the old keys, if the file is invalid."""
         self._keys = self._read()
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
 
@@ -130,7 +130,7 @@ def _limits(options: Mapping[str, str], defaults: KeyLimits) -> KeyLimits:
 
 
 def count(name: str, text: str) -> int:
-    """Return a text as a number of at least 1. Raise ConfigurationError, by this name, where it is not one."""
+    """Return a text as a number of at least 1. Raise ConfigurationError, with this name, if it is not one."""
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text) > 0):
         raise ConfigurationError(f"{name} must be an integer from 1 to 999999999. Given: {text}")
     return int(text)

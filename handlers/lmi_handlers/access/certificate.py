@@ -1,4 +1,4 @@
-"""The server's certificate, which may be replaced while connections are open."""
+"""The server's certificate, which can be replaced while connections are open."""
 
 import logging
 import os
@@ -11,16 +11,16 @@ logger = logging.getLogger(__name__)
 
 
 class Certificate:
-    """A certificate and its private key in files of PEM, as they are now."""
+    """The current certificate and private key in PEM files."""
 
     def __init__(self, certificate: Path, private_key: Path) -> None:
-        """Read both files. Raise ConfigurationError where they are not a certificate and its key."""
+        """Read both files. Raise ConfigurationError unless they are a certificate and its key."""
         self.files = (certificate, private_key)
         self.context = _new_context()
         self.pem = self._load(self.context)
 
     def read_again(self) -> None:
-        """Use what the files have now for new connections. Raise ConfigurationError where it is not valid."""
+        """Use the files' current contents for new connections. Raise ConfigurationError if they are invalid."""
         self._load(
             _new_context()
         )  # one that fails half-way would leave the certificate of one file with the other's key
@@ -28,7 +28,7 @@ class Certificate:
         logger.info("%s was read again: new connections get this certificate", self.files[0])
 
     def _load(self, context: ssl.SSLContext) -> tuple[bytes, bytes]:
-        """Return the certificate and the key, after the context has taken them."""
+        """Load the certificate and the key into the context, and return them."""
         certificate, private_key = self.files
         try:
             context.load_cert_chain(certificate, private_key, _no_password)

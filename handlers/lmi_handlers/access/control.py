@@ -1,4 +1,4 @@
-"""The rules of who may use which route."""
+"""The access rules of routes."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -23,20 +23,20 @@ NO_HEADERS: dict[str, str] = {}
 
 
 class Caller(NamedTuple):
-    """The sender of a request, as far as the connection and the headers tell."""
+    """The sender of a request, according to the connection and the headers."""
 
     address: str  # the IP address; "" on a Unix socket
     headers: Mapping[str, str]
 
     @property
     def is_local(self) -> bool:
-        """Whether the request comes from this host, and through no proxy on it."""
+        """Whether the request comes from this host, and not through a proxy on it."""
         return is_loopback(self.address) and not any(name in self.headers for name in FORWARDED)
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """A permission, and by what the client has it."""
+    """A permission, and the credential that grants it."""
 
     client: str  # the holder of the API key or, without one, the address
     key: ApiKey | None = None
@@ -44,17 +44,17 @@ class Permit:
 
     @property
     def key_holder(self) -> str | None:
-        """The holder of the API key, None without one."""
+        """The holder of the API key; None without one."""
         return None if self.key is None else self.key.holder
 
     @property
     def is_proven(self) -> bool:
-        """Whether a credential proves it, which no page of another web site can add to a request."""
+        """Whether a credential grants it; pages of other web sites cannot add one to a request."""
         return self.key is not None or self.is_operator
 
 
 class AccessControl:
-    """The rules of one address of the server."""
+    """The access rules of one address of the server."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class AccessControl:
         self._usages = usages or KeyUsages()
 
     def at(self, scope: Scope) -> "AccessControl":
-        """Return the rules of another address, which counts with this one."""
+        """Return the rules of another address, with shared counts."""
         return AccessControl(self._models, self.options, scope, self._usages)
 
     @property
     def cross_origin(self) -> CrossOrigin | None:
-        """The rules for pages of other web sites, which are for the routes of clients alone."""
+        """The rules for pages of other web sites, which apply only to client routes."""
         return None if self._scope is Scope.MANAGEMENT else self.options.cross_origin
 
     def check(self, route: Route, caller: Caller, model: str | None = None) -> Permit:
-        """Return the permission to use a route. Raise Unauthorized or Forbidden where there is none.
+        """Return the permission to use a route. Raise Unauthorized or Forbidden.
 
         `model` is the model in the path.
         """
@@ -98,7 +98,7 @@ class AccessControl:
                 return self.check_client(caller)
 
     def reach(self, caller: Caller) -> Reach:
-        """Return what a client reaches here, if it has the credentials."""
+        """Return the routes that a client can reach here with credentials."""
         try:
             self._check_place(caller)
         except Forbidden:
@@ -106,7 +106,7 @@ class AccessControl:
         return Reach(generates=self._scope is not Scope.MANAGEMENT, manages=True)
 
     def check_client(self, caller: Caller) -> Permit:
-        """Return the permission of a client. Raise Unauthorized where it has no API key, and there are some."""
+        """Return the permission of a client. Raise Unauthorized if API keys are in use and it has none."""
         keys, credentials = self.options.api_keys, [*shown_credentials(caller.headers)]
         if keys is None:
             return Permit(caller.address, is_operator=self._has_token(credentials))
@@ -118,22 +118,22 @@ class AccessControl:
         raise Unauthorized(f"an API key is needed, as `Authorization: Bearer` or `x-api-key`: {fault}")
 
     def counted(self, permit: Permit) -> AbstractContextManager[dict[str, str]]:
-        """Count a request that generates while it runs, and yield headers of what is left. Raise RateLimited."""
+        """Count a running generation request, and yield headers with the remaining limits. Raise RateLimited."""
         return nullcontext(NO_HEADERS) if permit.key is None else self._usages.of(permit.key).one(permit.key)
 
     def _check_managing(self, route: Route, caller: Caller) -> Permit:
-        """Check a request at the address of management, which the operator has opened to whom he wants."""
+        """Check a request at the management address, which the operator has chosen to open."""
         if route.answer is None:
             raise Forbidden(f"{route.path} is not served here: management_address is for routes that generate nothing")
         return self._check_token(caller)
 
     def _check_operator(self, caller: Caller, model: str | None) -> Permit:
-        """Check a request for a management route at the address of inference, where everybody's requests arrive."""
+        """Check a request for a management route at the inference address."""
         self._check_place(caller, model)
         return self._check_token(caller)
 
     def _check_place(self, caller: Caller, model: str | None = None) -> None:
-        """Raise Forbidden where this address, or the client's, is not one for management."""
+        """Raise Forbidden if management is not allowed at this address or from the client's."""
         if self._scope is Scope.MANAGEMENT:
             return
         if self._scope is Scope.INFERENCE:
@@ -145,7 +145,7 @@ class AccessControl:
             )
 
     def _check_token(self, caller: Caller) -> Permit:
-        """Return the permission of an operator. Raise Unauthorized where there is a token and the request lacks it."""
+        """Return the permission of an operator. Raise Unauthorized if there is a token and the request lacks it."""
         credentials = [*shown_credentials(caller.headers)]
         if self.options.management_token is None:
             return Permit(caller.address)

@@ -1,4 +1,4 @@
-"""The credentials that a request shows: an API key, or the token of those who manage the server."""
+"""The credentials of a request: an API key, or the management token."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ KEY_HEADERS = ("x-api-key", "api-key")  # those of Anthropic's clients, and of O
 
 
 class Secret:
-    """A secret of which only the digest is kept, so that no log and no traceback can show it."""
+    """A secret. Only its digest is kept, so that no log or traceback can show it."""
 
     __slots__ = ("_digest",)
 
@@ -24,11 +24,11 @@ class Secret:
 
     @property
     def alias(self) -> str:
-        """A text that no other secret has, of which nothing can be learned: it is another one in each process."""
+        """A unique text that reveals nothing about the secret; it differs in each process."""
         return hmac.new(_OF_THIS_PROCESS, self._digest, "sha256").hexdigest()
 
     def matches(self, digest: bytes) -> bool:
-        """Return whether the digest is this secret's, in a time that does not depend on where they differ."""
+        """Return whether the digest is this secret's, in constant time."""
         return hmac.compare_digest(self._digest, digest)
 
 
@@ -38,7 +38,7 @@ def digest_of(text: str) -> bytes:
 
 
 def shown_credentials(headers: Mapping[str, str]) -> Iterator[str]:
-    """Yield each credential of a request's headers, or of a gRPC call's metadata."""
+    """Yield each credential in a request's headers or in a gRPC call's metadata."""
     scheme, _, credential = headers.get("Authorization", "").strip().partition(" ")
     if scheme.lower() == BEARER and credential.strip():
         yield credential.strip()

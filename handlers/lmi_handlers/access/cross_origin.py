@@ -1,4 +1,4 @@
-"""The operator's rules of which pages of other web sites may use the server (CORS)."""
+"""The operator's rules for pages of other web sites (CORS)."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Origin":
-        """Parse an origin as browsers write it. Raise ValueError for any other form, `null` too."""
+        """Parse an origin as sent by browsers. Raise ValueError for any other form, including `null`."""
         scheme, separator, host = text.lower().partition("://")
         if not separator or _SCHEME.fullmatch(scheme) is None or ANY in host:
             raise ValueError(FORM)
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
         return cls(scheme, pattern if has_any_port else _with_port(pattern, scheme), has_any_port)
 
     def covers(self, origin: "Origin") -> bool:
-        """Return whether an origin is this one, or one that the pattern means."""
+        """Return whether an origin is this one, or matches the pattern."""
         if self.scheme != origin.scheme or not (self.has_any_port or self.host.port == origin.host.port):
             return False
         return self.host.covers(origin.host)
@@ -49,7 +49,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CrossOrigin:
-    """The pages of other web sites that may use the routes of clients, and how."""
+    """The pages of other web sites that may use client routes, and how."""
 
     origins: Sequence[Origin] | None  # None: those of every web site
     methods: Sequence[str] = METHODS
@@ -71,7 +71,7 @@ class CrossOrigin:
         return any(each.covers(parsed) for each in self.origins)
 
     def refused_headers(self, asked: Sequence[str]) -> list[str]:
-        """Return those of the asked headers that a page may not send."""
+        """Return the requested headers that a page may not send."""
         if self.headers is None:
             return []
         return [name for name in asked if name.lower() not in self.headers]
@@ -83,5 +83,5 @@ def is_token(text: str) -> bool:
 
 
 def _with_port(host: Host, scheme: str) -> Host:
-    """Return the host with the port of its scheme where it has none."""
+    """Return the host, with its scheme's default port if it has none."""
     return host if host.port is not None else host._replace(port=DEFAULT_PORTS.get(scheme))

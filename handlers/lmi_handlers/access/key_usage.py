@@ -1,4 +1,4 @@
-"""How much of its limits the holder of an API key has used."""
+"""The usage of API keys, compared with their limits."""
 
 import math
 import time
@@ -13,7 +13,9 @@ SOON = 1.0  # seconds after which a request may have ended
 
 
 class KeyUsage:
-    """The requests of one key: how many run, and how many it may still begin, which grows until a minute's worth."""
+    """The requests of one key: the number of running ones, and the remaining ones, which refill up to a minute's
+    limit.
+    """
 
     __slots__ = ("_left", "_limits", "_running", "_since")
 
@@ -25,7 +27,7 @@ class KeyUsage:
 
     @contextmanager
     def one(self, key: ApiKey) -> Iterator[dict[str, str]]:
-        """Count a request, and yield the headers that tell what is left. Raise RateLimited beyond the key's limits."""
+        """Count a request, and yield headers with the remaining limits. Raise RateLimited beyond the key's limits."""
         now = time.monotonic()
         self._refill(key.limits, now)
         self._check(key)
@@ -57,7 +59,7 @@ class KeyUsage:
             )
 
     def _headers(self) -> dict[str, str]:
-        """Return OpenAI's headers of what is left."""
+        """Return OpenAI's headers with the remaining limits."""
         rate = self._limits.requests_per_minute
         if rate is None:
             return {}
@@ -69,7 +71,7 @@ class KeyUsage:
 
 
 class KeyUsages:
-    """The usage of each key, by its holder, so that a key that was read again keeps it."""
+    """The usage of each key, by its holder, so that it survives reading the keys again."""
 
     def __init__(self) -> None:
         self._by_holder: dict[str, KeyUsage] = {}

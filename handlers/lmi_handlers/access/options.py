@@ -1,4 +1,4 @@
-"""The options of who may use the server."""
+"""The access options of the server."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ from lmi_handlers.access.watched_files import Watched
 
 
 class Scope(StrEnum):
-    """The routes that an address is for."""
+    """The routes of an address."""
 
     ALL = "all"  # as there is one address
     INFERENCE = "inference"  # management has an address of its own
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessOptions:
-    """The operator's rules of who may use the server; by default everybody, and management from this host alone."""
+    """The operator's access rules; by default, everybody may use the server, and only this host may manage it."""
 
     api_keys: ApiKeys | None = None  # None: clients need none
     metrics_need_key: bool = False
@@ -35,7 +35,7 @@ class AccessOptions:
 
     @property
     def watched(self) -> list[Watched]:
-        """What is read again when its files change."""
+        """The objects that are reloaded when their files change."""
         keys, certificate, token = self.api_keys, self.certificate, self.management_token
         watched = [] if certificate is None else [Watched(certificate.files, certificate.read_again)]
         if keys is not None and keys.file is not None:

@@ -1,4 +1,4 @@
-"""The token of those who manage the server, in a file that may change."""
+"""The management token, in a file that may change."""
 
 import logging
 import os
@@ -13,10 +13,10 @@ KEY = "management_token_file"
 
 
 class TokenFile:
-    """The secret in a file, as it is now."""
+    """The current secret in a file."""
 
     def __init__(self, file: Path) -> None:
-        """Read the file. Raise ConfigurationError where it cannot be read, or is empty."""
+        """Read the file. Raise ConfigurationError if it cannot be read, or is empty."""
         self.file = file
         self._secret = self._read()
 
@@ -25,7 +25,7 @@ class TokenFile:
         return self._secret.matches(digest)
 
     def read_again(self) -> None:
-        """Take the secret that the file has now. Raise ConfigurationError where there is none; the old one stays."""
+        """Use the file's current secret. Raise ConfigurationError, and keep the old one, if there is none."""
         self._secret = self._read()
         logger.info("%s was read again: management asks for the token that it has now", self.file)
 

@@ -1,4 +1,4 @@
-"""Files that are read again when they change: API keys, and certificates."""
+"""Files that are reloaded when they change: API keys and certificates."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ Version = tuple[int, int, int] | None
 
 
 class Watched(NamedTuple):
-    """Files, and what reads them. That raises ConfigurationError where they are not valid."""
+    """Files and their reader, which raises ConfigurationError if they are invalid."""
 
     files: Sequence[Path]
     read: Callable[[], None]
 
 
 async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
-    """Read files again when they have changed, until cancelled. What is not valid is logged, and changes nothing."""
+    """Reload files when they change, until cancelled. Invalid files are logged and have no effect."""
     versions = [_versions(each) for each in watched]
     while watched:
         await asyncio.sleep(interval)

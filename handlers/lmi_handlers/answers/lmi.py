@@ -1,4 +1,4 @@
-"""The forms of the answers on LMI's routes, by what was sent and how the model is configured."""
+"""The forms of the answers on LMI's routes, by request and configuration."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -79,13 +79,13 @@ class LmiChatChunk(TypedDict):
 
 
 class SessionResult(TypedDict):
-    """The answer to a request that begins or ends a session."""
+    """The answer to a request that starts or ends a session."""
 
     result: str
 
 
 class LmiRefusal(TypedDict):
-    """An error before anything was generated."""
+    """An error before generation."""
 
     error: str
     code: int

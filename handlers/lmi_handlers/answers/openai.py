@@ -10,13 +10,13 @@ CompletionFinishReason = Literal["stop", "length", "error", "abort"]
 
 
 class PromptTokenDetails(TypedDict):
-    """How many of the prompt's tokens the prefix cache held."""
+    """The number of prompt tokens from the prefix cache."""
 
     cached_tokens: int
 
 
 class CompletionTokenDetails(TypedDict):
-    """How many of the generated tokens were reasoning."""
+    """The number of reasoning tokens among the generated ones."""
 
     reasoning_tokens: int
 
@@ -32,7 +32,7 @@ class ChatUsage(TypedDict):
 
 
 class LikelyToken(TypedDict):
-    """A token at a place, with its log probability."""
+    """A token with its log probability."""
 
     token: str
     logprob: float | None
@@ -40,13 +40,13 @@ class LikelyToken(TypedDict):
 
 
 class TokenLogProb(LikelyToken):
-    """The token that was generated, and the most likely ones at its position."""
+    """The generated token, and the most likely ones at its position."""
 
     top_logprobs: list[LikelyToken]
 
 
 class CalledFunction(TypedDict):
-    """The function that a call is of, and its arguments as JSON text."""
+    """The function of a call, and its arguments as JSON text."""
 
     name: str
     arguments: str
@@ -73,7 +73,7 @@ class AnswerMessage(TypedDict):
 
 
 class PromptTokenLogProb(TypedDict):
-    """A token of the prompt, as vLLM writes it."""
+    """A token of the prompt in vLLM's form."""
 
     logprob: float | None
     rank: int | None
@@ -84,7 +84,7 @@ PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
 
 
 class TransferMembers(TypedDict):
-    """vLLM's members for engines that go on from each other's caches."""
+    """vLLM's members for engines that share their caches."""
 
     kv_transfer_params: NotRequired[dict[str, Any]]
     ec_transfer_params: NotRequired[dict[str, Any]]
@@ -124,7 +124,7 @@ class TextCompletion(TransferMembers):
 
 
 class CompletionChunkChoice(TypedDict):
-    """What a chunk brings for a choice."""
+    """The part of a chunk for one choice."""
 
     index: int
     text: str
@@ -173,7 +173,7 @@ class Embeddings(TypedDict):
 
 
 class ModelCapabilities(TypedDict):
-    """What requests may ask of a model."""
+    """The capabilities of a model for requests."""
 
     completion: bool
     chat: bool
@@ -227,7 +227,7 @@ class ServerVersion(TypedDict):
 
 
 class OpenAiErrorContent(TypedDict):
-    """The details of an error: what went wrong, and in which field."""
+    """The details of an error: the message and the field."""
 
     message: str
     type: str

@@ -57,7 +57,7 @@ class Citations(BaseModel):
 
 
 class ContentBlock(BaseModel):
-    """A block; members that change nothing here, such as `cache_control`, are ignored."""
+    """A block; members without effect here, such as `cache_control`, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -92,7 +92,7 @@ class ContentBlock(BaseModel):
 
 
 def check_blocks(blocks: Iterable[ContentBlock], types: Iterable[str], owner: str) -> None:
-    """Raise ValueError for the first block whose type has no place in its owner."""
+    """Raise ValueError for the first block with a type that its owner does not allow."""
     for index, block in enumerate(blocks):
         if block.type not in types:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Translation of a request into a chat, and of that into a generation."""
+"""Conversion of a request into a chat, and of the chat into a generation."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -37,9 +37,10 @@ class TranslatedChat(ChatRequest):
 
 
 def message_generation(payload: CountTokensRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
-    """Return the generation of the next message. Raise InvalidPayload where the conversation is not valid.
+    """Return the generation of the next message.
 
-    Messages of the role system stay where they are, unless the chat template takes them at the beginning only.
+    Raise InvalidPayload if the conversation is invalid. System messages stay in place, unless the chat template only
+    accepts them at the start.
     """
     try:
         return _generation(payload, call, model, form)
@@ -62,7 +63,7 @@ def _generation(
 
 
 def _chat(payload: CountTokensRequest, model: ServedModel, system_first: bool) -> ChatRequest:
-    """Return the chat, which is not validated again."""
+    """Return the chat without validating it again."""
     messages = chat_messages(payload, system_first=system_first)
     if not messages:
         raise InvalidPayload("`messages` must contain a text")
@@ -83,7 +84,7 @@ def _chat(payload: CountTokensRequest, model: ServedModel, system_first: bool) -
 
 
 def _thinking(payload: CountTokensRequest, model: ServedModel) -> dict[str, Any]:
-    """Return the chat's fields of reasoning; the client's own names for the template come before its `thinking`."""
+    """Return the chat's reasoning fields; the client's own template variables take precedence over `thinking`."""
     fields: dict[str, Any] = {"chat_template_kwargs": payload.chat_template_kwargs}
     if payload.output_config is not None and payload.output_config.effort is not None:
         fields["reasoning_effort"] = payload.output_config.effort

@@ -21,10 +21,10 @@ from lmi_handlers.chat.generation import ChatForm
 
 
 async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the tokens of the prompt that `/v1/messages` would make of the body, images included.
+    """Answer with the number of tokens in the prompt of `/v1/messages` for this body, including images.
 
-    Only images, which may have to be fetched, take a place in the model's queue. Raise InvalidPayload,
-    ModelNotFound or Overloaded where it cannot be counted.
+    Only images take a place in the model's queue, because they may have to be downloaded. Raise InvalidPayload,
+    ModelNotFound or Overloaded.
     """
     payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)

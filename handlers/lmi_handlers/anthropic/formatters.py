@@ -1,4 +1,4 @@
-"""The output formatter `anthropic`, for whole messages, and what it shares with the one of streams."""
+"""The output formatter `anthropic`, for whole messages, and the base of that for streams."""
 
 import json
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ INVALID_JSON = "INVALID_JSON"  # the member that Anthropic's documentation has f
 
 @dataclass(frozen=True, slots=True)
 class MessageAnswer:
-    """What the formatters of messages need to know of a request, beside what those of all chats do."""
+    """The facts about a request for its formatter, in addition to those about any chat."""
 
     request_id: str
     max_tokens: int  # that the client asked for
@@ -31,7 +31,7 @@ class MessageAnswer:
 
 
 class MessageFormatter(ChatSchemaFormatter):
-    """The base of both formatters: the message without its content, token counts, and why it ended."""
+    """The base of both formatters: the message without its content, token counts, and the stop reason."""
 
     def __init__(self, asked: MessageAnswer, answer: ChatAnswer) -> None:
         super().__init__(answer)
@@ -50,7 +50,7 @@ class MessageFormatter(ChatSchemaFormatter):
         }
 
     def usage(self, output: GenerationOutput) -> JsonObject:
-        """Return the token counts; those that the prefix cache held are not among the `input_tokens`."""
+        """Return the token counts; `input_tokens` does not include tokens from the prefix cache."""
         counts = super().usage(output)
         cached = counts.get("prompt_tokens_details", {}).get("cached_tokens", 0)
         usage = {
@@ -64,9 +64,9 @@ class MessageFormatter(ChatSchemaFormatter):
         return usage
 
     def stop(self, output: GenerationOutput, sequence: GeneratedSequence, arguments: str | None) -> JsonObject:
-        """Return why the message ends; `arguments` are those of its last tool use, None where it has none.
+        """Return the stop reason; `arguments` are those of the last tool use, or None.
 
-        Raise RequestAborted or GenerationFailed, as a message has no place for either.
+        Raise RequestAborted or GenerationFailed, because messages have no stop reason for these.
         """
         reason: str
         match sequence.finish_reason:
@@ -83,7 +83,7 @@ class MessageFormatter(ChatSchemaFormatter):
         return _stop(reason)
 
     def _fills_context(self, output: GenerationOutput, sequence: GeneratedSequence) -> bool:
-        """Return whether the context, and not the request, bounded the length."""
+        """Return whether the context limited the length, not the request."""
         num_generated = len(sequence.tokens)
         return (
             num_generated < self.asked.max_tokens
@@ -126,7 +126,7 @@ class AnthropicFormatter(MessageFormatter):
 
     @staticmethod
     def _extend(blocks: list["WholeBlock"], block: JsonObject, text: str) -> None:
-        """Add the text to the last block, or to a new one where that is of another type."""
+        """Add the text to the last block, or to a new one if its type differs."""
         if not blocks or blocks[-1].type != block["type"]:
             blocks.append(WholeBlock(block))
         blocks[-1].text += text
@@ -134,7 +134,7 @@ class AnthropicFormatter(MessageFormatter):
 
 @dataclass(slots=True)
 class WholeBlock:
-    """A content block of a whole message, and the text that it gets."""
+    """A content block of a whole message, and its text."""
 
     block: JsonObject
     text: str = ""  # of a use of a tool, its input as JSON
@@ -155,7 +155,7 @@ def text_block(text: str) -> JsonObject:
 
 
 def thinking_block(thinking: str, signature: str) -> JsonObject:
-    """Return the block; clients keep only thinking with a signature, which nothing here checks."""
+    """Return a thinking block. Clients keep only signed ones; nothing here checks the signature."""
     return {"type": "thinking", "thinking": thinking, "signature": signature}
 
 
@@ -164,7 +164,7 @@ def tool_use_block(begun: CallBegun) -> JsonObject:
 
 
 def tool_input(arguments: str) -> orjson.Fragment:
-    """Return the input of a tool use; of one that was cut what is there, as Anthropic's client reads a stream."""
+    """Return the input of a tool use; of a truncated one, the complete part, as Anthropic's client reads streams."""
     if isinstance(_read(arguments), dict):
         return orjson.Fragment(
             arguments
@@ -177,7 +177,7 @@ def tool_input(arguments: str) -> orjson.Fragment:
 
 
 def _is_whole(arguments: str | None) -> bool:
-    """Return whether there is a tool use, with all of its input."""
+    """Return whether there is a tool use with complete input."""
     return arguments is not None and (not arguments or _read(arguments) is not None)
 
 

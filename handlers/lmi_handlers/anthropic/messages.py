@@ -1,4 +1,4 @@
-"""Translation of messages into those of a chat, whose forms chat templates know."""
+"""Conversion of messages into the form of chats, which chat templates support."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -19,10 +19,10 @@ class ImagePart(chat.ContentPart):
 
 
 def chat_messages(payload: CountTokensRequest, *, system_first: bool = False) -> list[chat.Message]:
-    """Return the messages of a chat; `system_first` moves all of the role system to its beginning.
+    """Return the messages of a chat; `system_first` moves all system messages to the start.
 
-    Messages of one role that follow each other become one. Raise InvalidPayload where the last message of the
-    assistant is nothing that an answer could go on with.
+    Consecutive messages of one role are merged. Raise InvalidPayload if the assistant's last message cannot be
+    continued.
     """
     messages = [*_system(payload.system or (), "system"), *_translated(payload)]
     if system_first:
@@ -32,7 +32,7 @@ def chat_messages(payload: CountTokensRequest, *, system_first: bool = False) ->
 
 
 def has_system_within(payload: CountTokensRequest) -> bool:
-    """Return whether a message of the role system comes after others."""
+    """Return whether a system message follows other messages."""
     return any(message.role == "system" for message in payload.messages)
 
 
@@ -70,7 +70,7 @@ def _tool_result(block: ContentBlock, path: str) -> chat.Message:
 
 
 def _assistant(blocks: list[ContentBlock]) -> chat.Message:
-    """Return the message; thinking that was redacted, which nobody here can read, is left out."""
+    """Return the message without redacted thinking, which is unreadable."""
     thinking = [block.thinking for block in blocks if block.type == "thinking" and block.thinking]
     calls = [_call(block) for block in blocks if block.type == "tool_use"]
     message = chat.Message(role="assistant", content=list(_parts(blocks, "")), tool_calls=calls or None)
@@ -87,7 +87,7 @@ def _call(block: ContentBlock) -> chat.ToolCall:
 
 
 def _parts(blocks: Iterable[ContentBlock], path: str) -> Iterator[chat.ContentPart]:
-    """Yield the texts and images of blocks, those of documents too."""
+    """Yield the texts and images of blocks, including those in documents."""
     for index, block in enumerate(blocks):
         match block.type:
             case "text":

@@ -71,7 +71,7 @@ class Metadata(BaseModel):
 
 
 class CountTokensRequest(PassedFields):
-    """What makes the prompt of a message: any body of `/v1/messages` will do."""
+    """The prompt of a message; accepts any body of `/v1/messages`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": EXAMPLE["messages"]}]})
 
@@ -152,5 +152,5 @@ class MessagesRequest(CountTokensRequest):
 
     @property
     def _only_prefills(self) -> bool:
-        """Whether another engine goes on after the prompt; such requests have a `max_tokens` of 1, as with vLLM."""
+        """Whether another engine continues after the prompt; such requests have a `max_tokens` of 1, as in vLLM."""
         return bool((self.kv_transfer_params or {}).get("do_remote_decode"))

@@ -21,7 +21,7 @@ from lmi_handlers.chat.schema import JsonObject
 
 
 class AnthropicStreamFormatter(MessageFormatter):
-    """The message without content, its blocks one after the other, each by deltas, and why it ended."""
+    """A message as events: the message without content, its blocks as deltas, and the stop reason."""
 
     name: ClassVar[str] = "anthropic_stream"
     content_type = "text/event-stream"
@@ -59,7 +59,7 @@ class AnthropicStreamFormatter(MessageFormatter):
 
 
 class BlockEvents:
-    """The events of a message's content blocks; the parts that all deltas of a block share are encoded once."""
+    """The events of a message's content blocks; common parts of a block's deltas are encoded once."""
 
     def __init__(self, shows_thinking: bool, signature: str) -> None:
         self.arguments: str | None = None  # of the last tool use, as JSON text
@@ -86,7 +86,9 @@ class BlockEvents:
                 return [self._delta(text)]
 
     def end(self) -> list[bytes]:
-        """Return the end of the last block; a message without any gets an empty text, as a client may read one."""
+        """Return the end of the last block; a message without blocks gets an empty text, because clients may expect
+        one.
+        """
         return [*([] if self._index >= 0 else self._begin("text", text_block(""), b"")), *self._close()]
 
     def _begin(self, kind: str, block: JsonObject, before: bytes) -> list[bytes]:

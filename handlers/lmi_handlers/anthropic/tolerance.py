@@ -1,4 +1,4 @@
-"""Fields of Anthropic's and vLLM's requests that have no effect here: which are accepted, and which refused and why."""
+"""Fields of Anthropic's and vLLM's requests without effect here: accepted ones, and refused ones with the reason."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -56,7 +56,7 @@ M = TypeVar("M", bound=CountTokensRequest)
 def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
     """Return the payload and the names of the ignored fields.
 
-    Raise InvalidPayload where a field is refused or not valid or, if `strict`, would be ignored.
+    Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
     """
     for name in REFUSED.keys() & given.keys():
         _refuse(name, given[name])
@@ -68,9 +68,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
 
 
 def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:
-    """Return the name of the budget of thinking where the model cannot keep to one.
+    """Return the name of the thinking budget if the model cannot enforce it; coding agents send one to every model.
 
-    Coding agents send one to every model. Raise InvalidPayload if option.strict_parameters refuses that.
+    Raise InvalidPayload if option.strict_parameters is set.
     """
     if payload.thinking is None or payload.thinking.budget_tokens is None or takes_limit(model):
         return ()

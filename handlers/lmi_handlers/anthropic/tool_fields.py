@@ -1,4 +1,4 @@
-"""The fields of a request that are about tools: those that are offered, and the choice among them."""
+"""The request fields for tools: the offered tools, and the choice among them."""
 
 from typing import Annotated, Any, Literal
 

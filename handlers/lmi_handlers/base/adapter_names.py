@@ -1,4 +1,4 @@
-"""The adapters that a call names, in its body or, as LMI's clients do, in headers and query."""
+"""The adapters of a call, named in its body, headers or query."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,9 +20,9 @@ Named = tuple[str, str]  # where an adapter is named, and its name
 
 
 def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
-    """Return the call without its body's `adapters`, and the adapters that it names in any place.
+    """Return the call without its body's `adapters`, and the adapters that it names anywhere.
 
-    Raise InvalidPayload where two places name different ones.
+    Raise InvalidPayload if two places differ.
     """
     elsewhere = _named_outside(call)
     call, in_body = _take_from_body(call)
@@ -30,18 +30,18 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
 
 
 def with_adapter_attribute(call: Call) -> Call:
-    """Return the call with the adapters that its headers name as one attribute, for a model function.
+    """Return the call with the adapters in its headers as one attribute, for a model function.
 
-    Different names are joined by `;`, which no name in the attributes can contain.
+    Different names are joined by `;`, which attributes cannot contain.
     """
     names = dict.fromkeys(name for _, name in [*_in_header(call.headers), *_in_attributes(call.headers)])
     return replace(call, attributes={**call.attributes, KEY: ";".join(names)}) if names else call
 
 
 def _named_outside(call: Call) -> list[Named]:
-    """Return the adapters named outside the body, in the order of precedence.
+    """Return the adapters named outside of the body, in order of precedence.
 
-    Raise InvalidPayload where the query has a key that looks like a misspelt adapter name.
+    Raise InvalidPayload if a key in the query looks like a misspelt adapter key.
     """
     named = _in_header(call.headers) if ADAPTER_HEADER in call.headers else []
     for name, value in call.query.items():
@@ -53,7 +53,7 @@ def _named_outside(call: Call) -> list[Named]:
 
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:
-    """Return the adapters in the header of that purpose, which may be repeated."""
+    """Return the adapters in the adapter header, which may be repeated."""
     values = (value for name, value in headers.items() if name.lower() == ADAPTER_HEADER.lower() and value)
     return [(f"the header {ADAPTER_HEADER}", value) for value in values]
 
@@ -88,7 +88,7 @@ def _names(adapters: object) -> AdapterNames:
 
 
 def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
-    """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload where the two differ."""
+    """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload if they differ."""
     agreed, first = in_body, f"the body's `{FIELD}`"
     for place, name in elsewhere:
         if not agreed:

@@ -13,9 +13,9 @@ from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 async def generating_model(
     call: Call, dispatcher: ServedModels, name: str | None = None
 ) -> AsyncIterator[ManagedModel]:
-    """Admit a call like a generating one and yield its model, which `name` or a header names.
+    """Admit a call like a generating one and yield its model, named by `name` or a header.
 
-    Raise ModelNotFound also for a model with a model function, as it has no tokenizer.
+    Raise ModelNotFound, also for a model function, which has no tokenizer.
     """
     model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER) or name)
     with dispatcher.admit(model):
@@ -25,9 +25,10 @@ async def generating_model(
 
 
 def described_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Return the model that a header names, or the only one, for a call that only reads what is known of it.
+    """Return the model named by a header, or the only one, for a call that only describes it.
 
-    It takes no place in the queue. Raise ModelNotReady until it is loaded, or ModelNotFound as `generating_model` does.
+    The call takes no place in the queue. Raise ModelNotReady until it is loaded, or ModelNotFound like
+    `generating_model`.
     """
     model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER))
     if not model.ready:
@@ -37,6 +38,6 @@ def described_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
 
 
 def check_tokenizer(model: ManagedModel) -> None:
-    """Raise ModelNotFound for a model that has no tokenizer here, although it is loaded."""
+    """Raise ModelNotFound for a loaded model without a tokenizer."""
     if not model.generates or not hasattr(model.backend, "tokenizer"):
         raise ModelNotFound(f"model `{model.name}` has no tokenizer: its model function answers requests")

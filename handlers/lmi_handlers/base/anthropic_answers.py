@@ -10,7 +10,7 @@ from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
 
 
 class AnthropicErrorContent(TypedDict):
-    """What went wrong."""
+    """The type and message of an error."""
 
     type: str
     message: str
@@ -36,7 +36,7 @@ MessageEvent = client_type("RawMessageStreamEvent", "An event of a streamed mess
 
 
 class ContextManagement(TypedDict):
-    """The number of tokens before anything is left out; nothing is."""
+    """The number of tokens before context editing, which does not happen here."""
 
     original_input_tokens: int
 

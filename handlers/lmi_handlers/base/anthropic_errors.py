@@ -29,7 +29,9 @@ TYPES = {
 
 
 class ThreadRefused(InvalidPayload):
-    """A request for a conversation that the server keeps, after which Anthropic's client sends all of it itself."""
+    """A request that refers to a conversation on the server; after this error, Anthropic's client sends the whole
+    conversation.
+    """
 
     details: ClassVar[dict[str, str]] = {"error_code": "thread_unsupported_request"}
 
@@ -74,7 +76,7 @@ def _status(error: LmiError, model: ServedModel | None) -> int:
 
 
 def _message(error: LmiError) -> str:
-    """Return the message; of too long a prompt in the words that Claude Code and LiteLLM look for."""
+    """Return the message; for a prompt that is too long, in the words that Claude Code and LiteLLM look for."""
     if not isinstance(error, ContextLengthExceeded) or error.prompt_tokens is None:
         return error.message
     return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_prompt_tokens} maximum. {error.message}"

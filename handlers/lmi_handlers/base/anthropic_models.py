@@ -1,4 +1,4 @@
-"""Anthropic's list of models, at the route of OpenAI's: a header tells which of the two a client reads."""
+"""Anthropic's list of models, at the same route as OpenAI's; a header selects the form."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def is_anthropic(call: Call) -> bool:
 
 
 def page_of_models(call: Call, models: Sequence[Named], max_tokens: dict[str, int | None]) -> Answer:
-    """Answer with the page of the models that the query asks for; `max_tokens` has the context of each name."""
+    """Answer with the page of models in the query; `max_tokens` contains the context length of each name."""
     try:
         first, last = _bounds(call, [name for _, name in models])
     except InvalidPayload as error:
@@ -55,7 +55,7 @@ def _is_backwards(call: Call) -> bool:
 
 
 def _bounds(call: Call, names: list[str]) -> tuple[int, int]:
-    """Return the start and the end of the page among the models. Raise InvalidPayload where there is no such page."""
+    """Return the start and the end of the page among the models. Raise InvalidPayload if there is no such page."""
     limit = call.query.get("limit", str(DEFAULT_PAGE))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE):
         raise InvalidPayload(f"`limit` must be a number from 1 to {MAX_PAGE}. Given: {shown(limit)}")

@@ -1,4 +1,4 @@
-"""The interface of one exchange with a client, whatever protocol carries it."""
+"""The interface of one exchange with a client, over any protocol."""
 
 from collections.abc import Awaitable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -17,7 +17,7 @@ R = TypeVar("R", covariant=True)
 
 
 class ModelExchange(Protocol[R]):
-    """One request to a model, which reads the call and sends the answer; R is what the server gets once it is sent."""
+    """One request to a model, which reads the call and sends the answer; R is the result for the server."""
 
     request_id: str
     client: str  # whose requests take turns with those of others
@@ -32,29 +32,29 @@ class ModelExchange(Protocol[R]):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The request's headers, or what its protocol has for them."""
+        """The request's headers, or their equivalent in its protocol."""
 
     def model_name(self) -> str | None:
-        """Return the model that the request names outside of its body, or None."""
+        """Return the model named outside of the request's body, or None."""
 
     def model_version(self) -> str | None:
-        """Return the version of the model that the request names, or None."""
+        """Return the version of the model named in the request, or None."""
 
     @property
     def is_received(self) -> bool:
-        """Whether the whole request has come, so that nothing is saved by refusing it unread."""
+        """Whether the whole request has arrived, so that refusing it unread saves nothing."""
 
     async def call(self, limit: int) -> Call:
-        """Return the call. Raise PayloadTooLarge where it is longer than `limit` bytes."""
+        """Return the call. Raise PayloadTooLarge if it is longer than `limit` bytes."""
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
-        """Tell the client of ignored parameters, and log each once."""
+        """Report ignored parameters to the client, and log each once."""
 
     async def send(self, answer: Answer) -> R:
         """Send a complete answer, which ends the exchange."""
 
     def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send something that clients skip whenever a stream was silent for that many seconds; 0 disables it."""
+        """Send a message that clients skip whenever a stream has been silent for that many seconds; 0 disables this."""
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:
         """Format and send the newest step."""
@@ -63,7 +63,7 @@ class ModelExchange(Protocol[R]):
         """Encode and send one of a backend's responses."""
 
     async def answer(self, answer: Answer) -> None:
-        """Send an answer that is complete at once, within the route's frame; `finish` follows."""
+        """Send a whole answer in the route's frame; `finish` follows."""
 
     async def relay(self, reply: Head | Chunk) -> None:
         """Send a part of the model function's answer."""

@@ -1,4 +1,4 @@
-"""The base of OpenAI's handlers: which model a request names, and the form of errors."""
+"""The base of OpenAI's handlers: names of models, and the form of errors."""
 
 import re
 from collections.abc import Mapping
@@ -61,7 +61,7 @@ class OpenAiHandler(Handler):
         return Answer(status, "application/json", orjson.dumps({"error": content}))
 
     def param(self, error: LmiError, status: int) -> str | None:
-        """Return the `param` of an error, the field that it is about."""
+        """Return the `param` of an error, its field."""
         field = FIELD.match(error.message) if status == USUAL.invalid else None
         return field[1] if field else None
 
@@ -71,7 +71,7 @@ class OpenAiHandler(Handler):
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:
-    """Return the model that a call which generates nothing is for. Raise ModelNotFound where it is not served."""
+    """Return the model of a call that generates nothing. Raise ModelNotFound if it is not served."""
     header = call.headers.get(TARGET_MODEL_HEADER)
     if header is None and len(dispatcher.models) > 1:
         return dispatcher.find_with_adapters(name or None)
@@ -81,14 +81,14 @@ def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> Manag
 
 
 def _message(error: LmiError, model: ServedModel | None) -> str:
-    """Return the error in the words by which clients, LiteLLM among them, know one of the context from others."""
+    """Return the message, worded so that clients such as LiteLLM recognise errors of the context length."""
     if model is None or not isinstance(error, ContextLengthExceeded):
         return error.message
     return f"This model's maximum context length is {model.backend.max_length} tokens. However, {error.message}"
 
 
 def check_model(name: str | None, call: Call, model: ServedModel) -> None:
-    """Raise ModelNotFound where `name` is neither of the model nor of its adapters, unless a header chose the model."""
+    """Raise ModelNotFound if `name` is neither the model nor one of its adapters, unless a header chose the model."""
     if name is None or name in model.names or name in model.adapter_names:
         return
     strict = model.options.strict_model_name

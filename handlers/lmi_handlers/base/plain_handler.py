@@ -34,12 +34,12 @@ def operator_route(
     answers: tuple[AnswerForm, ...],
     *payloads: type[BaseModel],
 ) -> Route:
-    """Return a route for whoever manages the server."""
+    """Return a route for operators."""
     return Route(path, method, answer, summary, payloads, access=Access.OPERATORS, answers=answers)
 
 
 class PlainHandler(Handler):
-    """A handler of routes of the server itself, with errors in LMI's form."""
+    """A handler of the server's own routes, with errors in LMI's form."""
 
     statuses: ClassVar[Statuses] = USUAL
     errors: ClassVar[tuple[AnswerForm, ...]] = refusals(USUAL)

@@ -11,7 +11,7 @@ _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
 
 
 def named_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the attributes as pairs of name and value, in order; anything but `name=value` is skipped."""
+    """Return the attributes as pairs of name and value, in order; anything except `name=value` is skipped."""
     if ATTRIBUTES_HEADER not in headers:
         return []
     given = [attribute.partition("=") for header in _values(headers) for attribute in _SEPARATOR.split(header)]

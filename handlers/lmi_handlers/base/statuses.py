@@ -26,7 +26,7 @@ STATUSES = {
 
 
 class Statuses(dict[str, int]):
-    """A dialect's statuses by kind of error: `invalid` for a request at fault, and those that differ from the usual."""
+    """A dialect's statuses by kind of error: `invalid` for invalid requests, and exceptions from the usual ones."""
 
     def __init__(self, invalid: int = 400, **different: int) -> None:
         super().__init__(STATUSES | different)

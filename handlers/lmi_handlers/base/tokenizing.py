@@ -38,7 +38,7 @@ class TokenizeText(TolerantPayload):
 
 
 class TokenizeChat(ChatRequest):
-    """A chat of which only its prompt is used: any body of `/v1/chat/completions` is accepted."""
+    """A chat whose prompt alone is used; accepts any body of `/v1/chat/completions`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 
@@ -85,12 +85,15 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> dict[str, 
 
 
 async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with special tokens, as vLLM's server does. Raise InvalidPayload or ModelNotFound as `asked` does."""
+    """Answer with the text, including special tokens, as vLLM does.
+
+    Raise InvalidPayload or ModelNotFound like `asked`.
+    """
     return await decoded(call, dispatcher, skip_special_tokens=False)
 
 
 async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
-    """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound as `asked` does."""
+    """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound like `asked`."""
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
     text = await READING.run(partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens))
     return _json({"prompt": text}, ignored)
@@ -105,7 +108,7 @@ def _text(token_ids: list[int], tokenizer: Tokenizer, skip_special_tokens: bool)
 
 
 async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the tokenizer's configuration and chat template. Raise ModelNotFound where no option allows it."""
+    """Answer with the tokenizer's configuration and chat template. Raise ModelNotFound unless an option allows it."""
     model = asked_model(call, dispatcher, call.query.get("model"))
     await model.health()
     check_tokenizer(model)
@@ -130,10 +133,10 @@ TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ..
 async def asked(
     call: Call, dispatcher: ServedModels, payload_type: type[P], take: TakeFields[P] = take_fields
 ) -> tuple[P, ManagedModel, tuple[str, ...]]:
-    """Return a call's payload, the model that it is for, which has a tokenizer, and the names that were dropped.
+    """Return a call's payload, its model, which has a tokenizer, and the dropped names.
 
-    It takes no place in the model's queue. Raise InvalidPayload where the body is not valid,
-    and ModelNotFound, ModelNotReady or BackendUnhealthy where the model cannot answer.
+    The call takes no place in the model's queue. Raise InvalidPayload if the body is invalid, and ModelNotFound,
+    ModelNotReady or BackendUnhealthy if the model cannot answer.
     """
     is_long = len(call.body) > LONG_TEXT
     payload, ignored = await READING.run_if(is_long, lambda: take(call.json_object(), payload_type, False))

@@ -1,4 +1,4 @@
-"""Ids of past tool calls and of their results, for requests that leave them out."""
+"""Ids of past tool calls and their results, for requests without ids."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from lmi_handlers.chat.messages import Message, ToolCall
 
 
 def call_id(template: str, name: str, number: int) -> str:
-    """Return a call id that the template accepts: for Kimi K2 with the function, for Mistral of nine characters."""
+    """Return a call id that the template accepts: with the function for Kimi K2, of nine characters for Mistral."""
     return f"functions.{name}:{number}" if template_format(template) == "kimi_k2" else f"call{number % 100_000:05}"
 
 
 def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
-    """Return the messages with an id for each tool call, and in each result the id of its call.
+    """Return the messages with an id for each tool call and result.
 
-    A result without an id belongs to the first call without a result, of its function where it has a `name`.
+    A result without an id belongs to the first call without a result; with a `name`, to the first of that function.
     """
     written: list[Message] = []
     waiting: list[ToolCall] = []  # calls so far that have no result

@@ -30,7 +30,7 @@ def as_tools(functions: Sequence[FunctionDefinition]) -> list[Tool]:
 
 
 def with_tool_messages(messages: Iterable[Message], template: str) -> list[Message]:
-    """Return the messages with function calls and results as tool calls, the only form that chat templates know."""
+    """Return the messages with function calls and results as tool calls, the only form in chat templates."""
     written: list[Message] = []
     ids: list[str] = []  # of all calls in the messages so far
     num_answered = 0

@@ -1,4 +1,4 @@
-"""Translation of a chat completion request, in OpenAI's dialect or LMI's, into a generation request."""
+"""Conversion of a chat completion request, in OpenAI's or LMI's dialect, into a generation request."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -32,19 +32,19 @@ UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's co
 
 
 def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
-    """Return the request and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
+    """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
     return take_fields(given, ChatRequest, model.options.strict_parameters)
 
 
 class ChatForm(NamedTuple):
-    """The output formatter of a chat's answer, and what it has room for."""
+    """The output formatter of a chat's answer, and its features."""
 
     new_formatter: Callable[[ChatAnswer], OutputFormatter]
     details: bool = False  # whether it writes token ids and the prompt's details
 
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
-    """Render the chat template and return the generation. Raise InvalidPayload where the chat is not valid."""
+    """Render the chat template and return the generation. Raise InvalidPayload if the chat is invalid."""
     log_user(call, payload.user)
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
@@ -61,7 +61,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
 
 
 def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
-    """Return the text that the chat template makes of a chat of texts. Raise InvalidPayload where it refuses it."""
+    """Render a chat without images by the chat template. Raise InvalidPayload if the template refuses it."""
     template = _template(payload, model)
     return _prompt(payload, model, template, _tools(payload, model, template, automatic=False))
 
@@ -159,7 +159,7 @@ def _answer(
 
 
 def _with_details(answer: ChatAnswer, payload: ChatRequest) -> ChatAnswer:
-    """Add the token details asked for; as in vLLM, none of generated tokens where the reasoning is hidden."""
+    """Add the requested token details; as in vLLM, without those of generated tokens if the reasoning is hidden."""
     shown = answer.reasoning is None or answer.include_reasoning
     return replace(
         answer,

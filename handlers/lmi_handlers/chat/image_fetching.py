@@ -1,4 +1,4 @@
-"""Downloads of linked images, from hosts that the operator allows and, for most of these, at public addresses only."""
+"""Downloads of linked images, from allowed hosts and, by default, from public addresses only."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all re
 
 
 async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:
-    """Download an image. Raise InvalidPayload, naming `place`, where it is not allowed, fails, or is too large."""
+    """Download an image. Raise InvalidPayload, naming `place`, if it is not allowed, fails, or is too large."""
     try:
         async with asyncio.timeout(options.image_fetch_timeout):
             return await _fetch(URL(url), place, options)

@@ -57,7 +57,7 @@ class GivenImage(ImageSource):
 
 
 def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource, ...]:
-    """Return all images in order. Raise InvalidPayload where there are more than model and option.max_images allow."""
+    """Return all images in order. Raise InvalidPayload if the model or option.max_images allows fewer."""
     parts = image_parts(payload)
     if not parts:
         return ()

@@ -20,7 +20,7 @@ from lmi_handlers.chat.schema import (
 
 
 def written(tokens: Iterable[Token]) -> list[Token]:
-    """Return the tokens that are part of the text, as LMI's schema leaves out special ones that are not."""
+    """Return the tokens that are part of the text; LMI's schema omits other special tokens."""
     return [token for token in tokens if token.text or not token.special]
 
 

@@ -43,7 +43,7 @@ class ContentPart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _other_texts(cls, part: object) -> object:
-        """Accept parts as OpenAI's API of responses writes them (`output_text`, `input_image`), and `refusal`."""
+        """Accept parts in the form of OpenAI's Responses (`output_text`, `input_image`), and `refusal`."""
         if isinstance(part, dict) and (member := TEXT_PARTS.get(str(part.get("type")))):
             return {"type": "text", "text": part.get(member)}
         if isinstance(part, dict) and part.get("type") == "input_image":
@@ -65,7 +65,7 @@ def _as_json(given: object) -> object:
 
 
 class FunctionCall(BaseModel):
-    """A past call. It may have arguments that are no JSON object, as some model wrote them: see `_arguments`."""
+    """A past call. Its arguments need not be a JSON object if a model wrote them: see `_arguments`."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -142,7 +142,7 @@ class Message(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _thinking_apart(cls, message: object) -> object:
-        """Take the assistant's parts of the type `thinking`, as Mistral's API writes them, as its reasoning."""
+        """Treat the assistant's parts of type `thinking`, from Mistral's API, as its reasoning."""
         if not isinstance(message, dict) or message.get("role") != "assistant":
             return message
         given = message.get("content")
@@ -174,20 +174,22 @@ class Message(BaseModel):
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
-    """Return the messages for the template; content is a list of parts only where model and template take images so."""
+    """Return the messages for the template; content is a list of parts only if model and template accept images that
+    way.
+    """
     contents = PartsWriter() if backend.max_images and takes_parts(template) else TextWriter(backend)
     return [_template_message(message, template, contents) for message in messages]
 
 
 class PartsWriter:
-    """Writer of content as a list of parts, for templates that insert the image placeholder themselves."""
+    """A writer of content as a list of parts, for templates that insert image placeholders themselves."""
 
     def write(self, parts: Sequence[ContentPart]) -> list[dict[str, str]]:
         return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
 
 
 class TextWriter:
-    """Writer of content as one text, with placeholders, numbered throughout the chat, for its images at the start."""
+    """A writer of content as one text that starts with numbered image placeholders."""
 
     def __init__(self, backend: Backend[Any]) -> None:
         self._placeholder = backend.image_placeholder
@@ -219,9 +221,9 @@ def _template_call(call: ToolCall) -> dict[str, Any]:
 
 
 def _arguments(call: FunctionCall) -> dict[str, Any]:
-    """Return the arguments as the object that templates expect, an empty one where they are not one, as vLLM does.
+    """Return the arguments as an object for templates; an empty one if they are not an object, as in vLLM.
 
-    An error would end the conversation: each of its later requests holds the same message.
+    An error would end the conversation, because each later request contains the same message.
     """
     try:
         value = exact_json(call.arguments or "{}")

@@ -26,7 +26,7 @@ def event(content: object) -> bytes:
 
 
 class ChunkEvents:
-    """The events of one stream, each a chunk with one choice; the parts that all share are encoded once."""
+    """The events of one stream, each a chunk with one choice; common parts are encoded once."""
 
     def __init__(self, head: Mapping[str, object], include_usage: bool) -> None:
         self._head = head
@@ -35,14 +35,14 @@ class ChunkEvents:
         self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
     def count(self, usage: object) -> None:
-        """Put this usage into the chunks that follow."""
+        """Add this usage to the following chunks."""
         self._after = b'],"usage":' + orjson.dumps(usage) + b"}\n\n"
 
     def choice(self, choice: object) -> bytes:
         return self._before + orjson.dumps(choice) + self._after
 
     def first(self, choice: object, members: Mapping[str, object]) -> bytes:
-        """Return the event of a choice with further members beside it."""
+        """Return the event of a choice, with further members next to it."""
         if not members:
             return self.choice(choice)
         return (
@@ -56,7 +56,7 @@ class ChunkEvents:
 
 
 def with_itself(token: Token) -> Token:
-    """Return the token with itself at the end of its `top_tokens`, where it is not among them."""
+    """Return the token with itself appended to its `top_tokens`, if it is not among them."""
     likeliest = token.top_tokens
     if not likeliest or any(top.id == token.id for top in likeliest):
         return token

@@ -1,4 +1,4 @@
-"""The pieces of a sequence that is generated: its reasoning, its content and its tool calls."""
+"""The pieces of a generated sequence: reasoning, content and tool calls."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ AnswerPiece = ReasoningText | Piece
 
 
 class AnswerReader:
-    """A splitter of one sequence's tokens into pieces; what it returned is final."""
+    """A splitter of one sequence's tokens into pieces; returned pieces are final."""
 
     def __init__(
         self, parser: ToolCallParser | None, reasoning: ReasoningReader | None, include_reasoning: bool = True
@@ -39,7 +39,7 @@ class AnswerReader:
         return self._reasoning.num_tokens if self._reasoning else 0
 
     def read(self, token: Token, last: bool) -> list[AnswerPiece]:
-        """Return the pieces that a token completes; `last` tells whether the sequence ends with it."""
+        """Return the pieces that a token completes; `last` means that it ends the sequence."""
         if self._reasoning is None:
             return self._content(token.text, last)
         part = SplitText() if token is NO_TOKEN else self._reasoning.read(token)
@@ -56,7 +56,7 @@ class AnswerReader:
         return [piece for place, token in enumerate(tokens, 1) for piece in self.read(token, place == last)]
 
     def read_all(self, tokens: Iterable[Token]) -> list[AnswerPiece]:
-        """Return the pieces of a whole sequence: those of `read`, but longer ones, for less work."""
+        """Return the pieces of a whole sequence; they are longer than those of `read`, which is faster."""
         if self._reasoning is None:
             return self._content("".join([token.text for token in tokens]), last=True)
         parts = [*(self._reasoning.read(token) for token in tokens if token is not NO_TOKEN), self._reasoning.finish()]
@@ -76,7 +76,7 @@ class AnswerReader:
 
 
 def _texts(parts: Iterable[SplitText]) -> Iterator[tuple[bool, str]]:
-    """Yield the texts in order, each after whether it belongs to the reasoning."""
+    """Yield the texts in order, each with whether it belongs to the reasoning."""
     for part in parts:
         if part.reasoning:
             yield True, part.reasoning
@@ -85,5 +85,5 @@ def _texts(parts: Iterable[SplitText]) -> Iterator[tuple[bool, str]]:
 
 
 def call_id(begun: CallBegun) -> str:
-    """Return the id of a tool call, a new one where the model's format has none."""
+    """Return the id of a tool call; a new one if the model's format has none."""
     return begun.id or f"call_{uuid4().hex[:24]}"

@@ -27,9 +27,9 @@ class ReasoningUse:
 def use_reasoning(
     payload: ChatRequest, model: ServedModel, prompt: str, guide: Guide | None, tools: bool
 ) -> ReasoningUse:
-    """Choose how to treat reasoning; `tools` tells whether calls are parsed.
+    """Choose how to treat reasoning; `tools` means that calls are parsed.
 
-    Where the backend cannot leave the reasoning unguided, the returned prompt closes it before generation begins.
+    If the backend cannot leave reasoning unguided, the returned prompt closes it before generation.
     """
     reasoning_format = model.options.reasoning_format
     if reasoning_format is None:

@@ -1,4 +1,4 @@
-"""Translation of `thinking_token_budget` into `reasoning_budget`, which has token ids for the reasoning's markers."""
+"""Conversion of `thinking_token_budget` into `reasoning_budget`, which contains the token ids of markers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FIELD = "thinking_token_budget"
 
 
 def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerContext) -> dict[str, Any]:
-    """Return `reasoning_budget`, or {} without a limit. Raise InvalidPayload where no marker can end the reasoning."""
+    """Return `reasoning_budget`, or {} without a limit. Raise InvalidPayload if no marker can end the reasoning."""
     if budget is None or budget == NO_BUDGET:
         return {}
     reasoning_format = model.options.reasoning_format
@@ -39,7 +39,7 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
 
 
 def takes_limit(model: ServedModel) -> bool:
-    """Return whether the model's reasoning can be limited: a marker ends it, and the backend can force that."""
+    """Return whether the model's reasoning can be limited: a marker ends it, and the backend can force the marker."""
     reasoning_format = model.options.reasoning_format
     if reasoning_format is None or reasoning_format.markers_of(AnswerContext("")) is None:
         return False

@@ -108,7 +108,7 @@ class ChatRequest(ChatFields):
         return self
 
     def part_path(self, message: int, part: int) -> str:
-        """Return where the request has a part of a message's content, for errors about it."""
+        """Return the path of a part of a message's content in the request, for errors."""
         return f"messages.{message}.content.{part}"
 
     @property
@@ -128,7 +128,7 @@ class ChatRequest(ChatFields):
 
     @property
     def echoed(self) -> str:
-        """The text that `echo` puts before the answer: as in vLLM, a last message of the assistant."""
+        """The text that `echo` puts before the answer: as in vLLM, the assistant's last message."""
         last = self.messages[-1]
         if not self.echo or last.role != "assistant":
             return ""
@@ -136,7 +136,7 @@ class ChatRequest(ChatFields):
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """Variables for the chat template beside messages and tools; `chat_template_kwargs` overrides the others."""
+        """Variables of the chat template except messages and tools; `chat_template_kwargs` takes precedence."""
         arguments: dict[str, Any] = {}
         if self.documents is not None:
             arguments["documents"] = self.documents

@@ -29,7 +29,7 @@ class ChatSchemaFormatter(ChatFormatter):
 
     @property
     def call_reason(self) -> str | None:
-        """The finish reason of an answer with a tool call; None, for no change, where the client named the function."""
+        """The finish reason of an answer with a tool call; None, for no change, if the client named the function."""
         if self.chat.named_tool:
             return None
         return "function_call" if self.chat.older_calls else "tool_calls"
@@ -59,7 +59,7 @@ class ChatSchemaFormatter(ChatFormatter):
         return AnswerReader(parser, reader, self.chat.include_reasoning)
 
     def new_reader(self) -> ReasoningReader:
-        """Return a reader for one sequence, whose reasoning tokens `usage` then counts."""
+        """Return a reader for one sequence; `usage` counts its reasoning tokens."""
         assert self.chat.reasoning is not None
         self._readers.append(self.chat.reasoning.new_reader())
         return self._readers[-1]
@@ -158,9 +158,8 @@ def reasoning_members(text: str) -> JsonObject:
 
 
 def usage(output: GenerationOutput) -> JsonObject:
-    """Return the token counts, which include generated sequences that are not part of the answer.
-
-    What the prefix cache held is among them where the engine tells it.
+    """Return the token counts, including generated sequences that are not in the answer, and tokens from the prefix
+    cache if the engine reports them.
     """
     counts = output.usage
     members: JsonObject = {

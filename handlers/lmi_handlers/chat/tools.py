@@ -18,7 +18,7 @@ MakeParser = Callable[[], ToolCallParser]
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What tools mean for one chat: the template's definitions, a guide, and a parser of calls."""
+    """The use of tools in one chat: definitions for the template, a guide, and a parser of calls."""
 
     definitions: list[JsonObject] | None = None  # for the chat template
     guide: JsonObject | None = None  # JSON schema that the whole output must follow
@@ -36,9 +36,10 @@ def use_tools(
     automatic: bool,
     fields: ToolNames,
 ) -> ToolUse:
-    """Decide what the tools mean for a chat. Raise InvalidPayload where the model cannot be told of them, or call them.
+    """Choose how a chat uses tools.
 
-    `automatic` tells whether to parse calls where `tool_choice` is auto.
+    Raise InvalidPayload if the model does not support definitions or calls. `automatic` means that calls are parsed if
+    `tool_choice` is auto.
     """
     kind = choice.mode if choice else "auto"
     if not tools and (kind not in ("auto", "none") or (choice and choice.allowed_tools)):
@@ -64,7 +65,7 @@ def use_tools(
 
 
 def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
-    """Give calls ids in the format that the chat template demands when the client returns them."""
+    """Add ids to calls in the format that the chat template requires when the client returns them."""
     make, call_id = use.parser, written.call_id if written else None
     if make is None or call_id is None:
         return use

@@ -1,4 +1,4 @@
-"""A streamed answer of OpenAI's API, as a person in a terminal follows it."""
+"""A streamed answer of OpenAI's API, for display in a terminal."""
 
 import time
 from collections.abc import AsyncIterator
@@ -20,12 +20,12 @@ JsonObject = dict[str, Any]
 
 
 class AnswerFailed(Exception):
-    """A failed request: there is no server, it refused the request, or its answer broke off."""
+    """A failed request: there is no server, it refused the request, or its answer was cut off."""
 
 
 @dataclass(slots=True)
 class Statistics:
-    """How many tokens an answer has, and how fast they came."""
+    """The number of an answer's tokens, and their rate."""
 
     begun: float = field(default_factory=time.perf_counter)
     first: float | None = None  # seconds until the first text
@@ -34,7 +34,7 @@ class Statistics:
 
     @property
     def line(self) -> str:
-        """The statistics in words."""
+        """The statistics as text."""
         seconds = time.perf_counter() - self.begun
         if self.first is None or self.tokens is None:
             return f"{seconds:.2f} s"

@@ -1,4 +1,4 @@
-"""The arguments and options that commands of `lmi` share, and those of `lmi serve`."""
+"""The arguments and options shared by commands of `lmi`, and those of `lmi serve`."""
 
 from enum import StrEnum
 from pathlib import Path

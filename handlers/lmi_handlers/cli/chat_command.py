@@ -44,7 +44,7 @@ class Conversation:
 
 
 class ChatSession:
-    """A conversation with one server, typed by a person."""
+    """A conversation in a terminal with one server."""
 
     def __init__(self, client: aiohttp.ClientSession, runner: asyncio.Runner, conversation: Conversation) -> None:
         self._client = client
@@ -62,7 +62,7 @@ class ChatSession:
         }
 
     def run(self) -> None:
-        """Read and answer lines until their end, or /exit."""
+        """Read and answer lines until the end of the input, or /exit."""
         while True:
             try:
                 line = input("> " if sys.stdin.isatty() else "").strip()
@@ -85,7 +85,7 @@ class ChatSession:
             command(argument.strip())
 
     def _answer(self) -> None:
-        """Print the answer to the conversation as it comes, and add it; Ctrl-C ends it where it is."""
+        """Print the streamed answer and add it to the conversation; Ctrl-C stops it."""
         said: list[str] = []
         statistics = Statistics()
         try:
@@ -101,7 +101,7 @@ class ChatSession:
             self._conversation.messages.pop()
 
     def _tell_of_ignored(self, names: str) -> None:
-        """Print once which fields the server does not know."""
+        """Print the fields that the server does not know, once."""
         if names and names != self._ignored:
             first = names.partition(",")[0]
             self._console.print(f"the server ignores {names}: /set {first} removes it", style="yellow")
@@ -134,7 +134,7 @@ class ChatSession:
             fields[name] = json.loads(value)
 
     def _reset(self, name: str) -> str:
-        """Have a field be sent no more, and return what was done; without a name, return those that are sent."""
+        """Stop sending a field, and report it; without a name, list the sent fields."""
         fields = self._conversation.fields
         if name in fields:
             del fields[name]
@@ -163,7 +163,7 @@ class ChatSession:
 
 
 def run_chat(connection: Connection, conversation: Conversation) -> None:
-    """Chat until the person ends it. Raise ConfigurationError where there is no model or server."""
+    """Chat until the user ends it. Raise ConfigurationError without a model or server."""
     with contextlib.suppress(ImportError):  # Windows has none
         import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
     with asyncio.Runner() as runner:

@@ -1,4 +1,4 @@
-"""`lmi check`: what `lmi serve` would do, and everything that is wrong, as far as files tell."""
+"""`lmi check`: a report of what `lmi serve` would do, with every problem that the files show."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ JsonObject = dict[str, Any]
 def run_check(
     arguments: Arguments, environment: Mapping[str, str], *, strict: bool = False, as_json: bool = False
 ) -> None:
-    """Print what `lmi serve` would do. Raise ConfigurationError with every reason for which it would not start."""
+    """Print what `lmi serve` would do. Raise ConfigurationError with every reason why it would not start."""
     plugins = load_plugins(arguments.plugins_directory)
     launch = read_launch(arguments, environment, fetch=cached_directory)
     plans, faults = launch_plans(launch, environment, plugins)
@@ -50,7 +50,7 @@ def run_check(
 
 
 def _models(plans: Sequence[ModelPlan], formatters: FormatterRegistry, *, named: bool) -> tuple[list[Model], list[str]]:
-    """Return the models that can be made of the plans, and why the others cannot."""
+    """Return the models that can be created from the plans, and the problems of others."""
     models, faults = [], []
     for plan in plans:
         try:
@@ -61,7 +61,7 @@ def _models(plans: Sequence[ModelPlan], formatters: FormatterRegistry, *, named:
 
 
 def _faults(launch: Launch, plans: list[ModelPlan]) -> list[str]:
-    """Return what is wrong with the models' files, whether or not their options are right."""
+    """Return the faults of the models' files, whether or not their options are valid."""
     named = len(launch.models) > 1
     planned = {plan.name: plan for plan in plans}
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""The server that `lmi generate`, `lmi chat` and `lmi try` send requests to: one elsewhere, or one of their own."""
+"""The server for `lmi generate`, `lmi chat` and `lmi try`: a running one, or a private one."""
 
 import os
 import re
@@ -34,7 +34,7 @@ _URL = re.compile(r"https?://", re.I)
 
 @asynccontextmanager
 async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve one model to nobody else, on a Unix socket, and yield a client of it."""
+    """Serve one model privately, on a Unix socket, and yield a client."""
     model = Model(plan, plugins.formatters)
     dispatcher = Dispatcher({plan.name: model})
     async with AsyncExitStack() as stack:
@@ -59,7 +59,7 @@ async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp
 
 @dataclass(frozen=True)
 class Connection:
-    """What to send requests to: the server at a URL, or one of our own for a model directory or a hub id."""
+    """The target of requests: the server at a URL, or a private one for a model directory or a hub id."""
 
     target: str
     options: tuple[str, ...] = ()
@@ -76,7 +76,8 @@ class Connection:
 async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
     """Yield a client of the server.
 
-    Raise ConfigurationError where the model cannot be served or, if `strict`, on a warning; others go to stderr.
+    Raise ConfigurationError if the model cannot be served or, if `strict`, on a warning; otherwise print warnings to
+    stderr.
     """
     if to.is_elsewhere:
         if to.options or to.strict:
@@ -100,7 +101,7 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class OnePlan(NamedTuple):
-    """The plan for one model, the plugins that it needs, and the warnings of `lmi check`."""
+    """The plan for one model, its plugins, and the warnings of `lmi check`."""
 
     plan: ModelPlan
     plugins: Plugins
@@ -110,10 +111,9 @@ class OnePlan(NamedTuple):
 def one_plan(
     target: str, options: tuple[str, ...] = (), plugins_directory: Path | None = None, source: str = COMMAND_LINE
 ) -> OnePlan:
-    """Return the plan for the only model of a directory, or of a hub id, as `lmi serve` has it.
+    """Return the plan of `lmi serve` for the only model of a directory or a hub id.
 
-    `source` is where the options were given, for messages about them.
-    Raise ConfigurationError with all that is wrong.
+    `source` is the origin of the options, for messages. Raise ConfigurationError with every problem.
     """
     plugins = load_plugins(plugins_directory)
     arguments = Arguments((target,), options=options, options_source=source, plugins_directory=plugins_directory)
@@ -127,7 +127,7 @@ def one_plan(
 
 
 def _warnings(plan: ModelPlan, plugins: Plugins) -> list[str]:
-    """Return the warnings of the model; those of its plan alone where the model itself is not there."""
+    """Return the warnings of the model; only those of its plan if the model is not on this host."""
     try:
         return Model(plan, plugins.formatters).warnings
     except ConfigurationError:
@@ -135,7 +135,7 @@ def _warnings(plan: ModelPlan, plugins: Plugins) -> list[str]:
 
 
 def _api_key(variable: str | None) -> str | None:
-    """Return the API key in the environment, None for none. Raise ConfigurationError where a named one is missing."""
+    """Return the API key in the environment, if any. Raise ConfigurationError if a named variable is missing."""
     names = API_KEYS if variable is None else (variable,)
     name = next((each for each in names if os.environ.get(each, "").strip()), None)
     if name is None:

@@ -1,4 +1,4 @@
-"""The entry point of `lmi`, which heeds signals before it imports anything large."""
+"""The entry point of `lmi`, which handles signals before it imports anything large."""
 
 from lmi_handlers.process.lifetime import prepare_process
 

@@ -1,4 +1,4 @@
-"""`lmi generate`: the continuation of one prompt, or the answer to it, in the terminal."""
+"""`lmi generate`: the continuation of a prompt, or the answer to it, in the terminal."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from lmi_handlers.cli.connection import Connection, connect
 
 @dataclass(frozen=True)
 class Prompt:
-    """What `lmi generate` asks for."""
+    """The request of `lmi generate`."""
 
     text: str  # `-` is read from standard input
     parameters: dict[str, Any]
@@ -19,9 +19,9 @@ class Prompt:
 
 
 def run_generate(connection: Connection, prompt: Prompt) -> bool:
-    """Print the text as it is generated, and return whether it came to its end.
+    """Print the text as it is generated, and return whether it is complete.
 
-    Raise ConfigurationError where there is no model or server.
+    Raise ConfigurationError without a model or server.
     """
     return asyncio.run(_generate(connection, prompt))
 

@@ -167,7 +167,7 @@ def check(
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
-    """Read what `lmi serve` would with the same arguments, start nothing, and print what it would do.
+    """Read the same settings as `lmi serve` with these arguments, start nothing, and print what it would do.
 
     Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
     output formatters, and every option: its value and where it came from.
@@ -246,7 +246,7 @@ def generate(
     strict: Strict = False,
     api_key_variable: ApiKeyVariable = None,
 ) -> None:
-    """Print the text that a model generates from a prompt, as it comes; tokens per second go to stderr."""
+    """Stream the text that a model generates from a prompt; tokens per second go to stderr."""
     from lmi_handlers.cli.connection import Connection
     from lmi_handlers.cli.generate_command import Prompt, run_generate
 
@@ -269,7 +269,7 @@ def chat(
     strict: Strict = False,
     api_key_variable: ApiKeyVariable = None,
 ) -> None:
-    """Chat with a model in the terminal. /help there lists what one can do."""
+    """Chat with a model in the terminal. Type /help for the commands."""
     from lmi_handlers.cli.chat_command import Conversation, run_chat
     from lmi_handlers.cli.connection import Connection
 
@@ -292,7 +292,7 @@ def new(
         typer.Option("--package", help="Write a Python package to build and install, not files for --plugins-dir."),
     ] = False,
 ) -> None:
-    """Write a formatter, a handler (an API dialect) or a backend that works, and its test, into the folder NAME."""
+    """Write a working formatter, handler (an API dialect) or backend, and its test, to the folder NAME."""
     from lmi_handlers.cli.new_command import write_new
 
     with _one_line_errors():
@@ -301,7 +301,7 @@ def new(
 
 @app.command()
 def plugins(plugins_directory: PluginsDirectory = None) -> None:
-    """List the backends, output formatters and handlers, and where each comes from."""
+    """List the backends, output formatters and handlers, and the origin of each."""
     from lmi_handlers.cli.report import print_plugins
 
     with _one_line_errors():
@@ -310,7 +310,7 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 
 @app.command()
 def options(plugins_directory: PluginsDirectory = None) -> None:
-    """Print every option that serving.properties can hold, with its default and its meaning."""
+    """Print every option of serving.properties, with its default and a description."""
     from lmi_handlers.cli.report import print_options
 
     with _one_line_errors():

@@ -32,7 +32,7 @@ USES = {
 
 
 def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> str:
-    """Write the folder `name` and return the next steps. Raise ConfigurationError where it cannot be written."""
+    """Write the folder `name` and return the next steps. Raise ConfigurationError if it cannot be written."""
     if not name.isidentifier() or not name.islower():
         raise ConfigurationError(
             f"{name} is not a valid name for a {kind}: use lower-case letters, digits and underscores"
@@ -48,7 +48,7 @@ def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> s
 
 
 def _check_free(kind: str, name: str, package: bool) -> None:
-    """Raise ConfigurationError for a name that something else has already, which would not work beside it."""
+    """Raise ConfigurationError for a name that is already taken."""
     if keyword.iskeyword(name):
         raise ConfigurationError(f"{name} is not a valid name for a {kind}: it is a word of Python's own")
     plugins = load_plugins()
@@ -64,7 +64,7 @@ def _check_free(kind: str, name: str, package: bool) -> None:
 
 
 def _folder(kind: str, name: str) -> dict[str, str]:
-    """Return the files of a model directory with the plugin in it, by their paths."""
+    """Return the files of a model directory that contains the plugin, by path."""
     plugin = "" if kind == FORMATTER else f', plugins=[HERE / "plugins" / "{name}.py"]'
     return {
         "model.py" if kind == FORMATTER else f"plugins/{name}.py": _filled(kind, name),
@@ -74,7 +74,7 @@ def _folder(kind: str, name: str) -> dict[str, str]:
 
 
 def _package(kind: str, name: str) -> dict[str, str]:
-    """Return the files of a Python package with the plugin in it, by their paths."""
+    """Return the files of a Python package that contains the plugin, by path."""
     further = {
         "project": name.replace("_", "-"),
         "kind": kind,

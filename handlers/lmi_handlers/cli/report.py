@@ -1,4 +1,4 @@
-"""Output of `lmi plugins` and `lmi options`, and how `lmi` prints tables."""
+"""The output of `lmi plugins` and `lmi options`, and tables of `lmi`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A model's plan with the scripted backend in place of its own."""
+"""A model's plan with the scripted backend instead of its own."""
 
 from dataclasses import replace
 
@@ -12,7 +12,9 @@ DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
 
 
 def scripted_plan(plan: ModelPlan, plugins: Plugins, text: str | None) -> ModelPlan:
-    """Return the plan with the scripted backend, which says the text; one with a model function stays as it is."""
+    """Return the plan with the scripted backend, which answers with the text; plans with a model function stay
+    unchanged.
+    """
     if plan.backend is None or (plan.backend.name == SCRIPTED and text is None):
         return plan
     backend = plugins.backends.get(SCRIPTED)

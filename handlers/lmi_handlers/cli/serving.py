@@ -51,9 +51,10 @@ EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
 def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, strict: bool = False) -> None:
-    """Serve until a signal. Raise ConfigurationError where a model cannot be served or, if `strict`, on a warning.
+    """Serve until a signal.
 
-    Threads that still import libraries are left running: the process is to end next.
+    Raise ConfigurationError if a model cannot be served or, if `strict`, on a warning. Threads that still import
+    libraries are left running, because the process ends next.
     """
     plugins = load_plugins(arguments.plugins_directory)
     fetched: list[Path] = []
@@ -79,7 +80,7 @@ def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, s
 
 
 def _fetch(fetched: list[Path], source: str) -> Path:
-    """Return the folder of a path or a URL, and note it where it is a copy, which is held then."""
+    """Return the folder of a path or a URL, and keep a note of held copies."""
     folder = local_directory(source)
     if must_be_copied(source):
         fetched.append(folder)
@@ -87,14 +88,14 @@ def _fetch(fetched: list[Path], source: str) -> Path:
 
 
 def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> tuple[list[ModelPlan], list[str]]:
-    """Return a plan for each model to serve, and why others have none. Raise ConfigurationError where names clash."""
+    """Return a plan for each model to serve, and the problems of others. Raise ConfigurationError if names clash."""
     return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """Return a plan for each model under the directory, whatever server settings the environment has.
+    """Return a plan for each model under the directory, ignoring server settings in the environment.
 
-    Raise ConfigurationError where one cannot be made.
+    Raise ConfigurationError if one cannot be created.
     """
     found = find_model_directories(directory, environment)
     models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
@@ -163,7 +164,7 @@ async def _serve(
 
 
 def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> Server:
-    """Return the server of the models, with gRPC where a port is given for it."""
+    """Return the server of the models, with gRPC if a port is given for it."""
     host, port = launch.address
     access = AccessControl(dispatcher, launch.access)
     others: list[Listener] = []
@@ -179,7 +180,7 @@ def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> S
 
 
 def _tracer(launch: Launch) -> "RequestTracer | None":
-    """Return the writer of spans, None where they are not asked for. Raise ConfigurationError without its libraries."""
+    """Return the writer of spans, or None if they are off. Raise ConfigurationError without its libraries."""
     endpoint = launch.settings.get(OTLP_TRACES_ENDPOINT)
     if endpoint is None:
         return None
@@ -198,7 +199,7 @@ def _tracer(launch: Launch) -> "RequestTracer | None":
 
 
 def check_grpc() -> None:
-    """Raise ConfigurationError where the libraries that gRPC needs are not installed, or do not fit each other."""
+    """Raise ConfigurationError if gRPC's libraries are missing or incompatible."""
     try:
         import lmi_handlers.kserve_grpc.server  # noqa: F401
     except (ImportError, RuntimeError, TypeError) as error:  # generated code raises the latter two
@@ -225,7 +226,7 @@ def ready_message(server: Server) -> str:
 
 
 def warnings_of(models: Sequence[Model], launch: Launch) -> list[str]:
-    """Return all warnings, of the models with their names."""
+    """Return all warnings, those of models with their names."""
     return [*launch.warnings, *(f"model {model.name}: {warning}" for model in models for warning in model.warnings)]
 
 

@@ -1,4 +1,4 @@
-"""The first moments of `lmi serve`, in which it shows that it starts before it imports what it needs for that."""
+"""The first moments of `lmi serve`, which reports its start before it imports large modules."""
 
 import asyncio
 import gc
@@ -19,9 +19,8 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def starting(log_level: str, log_format: str = "text", *, access_log: bool = True) -> Iterator[None]:
-    """Configure the log, show at once that the server starts, and end the process with the body.
-
-    It ends without waiting for threads that still import libraries for a model.
+    """Configure the log, report the start immediately, and end the process after the body, without waiting for
+    threads that still import libraries.
     """
     os.environ[LOG_FORMAT_VARIABLE] = log_format  # read by the workers, as is the next
     os.environ[LOG_LEVEL_VARIABLE] = log_level
@@ -44,9 +43,9 @@ def starting(log_level: str, log_format: str = "text", *, access_log: bool = Tru
 
 
 def start_event_loop(models: Sequence[str], options: Sequence[str]) -> asyncio.Runner:
-    """Return the runner of the server's event loop; an engine that a model plainly asks for begins to start in it.
+    """Return the runner of the server's event loop, and start an obviously needed engine in it.
 
-    The arguments are those of `lmi serve`. The runner is never closed, which would wait for threads.
+    The arguments are those of `lmi serve`. The runner is never closed, because that would wait for threads.
     """
     import uvloop
 

@@ -1,4 +1,4 @@
-"""`lmi try`: one request to a model directory, over a Unix socket of its own."""
+"""`lmi try`: one request to a model directory, over a private Unix socket."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ class Trial:
 def run_trial(trial: Trial) -> bool:
     """Print the answer as it arrives and return whether its status is below 400.
 
-    Raise ConfigurationError where the directory cannot be served or the body cannot be read.
+    Raise ConfigurationError if the directory cannot be served or the body cannot be read.
     """
     configure_logging("warning")
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
@@ -56,14 +56,14 @@ def run_trial(trial: Trial) -> bool:
 
 
 def _check(trial: Trial) -> None:
-    """Raise ConfigurationError where arguments have no effect on a request of this method."""
+    """Raise ConfigurationError if arguments have no effect on a request of this method."""
     if trial.method in WITHOUT_BODY and (trial.prompt is not None or trial.stream):
         given = "--stream" if trial.stream else "--prompt"
         raise ConfigurationError(f"{given} is part of a request's body, which {trial.method} does not have")
 
 
 def watch(trial: Trial) -> None:
-    """Run the trial now, and again each time that a file of the directory changes, until Ctrl-C."""
+    """Run the trial now, and again whenever a file of the directory changes, until Ctrl-C."""
     for _ in changes(trial.directory, WATCH_SECONDS):
         try:
             run_trial(trial)
@@ -73,7 +73,7 @@ def watch(trial: Trial) -> None:
 
 
 def changes(directory: Path, pause: float) -> Iterator[None]:
-    """Yield at once, and then each time a Python or properties file has changed; poll every `pause` seconds."""
+    """Yield immediately, and whenever a Python or properties file changes; poll every `pause` seconds."""
     seen: dict[Path, tuple[int, int]] | None = None
     while True:
         found = _state(directory)

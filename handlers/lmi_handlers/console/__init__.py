@@ -1,1 +1,1 @@
-"""What the console shows of a server: its models, its memory and its latest errors."""
+"""The console's data: models, memory and the latest errors of a server."""

@@ -12,14 +12,14 @@ class Worker(TypedDict):
 
 
 class ShownProgress(TypedDict):
-    """What is done to load a model: in words, and as a share of all bytes where they are known."""
+    """The current stage of loading a model, and the share of the bytes that is done, if known."""
 
     what: str
     share: float | None
 
 
 class ShownModel(TypedDict):
-    """A version of a model as it is now; numbers of requests and tokens count from the time when it came."""
+    """The current state of a version of a model; numbers of requests and tokens count since it was added."""
 
     modelName: str
     version: NotRequired[str]
@@ -47,7 +47,7 @@ class ShownModel(TypedDict):
 
 
 class MainMemory(TypedDict):
-    """Bytes of the host's main memory, or of those that the container may use."""
+    """Bytes of the host's main memory, within the container's limit."""
 
     total: int | None
     free: int | None
@@ -63,7 +63,7 @@ class Gpu(TypedDict):
 
 
 class ShownMemory(TypedDict):
-    """The memory of the host, of its GPUs as far as they tell, and of the server with all its processes."""
+    """The memory of the host, of its GPUs if known, and of the server with all its processes."""
 
     main: MainMemory
     gpus: list[Gpu]
@@ -71,7 +71,7 @@ class ShownMemory(TypedDict):
 
 
 class ConsoleState(TypedDict):
-    """Everything that the console shows, but for the errors; the times are seconds since 1970."""
+    """Everything that the console shows except errors; the times are seconds since 1970."""
 
     time: float
     clock: float
@@ -83,7 +83,7 @@ class ConsoleState(TypedDict):
 
 
 class ShownError(TypedDict):
-    """An error that a request got, or the last of several the same ones behind each other."""
+    """An error of a request, or the last of several equal ones in a row."""
 
     number: int
     time: float
@@ -98,6 +98,6 @@ class ShownError(TypedDict):
 
 
 class ConsoleErrors(TypedDict):
-    """The latest errors, the last one first."""
+    """The latest errors, newest first."""
 
     errors: list[ShownError]

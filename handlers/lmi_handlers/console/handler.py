@@ -1,4 +1,4 @@
-"""The handler of what the console asks for, beside the routes that manage models."""
+"""The handler of the console's data."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  #
 
 
 async def console_state(call: Call, served: ServedModels) -> Answer:
-    """Answer with everything that the console shows but errors, as it is now. Takes no place in any queue."""
+    """Answer with the current state for the console, without errors. Takes no place in any queue."""
     registered = registered_models(registry_of(served))
     process_ids = {each.key: found for each in registered if (found := each.process_ids)}
     memory = await _readers.setdefault(served, MemoryReader()).read(process_ids)
@@ -40,12 +40,12 @@ async def console_state(call: Call, served: ServedModels) -> Answer:
 
 
 async def console_errors(call: Call, served: ServedModels) -> Answer:
-    """Answer with the latest errors, which hold nothing that clients have sent but the names in them."""
+    """Answer with the latest errors, which contain no input of clients except names."""
     return json_answer(ConsoleErrors(errors=shown_errors(iter(served.metrics.errors))))
 
 
 class ConsoleHandler(PlainHandler):
-    """What the console shows, for whoever manages the server."""
+    """The console's data, for operators."""
 
     name: ClassVar[str] = "console"
     summary: ClassVar[str] = "The console"

@@ -1,4 +1,4 @@
-"""The memory that a server and its host have and use, read from time to time and not for each who asks."""
+"""The memory of a server and its host, read from time to time rather than for each client."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ SERVER = ""  # among the names of models
 
 @dataclass(frozen=True, slots=True)
 class MemoryRead:
-    """What was read at one time: `by_model` has the bytes of each model's own processes."""
+    """One reading of the memory; `by_model` contains the bytes of each model's own processes."""
 
     main: MainMemory = field(default_factory=lambda: MainMemory(total=None, free=None))
     gpus: tuple[DeviceMemory, ...] = ()
@@ -32,7 +32,7 @@ class MemoryRead:
 
 
 class MemoryReader:
-    """A reader in another thread, which all who ask at the same time share."""
+    """A reader in another thread, shared by concurrent requests."""
 
     def __init__(self) -> None:
         self._read = MemoryRead()
@@ -40,7 +40,7 @@ class MemoryReader:
         self._reading = asyncio.Lock()
 
     async def read(self, process_ids: Mapping[str, list[int]]) -> MemoryRead:
-        """Return the memory, with that of each model's processes; what was read just now is told again."""
+        """Return the memory, including that of each model's processes; a recent reading is reused."""
         async with self._reading:
             now = time.monotonic()
             if now - self._at >= SECONDS:

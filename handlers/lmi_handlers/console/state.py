@@ -1,4 +1,4 @@
-"""The state of a server as its console shows it: what is there anyway, put together when somebody asks."""
+"""The state of a server for its console, collected on demand."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -19,25 +19,25 @@ AT_ONCE = 25  # models, which take a millisecond or two; then requests have thei
 
 
 class Registered(NamedTuple):
-    """A version of a model, and whether requests get it that name no version."""
+    """A version of a model, and whether it is the default."""
 
     model: RegisteredModel
     is_default: bool
 
     @property
     def key(self) -> str:
-        """A name that no other version has."""
+        """A unique name of the version."""
         return f"{self.model.name}\n{self.model.version or ''}"
 
     @property
     def process_ids(self) -> list[int]:
-        """The processes that run it and nothing else."""
+        """The processes that only run this version."""
         model = self.model.model
         return [] if model is None else list(model.runtime.process_ids())
 
 
 def registered_models(registry: ModelRegistry) -> list[Registered]:
-    """Return every version of every model by name, and last those that were removed and finish their requests."""
+    """Return every version of every model by name, then removed ones that still finish their requests."""
     found = []
     for name in registry.names:
         versions = registry.versions(name)
@@ -47,12 +47,12 @@ def registered_models(registry: ModelRegistry) -> list[Registered]:
 
 
 async def shown_models(registered: Sequence[Registered], memory: Mapping[str, int]) -> list[ShownModel]:
-    """Describe versions of models; `memory` has the bytes of the processes of each that has some, by key."""
+    """Describe versions of models; `memory` contains the bytes of their own processes, by key."""
     return [await _shown_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
 
 
 async def _shown_model(registered: Registered, memory: int | None) -> ShownModel:
-    """Describe a version of a model; `memory` are the bytes of its own processes, None where it has none."""
+    """Describe a version of a model; `memory` is the number of bytes of its own processes; None without any."""
     each, model = registered.model, registered.model.model
     state = each.state
     fault = await _fault(model) if model is not None and state is ModelState.READY else None
@@ -111,7 +111,7 @@ def shown_errors(errors: Iterator[RecentError]) -> list[ShownError]:
 
 
 def _requests(metrics: ModelMetrics) -> tuple[int, int]:
-    """Return the numbers of all requests that have ended, and of those that failed."""
+    """Return the numbers of finished and of failed requests."""
     failed = [
         count
         for outcome, count in metrics.outcomes.items()

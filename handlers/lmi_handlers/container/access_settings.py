@@ -1,4 +1,4 @@
-"""The rules of who may use the server, from the environment and config.properties."""
+"""The access rules, from the environment and config.properties."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 
 def choose_access(settings: Settings, environment: Mapping[str, str], inference: Address) -> AccessOptions:
-    """Return the rules, by default no keys. Raise ConfigurationError where a value or a file is not valid."""
+    """Return the rules, by default without keys. Raise ConfigurationError if a value or a file is invalid."""
     metrics, multi_model = settings.get(METRICS_NEED_KEY), environment.get(MULTI_MODEL, "")
     management, certificate = choose_management(settings, inference), _certificate(settings)
     if management is not None and management.is_secure and certificate is None:
@@ -94,7 +94,7 @@ def _token(settings: Settings) -> Secret | TokenFile | None:
 
 
 def _is_opened(settings: Settings, environment: Mapping[str, str]) -> bool:
-    """Return whether the server's own defaults, which all models have, open management to other hosts."""
+    """Return whether the server's defaults for all models open management to other hosts."""
     values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
     values.append(environment.get(OPEN_VARIABLE, ""))
     return any(value.strip().lower() == "true" for value in values)

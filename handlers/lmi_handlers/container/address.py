@@ -1,4 +1,4 @@
-"""Choice of the address that the server listens on."""
+"""The choice of the address that the server listens on."""
 
 import os
 import re
@@ -34,8 +34,8 @@ class Address(NamedTuple):
 def choose_address(host: str | None, port: int | None, settings: Settings, in_container: str | None) -> Address:
     """Return the address: the command line's, otherwise SageMaker's, otherwise DJLServing's.
 
-    `in_container` is set in a SageMaker container, where the default host is 0.0.0.0. Raise ConfigurationError where an
-    address is not valid.
+    `in_container` is set in a SageMaker container, where the default host is 0.0.0.0. Raise ConfigurationError if an
+    address is invalid.
     """
     if host == "":
         raise ConfigurationError("--host must be an address, such as 127.0.0.1, or 0.0.0.0 for all. Given: nothing")
@@ -60,14 +60,14 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
 
 
 def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
-    """Return the port of gRPC, None where it is not to be served. Raise ConfigurationError where it is not valid."""
+    """Return the port of gRPC; None if it is off. Raise ConfigurationError if it is invalid."""
     if port is not None:
         return Given(GRPC_PORT, str(port), COMMAND_LINE)
     return checked_port(settings.get(GRPC_PORT))
 
 
 def choose_management(settings: Settings, inference: Address) -> ListenAddress | None:
-    """Return management's own address; None where it has none. Raise ConfigurationError where it is not valid."""
+    """Return management's own address, if any. Raise ConfigurationError if it is invalid."""
     given = settings.get(MANAGEMENT_ADDRESS)
     if given is None:
         return None
@@ -108,7 +108,7 @@ def _parse(given: Given) -> tuple[Given, Given]:
 
 
 def checked_port(given: Given | None) -> Given | None:
-    """Return the port. Raise ConfigurationError where it is not valid."""
+    """Return the port. Raise ConfigurationError if it is invalid."""
     if given is not None and not (given.value.isdecimal() and int(given.value) <= MAX_PORT):
         raise ConfigurationError(
             f"{given.source}: the port must be an integer from 0 to {MAX_PORT}. Given: {given.value}"

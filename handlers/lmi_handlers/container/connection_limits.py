@@ -1,4 +1,4 @@
-"""The bounds on connections, from the environment and config.properties."""
+"""The limits of connections, from the environment and config.properties."""
 
 import math
 from typing import Any
@@ -23,14 +23,14 @@ TIMES = (HEADER_TIMEOUT, BODY_TIMEOUT, WRITE_TIMEOUT, KEEP_ALIVE_TIMEOUT)
 
 
 def choose_limits(settings: Settings) -> ConnectionLimits:
-    """Return the bounds, by default those of ConnectionLimits. Raise ConfigurationError where a value is not valid."""
+    """Return the limits, by default those of ConnectionLimits. Raise ConfigurationError if a value is invalid."""
     given: dict[str, Any] = {name: count(found) for name in COUNTS if (found := settings.get(name))}
     given |= {name: _seconds(found) for name in TIMES if (found := settings.get(name))}
     return ConnectionLimits(**given)
 
 
 def count(given: Given) -> int:
-    """Return the value as a number of at least 1. Raise ConfigurationError where it is not one."""
+    """Return the value as a number of at least 1. Raise ConfigurationError if it is not one."""
     return api_keys.count(f"{given.source}: {given.name}", given.value)
 
 

@@ -1,4 +1,4 @@
-"""The rules of which pages of other web sites may use the server, from the environment and config.properties."""
+"""The rules for pages of other web sites, from the environment and config.properties."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from lmi_handlers.container.settings import Settings, is_true
 
 
 def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
-    """Return the rules, None where no origin is given. Raise ConfigurationError where a value is not valid."""
+    """Return the rules; None if no origin is given. Raise ConfigurationError if a value is invalid."""
     origins, methods, headers = (settings.get(name) for name in (CORS_ORIGIN, CORS_METHODS, CORS_HEADERS))
     credentials = settings.get(CORS_CREDENTIALS)
     if origins is None:

@@ -1,4 +1,4 @@
-"""Declarations of the variables and keys of DJLServing's containers, and of how each is treated."""
+"""Declarations of the variables and keys of DJLServing's containers, with their treatment."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Declared:
-    """A variable or a key, with its effect or the reason why it has none (`meaning`)."""
+    """A variable or a key; `meaning` is its effect, or the reason why it has none."""
 
     name: str
     fate: Fate

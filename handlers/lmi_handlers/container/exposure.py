@@ -1,4 +1,4 @@
-"""What other hosts may do with the server, said where nobody may have meant it."""
+"""Warnings about access from other hosts that may be unintended."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from lmi_handlers.container.launch import Launch
 
 
 def exposures(launch: Launch) -> Iterator[str]:
-    """Yield a line for each thing that whoever reaches the server may do without showing a key or a token."""
+    """Yield a line for each action that other hosts can perform without a key or a token."""
     host, _ = launch.address
     access = launch.access
     beyond = not is_loopback(host.value)

@@ -1,4 +1,4 @@
-"""Combination of command line, environment, config.properties and /opt/ml/model into what `lmi serve` does."""
+"""The combined settings of `lmi serve` from command line, environment, config.properties and /opt/ml/model."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ def read_launch(
     default_home: Path = HOME,
     fetch: Fetch = local_directory,
 ) -> Launch:
-    """Read all settings and find the models. Raise ConfigurationError where a setting is wrong or there is no model.
+    """Read all settings and find the models. Raise ConfigurationError if a setting is invalid or there is no model.
 
     `fetch` returns the folder of an `s3://` URL; by default it downloads.
     """
@@ -90,14 +90,14 @@ def read_launch(
 
 
 def _with_model(arguments: Arguments, model: str | None) -> Arguments:
-    """Return the arguments with the model of the environment, unless they name one."""
+    """Return the arguments with the environment's model, unless they name one."""
     if model is None or arguments.models or arguments.items or arguments.model_store is not None:
         return arguments
     return replace(arguments, models=(model,))
 
 
 def _as_tgi(address: Address, port: Given) -> Address:
-    """Return the address with TGI's host and port in place of defaults, and its variable in place of other ones."""
+    """Return the address with TGI's host and port instead of defaults, and the names of TGI's variables."""
     if address.port.source == DEFAULT or (address.port.source != COMMAND_LINE and port.source != FLAG):
         checked_port(port)
         address = address._replace(port=port)
@@ -107,9 +107,9 @@ def _as_tgi(address: Address, port: Given) -> Address:
 
 
 def _is_on(key: str, settings: Settings, asked: bool | None = None) -> bool:
-    """Return whether the command line or the key asks for something that is on by default.
+    """Return whether a setting that is on by default is on.
 
-    Raise ConfigurationError where the setting is neither true nor false.
+    Raise ConfigurationError if it is neither true nor false.
     """
     given = settings.get(key)
     if asked is not None or given is None:

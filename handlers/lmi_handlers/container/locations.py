@@ -30,9 +30,9 @@ Fetch = Callable[[str], Path]  # returns the local folder of a URL or an archive
 
 
 def local_directory(url: str, source: str, fetch: Fetch) -> Path:
-    """Return the directory that a path or a URL names, where an archive is unpacked to it.
+    """Return the directory of a path or a URL, unpacking archives.
 
-    Raise ConfigurationError where it does not exist or the URL is of another kind.
+    Raise ConfigurationError if it does not exist or the URL is unsupported.
     """
     if is_s3(url) or is_web(url):
         return fetch(url)
@@ -51,7 +51,7 @@ def local_directory(url: str, source: str, fetch: Fetch) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is a file or a folder; none has a name that is too long for the system."""
+    """Return whether a file or folder exists; False for names that are too long for the system."""
     try:
         return path.exists()
     except OSError as error:
@@ -71,7 +71,7 @@ def inferred_name(url: str, directory: Path) -> str:
 
 
 def name_of_url(url: str) -> str:
-    """Return the name of a model that is registered without one: the URL's last part, without an archive's ending."""
+    """Return the name of a model registered without one: the URL's last part, without an archive's ending."""
     if is_web(url) or is_archive_name(url):
         return archive_name(url)
     path = urlsplit(url).path if _SCHEME.match(url) and not exists(Path(url)) else url
@@ -79,7 +79,7 @@ def name_of_url(url: str) -> str:
 
 
 def local_path(url: str, source: str) -> Path:
-    """Return the path of a path or a `file:` URL. Raise ConfigurationError for a URL of another kind."""
+    """Return the path of a path or a `file:` URL. Raise ConfigurationError for other URLs."""
     if not _SCHEME.match(url) or exists(Path(url)):
         return Path(url)
     parts = urlsplit(url)

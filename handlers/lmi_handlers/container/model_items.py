@@ -32,12 +32,12 @@ class ModelItem:
 
     @property
     def overrides(self) -> tuple[Given, ...]:
-        """The keys that the notation gives, which count before those of the model."""
+        """The keys in the notation, which override those of the model."""
         return () if self.devices is None else (Given("load_on_devices", self.devices, self.source),)
 
 
 def parse_item(text: str, source: str) -> ModelItem:
-    """Parse one item; `=` after a `/` belongs to the path. Raise ConfigurationError where the item is not valid."""
+    """Parse one item; `=` after a `/` belongs to the path. Raise ConfigurationError if the item is invalid."""
     endpoint, equals, url = text.strip().partition("=")
     endpoint = endpoint.removeprefix("[").removesuffix("]")
     if not text.strip():
@@ -61,7 +61,7 @@ def parse_item(text: str, source: str) -> ModelItem:
 
 
 def parse_items(text: str, source: str) -> list[ModelItem]:
-    """Parse items separated by commas or blanks, which an existing path may itself contain."""
+    """Parse items separated by commas or spaces, which existing paths may contain."""
     whole = parse_item(text, source)
     if Path(whole.url).exists():
         return [whole]
@@ -70,7 +70,7 @@ def parse_items(text: str, source: str) -> list[ModelItem]:
 
 @contextmanager
 def _told(what: str, given: str | None, text: str, source: str) -> Iterator[None]:
-    """Turn a ValueError at a part of an item into a ConfigurationError."""
+    """Turn a ValueError about a part of an item into a ConfigurationError."""
     try:
         yield
     except ValueError as error:

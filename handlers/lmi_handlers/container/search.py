@@ -56,7 +56,7 @@ class PlacedModel:
 
 
 class Search:
-    """Finder of models, on the command line, otherwise in environment and file, otherwise in the default folder."""
+    """A finder of models on the command line, in environment and file, or in the default folder."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Search:
         self._fetch = fetch
 
     def models(self) -> list[PlacedModel]:
-        """Return the models to serve from the start; none where a setting says that requests load them later."""
+        """Return the models to serve from the start; none if a setting defers loading to requests."""
         store = self._arguments.model_store
         items = self._items_of_command_line()
         if items or store is not None:
@@ -173,16 +173,16 @@ class Search:
         return [PlacedModel(name, path, source) for name, path in found.items()]
 
     def _named_by_environment(self, directory: Path) -> PlacedModel:
-        """Return a model that only the environment describes, named after HF_MODEL_ID as in DJLServing."""
+        """Return a model that is described only by the environment, named after HF_MODEL_ID as in DJLServing."""
         variable = model_variable(self._environment)
         assert variable is not None
         name = _served_name(self._environment[variable]) if variable == "HF_MODEL_ID" else directory.resolve().name
         return PlacedModel(name, directory, f"environment {variable}")
 
     def _models_in(self, directory: Path) -> dict[str, Path]:
-        """Return the model directories of a folder by name, or the folder itself, with a warning for what is skipped.
+        """Return the model directories of a folder by name, or the folder itself, with warnings about skipped entries.
 
-        The archives of a model store are unpacked. Raise ConfigurationError where there is no model.
+        The archives of a model store are unpacked. Raise ConfigurationError if there is no model.
         """
         archives = [] if is_model_directory(directory) else _archives(directory)
         try:
@@ -234,7 +234,7 @@ def hub_overrides(model_id: str, source: str) -> tuple[Given, ...]:
 
 
 def check_no_path(name: str) -> None:
-    """Raise ConfigurationError for what may be a hub id, but looks like the misspelt path of a folder on this host."""
+    """Raise ConfigurationError for a possible hub id that looks like the misspelt path of a folder on this host."""
     folder = Path(name).parent
     if folder.is_dir() and cached_snapshot(RemoteModel(name)) is None:
         children = [str(path) for path in folder.iterdir() if path.is_dir()]
@@ -251,7 +251,7 @@ def _served_name(model_id: str) -> str:
 
 
 def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
-    """Return the models. Raise ConfigurationError where two share a name, and their version too."""
+    """Return the models. Raise ConfigurationError if two have the same name and version."""
     by_name: dict[tuple[str, str | None], PlacedModel] = {}
     for model in models:
         other = by_name.setdefault((model.name, model.version), model)

@@ -22,7 +22,7 @@ _MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (
 
 
 class Settings:
-    """The effective server settings, the defaults for all models, and warnings about settings without effect."""
+    """The effective server settings, the defaults for all models, and warnings about ineffective settings."""
 
     def __init__(self, environment: Mapping[str, str], file: Iterable[Given] = ()) -> None:
         self.warnings: list[str] = []
@@ -41,16 +41,16 @@ class Settings:
         return self._values.get(name)
 
     def add_for_models(self, given: Iterable[Given]) -> None:
-        """Add keys for all models, which count after those that are there."""
+        """Add keys for all models, after the existing ones."""
         self._of_tgi += given
 
     @property
     def for_models(self) -> list[Given]:
-        """Defaults for keys that a model's own file and environment do not set; the last of equal keys counts."""
+        """The defaults for keys that a model's own file and environment do not set; the last of equal keys wins."""
         return [*self._of_tgi, *self._of_file, *self._of_variables]
 
     def _take(self, known: Declared | None, given: Given) -> None:
-        """Apply a setting or warn that it has no effect. Raise ConfigurationError where it is refused."""
+        """Apply a setting, or warn that it has no effect. Raise ConfigurationError if it is refused."""
         if known is None:
             self._warn_of_unknown(given, _VARIABLES)
             return
@@ -89,14 +89,17 @@ class Settings:
 
 
 def is_true(given: Given) -> bool:
-    """Return whether a setting is true. Raise ConfigurationError where it is neither true nor false."""
+    """Return whether a setting is true. Raise ConfigurationError if it is neither true nor false."""
     if (value := given.value.lower()) not in ("true", "false"):
         raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
     return value == "true"
 
 
 def read_file(path: Path) -> list[Given]:
-    """Return a config.properties' entries, the last for each key. Raise ConfigurationError where it cannot be read."""
+    """Return the entries of a config.properties, the last for each key.
+
+    Raise ConfigurationError if it cannot be read.
+    """
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -109,7 +112,7 @@ def read_file(path: Path) -> list[Given]:
 
 
 def for_models(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for models' configurations, without the variables of the server itself."""
+    """Return the environment for models' configurations, without the server's own variables."""
     return {name: value for name, value in environment.items() if _declaration(name) is None}
 
 
@@ -126,7 +129,7 @@ def _declaration(variable: str) -> Declared | None:
 
 
 def _where(given: Given) -> str:
-    """Return the name of a setting with its source, once where the source is the variable itself."""
+    """Return the name of a setting with its source, unless the source is the variable itself."""
     return given.source if given.source.endswith(given.name) else f"{given.source}: {given.name}"
 
 

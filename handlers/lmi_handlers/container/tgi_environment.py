@@ -1,4 +1,4 @@
-"""The environment variables of text-generation-launcher, which `--tgi-environment` has read."""
+"""The environment variables of text-generation-launcher, which are read with `--tgi-environment`."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # PyTorch's name, and vLLM's
 
 
 class Read(NamedTuple):
-    """The key that a variable sets for all models, and how its value is written there."""
+    """The key that a variable sets for all models, and the conversion of its value."""
 
     key: str
     written: Callable[[str], str] = _same
@@ -80,7 +80,7 @@ NO_SUCH_QUANTIZATION = (
 
 
 class TgiEnvironment(NamedTuple):
-    """What the launcher's variables ask for, and the environment without those that are read here."""
+    """The settings in the launcher's variables, and the environment without these variables."""
 
     model: str | None
     port: Given
@@ -116,9 +116,9 @@ def read_tgi_environment(environment: Mapping[str, str]) -> TgiEnvironment:
 
 
 def _keys(given: Mapping[str, str]) -> dict[str, str]:
-    """Return this server's variables of API keys and origins, after those given for itself.
+    """Return this server's variables of API keys and origins, after those set for itself.
 
-    The launcher's key is in them as its digest, as it may have any character.
+    The launcher's key is added as a digest, because it may contain any character.
     """
     found: dict[str, str] = {}
     if API_KEY in given:

@@ -35,7 +35,7 @@ class AnswerFields(CallFields):
         return None if self.stream else self.prompt_logprobs
 
     def refuse_unshown(self, *names: str) -> None:
-        """Raise InvalidPayload where one of the named fields is set, as another form of answer has no place for it."""
+        """Raise InvalidPayload if one of the named fields is set, because another form of answer cannot contain it."""
         for name in names:
             value = getattr(self, name)
             if value not in (None, {}) and value is not False:

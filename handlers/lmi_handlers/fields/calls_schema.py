@@ -1,4 +1,4 @@
-"""The JSON schema of the calls that a chat asks for with `tool_choice: required`."""
+"""The JSON schema of the calls in a chat with `tool_choice: required`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ JsonObject = dict[str, Any]
 
 
 def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> JsonObject:
-    """Return the schema of a list of calls: of one call where they are not `parallel`."""
+    """Return the schema of a list of calls; of one call unless they are `parallel`."""
     calls: list[JsonObject] = []
     definitions: JsonObject = {}
     for index, function in enumerate(functions):
@@ -44,7 +44,7 @@ def _has_references(parameters: JsonObject) -> bool:
 
 
 def _moved(parameters: JsonObject, place: str) -> JsonObject:
-    """Return the schema with its references, which start from its own root, starting from `place`."""
+    """Return the schema with references relative to `place` instead of its own root."""
     moved: JsonObject = orjson.loads(orjson.dumps(parameters))
     for schema in schemas_within(moved):
         if isinstance(schema.value, dict) and schema.value.get("$ref", "").startswith("#"):

@@ -26,7 +26,7 @@ GivenSchema = Annotated[dict[str, Any], BeforeValidator(_as_schema, json_schema_
 
 
 class Guide(NamedTuple):
-    """A constraint on the answer: LMI's parameter, its value, and the field of the request that it came in."""
+    """A constraint on the answer: LMI's parameter, its value, and the request's field."""
 
     parameter: str
     value: Any
@@ -60,7 +60,7 @@ class ResponseFormat(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _schema_in_the_form_of_tgi(cls, given: object) -> object:
-        """Take TGI's `value` of a json_schema, its name and schema or the schema alone, for OpenAI's `json_schema`."""
+        """Accept TGI's `value` of a json_schema, with or without a name, as OpenAI's `json_schema`."""
         if not isinstance(given, dict) or given.get("type") != "json_schema" or "json_schema" in given:
             return given
         others = {name: value for name, value in given.items() if name != "value"}
@@ -112,7 +112,7 @@ class ResponseFormat(BaseModel):
 
     @property
     def json_guide(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer must follow; None if the format asks for no JSON."""
+        """The JSON schema that the answer must follow; None if the format is not JSON."""
         if self.type in ("text", "structural_tag", "regex"):
             return None
         if self.type != "json_schema":
@@ -174,9 +174,10 @@ class GuideFields(TolerantPayload):
     guided_json: GivenSchema | None = None
 
     def guide(self, calls: dict[str, Any] | None = None, field: str = "tool_choice") -> Guide | None:
-        """Return the request's guide, if any. Raise InvalidPayload where there are two.
+        """Return the request's guide, if any.
 
-        `calls` counts as one too: the JSON schema of the tool calls that `field` demands.
+        Raise InvalidPayload if there are two. `calls` counts as one too: the JSON schema of the tool calls required by
+        `field`.
         """
         given = [guide for guide in (Guide("guided_json", calls, field), *self._guides()) if guide.value is not None]
         if len(given) > 1:

@@ -1,7 +1,7 @@
-"""The tools that a request offers to the model: the client's own, and those of hosted services, which are left out.
+"""The tools in a request: the client's own, and those of hosted services, which are left out.
 
-Coding agents offer searches, images and shells of the hosted service beside their own tools, and go on without them. A
-request that offers nothing else asks for what no server here has.
+Coding agents offer the hosted service's searches, images and shells in addition to their own tools, and work without
+them. A request with hosted tools only cannot be served.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class HostedTool(BaseModel):
-    """A tool that a hosted service runs itself; only its type is read."""
+    """A tool that a hosted service runs; only its type is read."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -27,7 +27,7 @@ class HostedTool(BaseModel):
 
 
 def by_type(own: str) -> Discriminator:
-    """Return the discriminator of the client's own tools, which have this type or none."""
+    """Return the discriminator of the client's own tools, which have this type or no type."""
 
     def tag(given: Any) -> str:
         if isinstance(given, BaseModel):
@@ -39,7 +39,7 @@ def by_type(own: str) -> Discriminator:
 
 
 def some_own(own: str) -> AfterValidator:
-    """Return a validator of lists that have a tool of the client's own unless they are empty."""
+    """Return a validator of lists that are empty or contain one of the client's own tools."""
 
     def check(tools: list[T | HostedTool]) -> list[T | HostedTool]:
         if tools and not own_tools(tools):
@@ -54,7 +54,7 @@ def own_tools(tools: Iterable[T | HostedTool]) -> list[T]:
 
 
 def left_out(tools: Sequence[BaseModel], own: str, strict: bool) -> tuple[str, ...]:
-    """Return the names of the hosted tools for the header of ignored fields. Raise InvalidPayload for one if strict."""
+    """Return the names of hosted tools for the header of ignored fields. Raise InvalidPayload for one if strict."""
     hosted = [(index, tool.type) for index, tool in enumerate(tools) if isinstance(tool, HostedTool)]
     for index, kind in hosted if strict else ():
         raise InvalidPayload(f"`tools.{index}.type` must be {own}: {NO_TOOLS}. Given: {shown(kind)}")

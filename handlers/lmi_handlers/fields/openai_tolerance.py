@@ -1,4 +1,4 @@
-"""Fields of OpenAI's and vLLM's requests that have no effect here: which are accepted, and which refused and why."""
+"""Fields of OpenAI's and vLLM's requests without effect here: accepted ones, and refused ones with the reason."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Refused(NamedTuple):
-    """A field refused since it would change the answer, unless it has one of the `neutral` values."""
+    """A field that is refused because it would change the answer, unless it has one of the `neutral` values."""
 
     reason: str
     neutral: tuple[object, ...] = ()

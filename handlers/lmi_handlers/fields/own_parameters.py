@@ -1,4 +1,4 @@
-"""The parameters of a backend alone, as clients of OpenAI's API set them: beside the fields of its requests."""
+"""A backend's own parameters, which clients of OpenAI's API set next to the fields of requests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ JsonObject = Mapping[str, Any]
 
 
 def take_own(given: JsonObject, model: ServedModel, payload_type: type[BaseModel]) -> tuple[JsonObject, JsonObject]:
-    """Return the request without the backend's own parameters, and these; a name of the dialect's stays its."""
+    """Split the request into the dialect's fields and the backend's own parameters; shared names are the dialect's."""
     own = _own_names(model.backend.parameters_type) - field_names(payload_type)
     if own.isdisjoint(given):
         return given, {}
@@ -26,7 +26,7 @@ def take_own(given: JsonObject, model: ServedModel, payload_type: type[BaseModel
 
 
 def with_own(generation: Generation, own: JsonObject, path: str = "") -> Generation:
-    """Return the generation with the backend's own parameters in each request; `path` is where the client has them."""
+    """Return the generation with the backend's own parameters in each request; `path` is their path in the body."""
     if not own:
         return generation
     names = {name: path + name for name in own}

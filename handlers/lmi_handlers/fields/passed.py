@@ -1,4 +1,4 @@
-"""The fields of vLLM's chats and completions that its engine takes as they are, or that name a request."""
+"""The fields of vLLM's chats and completions that are passed to its engine unchanged, or that name a request."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 
 
 class PassedFields(AnswerFields):
-    """Fields that are passed to the engine: those for vLLM only, the request's id, and the cache salt."""
+    """Fields that are passed to the engine: vLLM's own, the request's id, and the cache salt."""
 
     only_vllm: ClassVar[tuple[str, ...]] = ("vllm_xargs", *TRANSFERS)
 
@@ -70,7 +70,7 @@ class PassedFields(AnswerFields):
         return parameters, names
 
     def named(self, call: Call) -> Call:
-        """Return the call by the name that the request gives itself, unless a header has named it."""
+        """Return the call with the request's own id, unless a header sets one."""
         return named_call(call, self.request_id)
 
 
@@ -93,7 +93,7 @@ class ChatFields(PassedFields):
 
 
 def named_call(call: Call, request_id: str | None) -> Call:
-    """Return the call by the id that its body gives it, unless there is none or a header has named it."""
+    """Return the call with the id in its body, if any, unless a header sets one."""
     in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
     return call if request_id is None or in_header else replace(call, request_id=request_id)
 

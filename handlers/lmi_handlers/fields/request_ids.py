@@ -1,4 +1,4 @@
-"""Ids of requests: those that clients give, and others that nobody can guess."""
+"""Ids of requests: the clients' own, and unguessable ones."""
 
 import os
 
@@ -14,13 +14,13 @@ _unused = bytearray()
 
 
 def request_id(request: web.Request) -> str:
-    """Return the client's request id if it can be one, otherwise a new one."""
+    """Return the client's request id if it is valid, otherwise a new one."""
     given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
     return given_id(given) or new_request_id()
 
 
 def given_id(given: str) -> str | None:
-    """Return an id that a client gave, cut to its maximum length; None where it is not printable ASCII."""
+    """Return a client's id, truncated to the maximum length; None if it is not printable ASCII."""
     cut = given[:MAX_LENGTH]
     return cut if cut and cut.isascii() and cut.isprintable() else None
 

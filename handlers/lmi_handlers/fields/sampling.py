@@ -35,7 +35,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 @with_parameters(NAMES)
 class SamplingFields(GuideFields):
-    """Fields that are generation parameters; the backend checks the bounds that are not declared here."""
+    """The generation parameters; the backend checks bounds that are not declared here."""
 
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
@@ -55,9 +55,9 @@ class SamplingFields(GuideFields):
     use_beam_search: bool | None = Field(None, description="Use beam search with `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return LMI's parameters, and the client's name of each. Raise InvalidPayload where one is given twice.
+        """Return LMI's parameters, and the client's name of each.
 
-        `further` holds the dialect's fields beside these.
+        Raise InvalidPayload if one is given twice. `further` contains the dialect's other fields.
         """
         given = {name: getattr(self, name) for name in NAMES} | dict(further)
         if isinstance(self.stop, str):
@@ -93,7 +93,7 @@ class StreamOptions(ExactNumbers):
 
 
 class CallFields(SamplingFields):
-    """The sampling fields, and those that concern the call and its answer."""
+    """The sampling fields, and those of the call and its answer."""
 
     model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
     stream: bool | None = Field(None, description="Stream the answer as server-sent events.")
@@ -157,7 +157,10 @@ class CallFields(SamplingFields):
     def parameters(
         self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return LMI's parameters and the client's name of each. Raise InvalidPayload where fields contradict."""
+        """Return LMI's parameters and the client's name of each.
+
+        Raise InvalidPayload if fields contradict each other.
+        """
         if self.truncate_prompt_tokens == AS_MANY_AS_FIT:
             further = {**further, "truncate_prompt_tokens": model.backend.max_length - 1}
         parameters, names = self.translated(further)

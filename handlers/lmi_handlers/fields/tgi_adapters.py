@@ -1,4 +1,4 @@
-"""Translation of `parameters.adapter_id`, by which TGI names an adapter, into `adapters`."""
+"""Conversion of `parameters.adapter_id`, TGI's name of an adapter, into `adapters`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ FIELD = "adapter_id"
 
 
 def with_adapters(call: Call) -> Call:
-    """Return the call with `adapter_id` moved to `adapters`. Raise InvalidPayload where the two differ."""
+    """Return the call with `adapter_id` moved to `adapters`. Raise InvalidPayload if they differ."""
     if not may_have(call.body, FIELD) or is_plain_text(call.headers):
         return call
     try:
@@ -32,7 +32,7 @@ def _parameters(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_adapter(named: object, adapter_id: object) -> dict[str, str]:
-    """Return the `adapters` field to add, if one is needed. Raise InvalidPayload where the two differ."""
+    """Return the `adapters` field to add, if needed. Raise InvalidPayload if the two differ."""
     if not isinstance(adapter_id, str | None):
         raise InvalidPayload(f"`parameters.adapter_id` must be the name of an adapter. Given: {shown(adapter_id)}")
     if not adapter_id or named in (adapter_id, [adapter_id]):

@@ -20,7 +20,7 @@ class TgiGrammar(BaseModel):
     )
 
     def guide(self) -> tuple[str, Any]:
-        """Return LMI's parameter for the grammar, and its value. Raise InvalidPayload where it is not valid."""
+        """Return LMI's parameter for the grammar, and its value. Raise InvalidPayload if it is invalid."""
         if self.type == "regex":
             if not isinstance(self.value, str):
                 raise InvalidPayload("`parameters.grammar.value` must be a regular expression as a string")
@@ -41,7 +41,7 @@ def _schema(value: dict[str, Any] | str) -> dict[str, Any]:
 
 
 def use_grammar(grammar: TgiGrammar, parameters: dict[str, Any], names: dict[str, str]) -> None:
-    """Add a grammar's parameter, and the client's name of it. Raise InvalidPayload where the grammar is not valid."""
+    """Add a grammar's parameter, and the client's name of it. Raise InvalidPayload if the grammar is invalid."""
     for other in GUIDES:
         if parameters.get(other) is not None:
             raise InvalidPayload(f"`grammar` and `{other}` cannot be used together: both constrain the output")

@@ -1,4 +1,4 @@
-"""The fields of a chat request that are about tools: those that are offered, and the choice among them."""
+"""The fields of a chat request for tools: the offered tools, and the choice among them."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ CHOICES = ("none", "auto", "required")
 
 
 class ToolNames(NamedTuple):
-    """The client's names of the fields about tools, for messages about them."""
+    """The client's names of the fields for tools, for messages."""
 
     tools: str = "tools"
     choice: str = "tool_choice"
@@ -53,7 +53,7 @@ class Tool(BaseModel):
 
     @property
     def for_template(self) -> dict[str, Any]:
-        """The tool as the client wrote it: of its parameters also what is null, such as a default."""
+        """The tool as the client wrote it, including null values in its parameters, such as defaults."""
         return {"type": self.type, "function": self.function.given}
 
 
@@ -90,11 +90,11 @@ class ToolChoice(BaseModel):
 
     @property
     def mode(self) -> Literal["none", "auto", "required", "function", "allowed_tools"]:
-        """What is chosen among the tools that may be called."""
+        """The choice among the allowed tools."""
         return self.allowed_tools.mode if self.allowed_tools else self.type
 
     def allowed(self, tools: Sequence[Tool], fields: ToolNames) -> list[Tool]:
-        """Return the tools that may be called. Raise InvalidPayload where the choice names others."""
+        """Return the tools that may be called. Raise InvalidPayload if the choice names others."""
         if self.allowed_tools is None:
             return list(tools)
         offered = {tool.function.name for tool in tools}

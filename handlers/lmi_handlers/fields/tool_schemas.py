@@ -1,4 +1,4 @@
-"""Whether the JSON schema of a tool's arguments is one, so that the client is told what is wrong with it."""
+"""Validation of the JSON schemas of tools' arguments, with errors for the client."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ LISTS_OF_SCHEMAS = ("allOf", "anyOf", "oneOf", "prefixItems")
 
 
 class Place(NamedTuple):
-    """A value within a schema, where a schema must be."""
+    """A place in a schema that must contain a schema."""
 
     path: tuple[str, ...]
     value: Any
 
 
 def check_tool_schema(schema: dict[str, Any]) -> None:
-    """Raise ValueError, which names the first member that no JSON schema has in that form."""
+    """Raise ValueError with the first member that is not valid in a JSON schema."""
     if schema.get("type", "object") != "object":
         raise _wrong(("type",), "object, as arguments have names", schema["type"])
     for place in schemas_within(schema):
@@ -32,7 +32,7 @@ def check_tool_schema(schema: dict[str, Any]) -> None:
 
 
 def schemas_within(schema: dict[str, Any]) -> Iterator[Place]:
-    """Yield the schema itself and then all schemas in it; a place's own are looked for after it was yielded."""
+    """Yield the schema itself and then all schemas in it, each before those that it contains."""
     places = deque([Place((), schema)])
     while places:  # not by recursion: the client chooses the depth
         place = places.popleft()

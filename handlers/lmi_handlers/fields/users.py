@@ -1,4 +1,4 @@
-"""The field `user` of OpenAI's requests, by which clients say for whom they ask."""
+"""The field `user` of OpenAI's requests, which identifies the end user."""
 
 import logging
 
@@ -9,6 +9,6 @@ logger = logging.getLogger(__name__)
 
 
 def log_user(call: Call, user: str | None) -> None:
-    """Log who asks, beside the request's id, where the client says it."""
+    """Log the end user with the request's id, if given."""
     if user is not None:
         logger.info("request %s was sent by user %s", call.request_id, shown(user))

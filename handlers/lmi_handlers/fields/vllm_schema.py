@@ -1,4 +1,4 @@
-"""Finish reasons and log probabilities as vLLM writes them, for dialects derived from its API."""
+"""Finish reasons and log probabilities in vLLM's form, for dialects derived from its API."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,12 +22,14 @@ FINISH_REASONS: dict[FinishReason | None, str] = {
 
 
 def logprobs(tokens: Sequence[Token]) -> list[dict[str, Any]]:
-    """Return, for each token, the log probabilities of itself and of the most likely ones there, by token id."""
+    """Return the log probabilities of each token and of the most likely ones at its position, by token id."""
     return [_place(token) for token in tokens]
 
 
 def prompt_logprobs(tokens: Sequence[Token], count: int, tokenizer: Tokenizer) -> list[JsonObject | None]:
-    """Return the prompt's log probabilities as vLLM's server does: each token, then the `count` most likely there."""
+    """Return the prompt's log probabilities in vLLM's form: each token, then the `count` most likely at its
+    position.
+    """
     return [_prompt_place(token, None if count == ALL_TOKENS else count, tokenizer) for token in tokens]
 
 
@@ -52,7 +54,7 @@ def _decoded(token: Token, tokenizer: Tokenizer) -> str:
 
 
 def finite(log_prob: float | None) -> float | None:
-    """Return the log probability, at least -9999 as in vLLM, since JSON cannot hold minus infinity."""
+    """Return the log probability, at least -9999 as in vLLM, because JSON has no minus infinity."""
     return log_prob if log_prob is None else max(log_prob, MIN_LOG_PROB)
 
 

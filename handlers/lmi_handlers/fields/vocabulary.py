@@ -21,7 +21,7 @@ TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p"
 def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the parameters by LMI's names, and the client's name of each.
 
-    Raise InvalidPayload where two names mean one parameter.
+    Raise InvalidPayload if two names mean one parameter.
     """
     parameters: dict[str, Any] = {}
     spellings: dict[str, str] = {}
@@ -36,15 +36,15 @@ def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[
 
 
 def sample_if_asked(parameters: dict[str, Any]) -> None:
-    """Set `do_sample` where it is missing and a sampling parameter is given."""
+    """Set `do_sample` if it is missing and a sampling parameter is given."""
     if SAMPLING & parameters.keys():
         parameters.setdefault("do_sample", True)
 
 
 def sample_as_tgi(parameters: dict[str, Any]) -> None:
-    """Set `do_sample`, overriding the client's as TGI does, where a sampling parameter has an effect.
+    """Set `do_sample` if a sampling parameter has an effect, overriding the client's value as in TGI.
 
-    A beam search, which TGI does not have, never samples.
+    A beam search, which TGI lacks, never samples.
     """
     if parameters.get("num_beams", 1) == 1 and any(
         parameters.get(name, neutral[0]) not in neutral for name, neutral in TGI_NEUTRAL.items()
@@ -53,7 +53,7 @@ def sample_as_tgi(parameters: dict[str, Any]) -> None:
 
 
 def refuse_hidden_sequences(parameters: Mapping[str, Any], spellings: Mapping[str, str]) -> None:
-    """Raise InvalidPayload where a stream is to hold the best of several sequences, known only once all have ended."""
+    """Raise InvalidPayload for a stream of the best of several sequences, which is known only at the end."""
     wanted = parameters.get("n", 1)
     for name in ("best_of", "num_beams"):
         given = parameters.get(name, 1)

@@ -18,7 +18,7 @@ class HappyUsage(TypedDict):
 
 
 class HappyLogProb(TypedDict):
-    """The log probability of a token, by whose id it is named."""
+    """The log probability of a token, keyed by its id."""
 
     logprob: float | None
     rank: int | None
@@ -46,7 +46,7 @@ class HappyError(TypedDict):
 
 
 class AbortedRequest(TypedDict):
-    """A request that was aborted."""
+    """An aborted request."""
 
     request_id: str
     aborted: Literal[True]
@@ -64,13 +64,13 @@ class HappyInfo(TypedDict):
 
 
 class Liveness(TypedDict):
-    """The answer of a server that runs."""
+    """The answer of a running server."""
 
     alive: Literal["ok"]
 
 
 class Readiness(TypedDict):
-    """Whether every model takes requests."""
+    """Whether every model accepts requests."""
 
     ready: Literal["ok", "ko"]
 
@@ -82,7 +82,7 @@ class SplitChunks(TypedDict):
 
 
 class TextMetadata(TypedDict):
-    """The number of a text's tokens, and what truncation would remove of it."""
+    """The number of a text's tokens, and the part that truncation would remove."""
 
     tokens_nb: int
     truncated_text: str

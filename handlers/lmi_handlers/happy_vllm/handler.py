@@ -55,7 +55,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _meant(request_id: str) -> Iterator[str]:
-    """Yield the request ids that a client's id may mean: first itself, then without the prefix of OpenAI's answers."""
+    """Yield the request ids that a client's id may mean: the id itself, and without the prefix of OpenAI's answers."""
     yield request_id
     for prefix in ID_PREFIXES:
         if request_id.startswith(prefix):

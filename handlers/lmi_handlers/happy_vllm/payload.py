@@ -85,7 +85,7 @@ class HappyVllmPayload(SamplingKeywords):
 
     @property
     def _guides(self) -> list[Guide]:
-        """The members of `structured_outputs`, of which a request may have one."""
+        """The members of `structured_outputs`; a request may have one."""
         guides = [] if self.structured_outputs is None else self.structured_outputs.guides()
         return [guide for guide in guides if guide.value is not None]
 

@@ -41,7 +41,7 @@ class SamplingKeywords(TolerantPayload):
     detokenize: Literal[True] = Field(True, description="Ignored: answers are always text.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return LMI's parameters, without those that have no effect, and the client's name of each."""
+        """Return LMI's effective parameters, and the client's name of each."""
         given = self.model_dump(include={*NAMES}, exclude_defaults=True)
         parameters, names = translate({"max_tokens": self.max_tokens} | given, NAMES)
         parameters["do_sample"] = not self.use_beam_search

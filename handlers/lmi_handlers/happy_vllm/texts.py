@@ -1,4 +1,4 @@
-"""Requests of happy_vllm's endpoints for texts, and the computation of their answers."""
+"""Requests and answers of happy_vllm's text endpoints."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -67,7 +67,7 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _special_text(token_id: int, tokenizer: Tokenizer) -> str:
-    """Return the text of a special token, such as `<s>`, which the text to split contains; "" of any other."""
+    """Return the text of a special token in the text to split, such as `<s>`; "" for other tokens."""
     return "" if tokenizer.decode([token_id]) else tokenizer.decode([token_id], skip_special_tokens=False)
 
 

@@ -1,4 +1,4 @@
-"""Routes of happy_vllm beside generation: information, health and tokenizer."""
+"""Routes of happy_vllm without generation: information, health and tokenizer."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def _asked(
 ) -> AsyncIterator[tuple[P, ManagedModel, tuple[str, ...]]]:
     """Admit a call and yield its payload, its model, and the names of ignored fields.
 
-    Raise InvalidPayload where a field is not valid.
+    Raise InvalidPayload if a field is invalid.
     """
     payload, ignored = take_known(call.json_object(), payload_type, strict=False)
     async with generating_model(call, dispatcher, payload.model) as model:

@@ -1,4 +1,4 @@
-"""The path of one request, from the received bytes to the sent ones."""
+"""The path of one request, from received to sent bytes."""
 
 import asyncio
 import logging
@@ -80,7 +80,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
 
 
 async def _described(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
-    """Send the answer of a route that asks no model for anything."""
+    """Send the answer of a route without a model."""
     exchange.reach = reach_of(exchange.request)
     found = await describe(await _read(exchange, dispatcher), dispatcher)
     if not isinstance(found, Answer):
@@ -127,7 +127,7 @@ async def _limit(held: AsyncExitStack, seconds: float | None, limit: str) -> Non
 
 
 async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Parsed, Customization]:
-    """Return what the call asks for, and the custom code that takes part in its answer."""
+    """Return the parsed call, and the custom code for its answer."""
     await _parse_json(call, model.server)
     if not exchange.handler.reads_embeddings:
         require_generation(model.backend, model.name)
@@ -141,7 +141,7 @@ async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple
 
 
 def _raised(handler: Handler, error: Exception) -> str:
-    """Return a sentence about what a plugin's handler raised, and where; "" where its code has no part in it."""
+    """Return a sentence about an exception in a plugin's handler; "" if its code was not involved."""
     author = type(handler)
     place = "" if author.__module__.startswith(OWN) else place_in(error, author)
     return place and f"the dialect {handler.name} ({author.__name__}) raised {type(error).__name__}: {error}{place}"
@@ -192,7 +192,7 @@ async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Mo
 
 
 def _text(name: object) -> str | None:
-    """Return a name as a dialect found it in a body, which nothing has checked. Raise InvalidPayload."""
+    """Return an unchecked name from a body as text. Raise InvalidPayload."""
     if name is None or isinstance(name, str):
         return name
     raise InvalidPayload(f"the name of the model must be a string. Given: {shown(name)}")
@@ -209,7 +209,7 @@ class BodyLimits(Protocol):
 
 
 async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
-    """Return the call, with the JSON of its body already parsed if that takes long."""
+    """Return the call, with its JSON already parsed if that takes long."""
     call = await exchange.call(limits.max_request_size)
     await _parse_json(call, limits)
     return call
@@ -221,12 +221,12 @@ async def _parse_json(call: Call, limits: BodyLimits) -> None:
 
 
 async def _beside_if_long(call: Call, work: Callable[[], T]) -> T:
-    """Return what the work on a call's body returns, done beside the event loop if the body is long."""
+    """Run work on a call's body, outside the event loop if the body is long."""
     return await READING.run_if(len(call.body) > LONG_TEXT, work)
 
 
 def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Call, Customization]:
-    """Return the call without its adapters' names, and the custom code of the model and those adapters."""
+    """Return the call without the names of adapters, and the custom code of the model and these adapters."""
     call, adapters = take_adapters(exchange.handler.name_adapters(call, model))
     return call, model.customize(adapters, call.request_id)
 

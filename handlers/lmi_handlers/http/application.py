@@ -37,7 +37,7 @@ def create_application(
 ) -> web.Application:
     """Return the application; `host` is the address that it listens on, None for a Unix socket.
 
-    `connections` follows its requests, where connections are bounded; `access` has the rules of who may use what.
+    `connections`, if given, tracks its requests; `access` contains the access rules.
     """
     application = web.Application(middlewares=[close_behind_unread if connections is None else connections.follow])
     if host is not None:
@@ -57,10 +57,7 @@ def create_application(
 def _add_routes(
     application: web.Application, dispatcher: Dispatcher, handlers: Registry[Handler]
 ) -> set[AbstractRoute]:
-    """Add what the handlers declare, and then their other forms, but for those that a handler declares itself.
-
-    Return those that are for clients.
-    """
+    """Add the declared routes of the handlers, and their other forms unless declared too. Return the client routes."""
     answering: list[Answering] = []
     for entry in handlers.entries():
         if isinstance(entry, Lazy):
@@ -93,7 +90,7 @@ class Answering(NamedTuple):
 
 
 class LazyDialect:
-    """A dialect that is imported, in another thread, at the first request to one of its routes."""
+    """A dialect that is imported in another thread at the first request to one of its routes."""
 
     def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], lazy: Lazy) -> None:
         self._dispatcher, self._handlers, self._name = dispatcher, handlers, lazy.name
@@ -118,26 +115,26 @@ def _answering(dispatcher: Dispatcher, handler: Handler) -> list[Answering]:
 
 
 async def _answer_accepted(candidates: Sequence[Answering], request: web.Request) -> web.StreamResponse:
-    """Answer by the first route whose media type the client names in `Accept`, or that has none."""
+    """Answer by the first route with a media type in the client's `Accept`, or without one."""
     named = _named_types(request.headers.get("Accept", ""))
     accepted = (each for each in candidates if each.route.media_type in (None, *named))
     return await next(accepted, candidates[0]).answer(request)
 
 
 def _named_types(accept: str) -> set[str]:
-    """Return the media types that an `Accept` header names, without those that it refuses."""
+    """Return the accepted media types in an `Accept` header."""
     items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
     return {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
 
 
 def _forms(route: Route) -> list[tuple[str, str]]:
-    """Return the methods and paths that are the same route: with a slash at its end, and HEAD for GET."""
+    """Return the equivalent methods and paths of a route: with a trailing slash, and HEAD for GET."""
     methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
     return [(method, path) for path in (route.path, route.path.removesuffix("/") + "/") for method in methods]
 
 
 async def ping(request: web.Request) -> web.Response:
-    """Answer 200 while every model takes requests, 503 while one loads or is unhealthy."""
+    """Answer 200 if every model accepts requests, 503 while one loads or is unhealthy."""
     try:
         await request.app[DISPATCHER].health()
     except LmiError as error:

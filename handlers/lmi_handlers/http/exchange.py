@@ -84,13 +84,13 @@ class Exchange:
 
     @property
     def is_received(self) -> bool:
-        """Whether the whole body has come."""
+        """Whether the whole body has arrived."""
         return self.request.content.is_eof()
 
     async def call(self, limit: int) -> Call:
-        """Return the call; the body is read at the first use.
+        """Return the call, reading the body on first use.
 
-        Raise PayloadTooLarge where the body is longer than `limit` bytes, and whatever else `read_body` raises.
+        Raise PayloadTooLarge if the body is longer than `limit` bytes, and the other errors of `read_body`.
         """
         if self._call is None:
             request = self.request
@@ -119,7 +119,7 @@ class Exchange:
         self._ignored = {IGNORED_HEADER: ignored_header(names)}
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Coroutine[None, None, None]:
-        """Format and send the newest step; an answer that is complete at its first write gets a Content-Length."""
+        """Format and send the latest step; an answer that is complete at its first write gets a Content-Length."""
         whole = output.finished
         try:
             if whole and self._response is None and _is_long(output):
@@ -132,7 +132,7 @@ class Exchange:
         return self._put(data, formatter, whole=whole)
 
     async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
-        """Format an answer in another thread, as that takes long, and send it."""
+        """Format a long answer in another thread, and send it."""
         try:
             data = written(formatter, await WRITING.run(partial(formatter.format, output)))
         except LmiError:
@@ -150,7 +150,7 @@ class Exchange:
         await self._put(writer.write(response), writer, whole=not writer.streams)
 
     async def answer(self, answer: Answer) -> None:
-        """Send an answer that is complete at once, within the route's frame."""
+        """Send a whole answer in the route's frame."""
         self._response = await self._send_framed(answer, {})
 
     async def relay(self, reply: Head | Chunk) -> None:
@@ -187,7 +187,9 @@ class Exchange:
         return response
 
     async def fail(self, error: LmiError) -> web.StreamResponse:
-        """Send an error status or, once a stream has begun, the error in the dialect's form and the stream's end."""
+        """Send an error status or, after the start of a stream, the error in the dialect's form and the stream's
+        end.
+        """
         if not isinstance(error, Overloaded) or _refusals.may_log():
             logger.info("request %s failed: %s: %s", self.request_id, error.kind, without_values(error.message))
             logger.debug("request %s failed: %s", self.request_id, " ".join(error.message.splitlines()))
@@ -230,9 +232,8 @@ class Exchange:
 
     @asynccontextmanager
     async def kept_alive(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
-        """Send a comment whenever a stream of server-sent events was silent for that many seconds; 0 disables it.
-
-        The first one has the status 200 before it, so that an error after it is part of the stream.
+        """Send a comment whenever a stream of server-sent events has been silent for that many seconds; 0 disables
+        this. The status 200 is sent before the first one, so later errors are part of the stream.
         """
         if not seconds or not writer.is_settled or writer.content_type.partition(";")[0] != EVENT_STREAM:
             yield
@@ -244,7 +245,7 @@ class Exchange:
             task.cancel()
 
     async def _send_comments(self, writer: AnswerWriter, seconds: float) -> None:
-        """Compare what was sent from time to time, which costs nothing per token."""
+        """Check from time to time whether anything was sent, without cost per token."""
         seen = 0
         with suppress(ConnectionError):  # the client has left, which ends the request
             while True:
@@ -280,7 +281,7 @@ class Exchange:
 
 
 def _advice(error: LmiError) -> dict[str, str]:
-    """Return the headers that say what to do next."""
+    """Return the headers with advice for the client."""
     if error.retry_after is not None:
         return {"Retry-After": str(max(1, ceil(error.retry_after)))}
     if isinstance(error, Unauthorized):
@@ -289,7 +290,7 @@ def _advice(error: LmiError) -> dict[str, str]:
 
 
 def _is_long(output: GenerationOutput) -> bool:
-    """Return whether an answer takes milliseconds to write, as one with many log probabilities does."""
+    """Return whether an answer takes milliseconds to write, for example one with many log probabilities."""
     size = sum([len(sequence.tokens) for sequence in output.sequences])
     prompt_size = sum([len(tokens) for tokens in output.prefill if tokens is not None])
     top_tokens = 1 + output.parameters.num_top_tokens

@@ -1,4 +1,4 @@
-"""One address that the server listens on for HTTP."""
+"""One address at which the server listens for HTTP."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ NewApplication = Callable[[Connections], web.Application]
 
 
 def brief(record: logging.LogRecord) -> bool:
-    """Filter log records: reduce those about malformed HTTP, the client's fault, to one line at level INFO."""
+    """Shorten log records about malformed HTTP, which is the client's fault, to one line at level INFO."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, (HttpProcessingError, web.RequestPayloadError)):
         record.exc_info = None
@@ -46,7 +46,7 @@ class HttpListener:
         limits: ConnectionLimits,
         certificate: Certificate | None = None,
     ) -> None:
-        """Listen on an address, by TLS if it is secure, which needs the certificate."""
+        """Create a listener for an address; with TLS if it is secure, which needs the certificate."""
         self._context = certificate.context if certificate is not None and asked.is_secure else None
         self._handshake_timeout = None if self._context is None else limits.header_timeout
         self.listening = asked  # with the port taken in `listen`, if it was 0
@@ -73,7 +73,7 @@ class HttpListener:
         return f"{'http' if self._context is None else 'https'}://{self.listening}"
 
     async def listen(self) -> None:
-        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
+        """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
         await self._runner.setup()
         assert self._runner.server is not None
         accept = partial(self._connections.accept, self._runner.server)
@@ -112,7 +112,7 @@ class HttpListener:
 
 
 def _unix_socket(path: str) -> socket.socket:
-    """Return a socket that is bound to a path, in place of one that a server has left there. Raise OSError."""
+    """Return a socket bound to a path, replacing one that a dead server has left there. Raise OSError."""
     _remove_left(path)
     bound = socket.socket(socket.AF_UNIX)
     mask = os.umask(FOR_THE_OWNER)
@@ -127,7 +127,7 @@ def _unix_socket(path: str) -> socket.socket:
 
 
 def _remove_left(path: str) -> None:
-    """Remove the socket of a server that has ended without doing so; one that answers stays."""
+    """Remove the socket of a dead server; keep one that answers."""
     with contextlib.suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as probe:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return

@@ -1,4 +1,4 @@
-"""A request's query and body as contents by name, the form that model functions take."""
+"""A request's query and body as contents by name, the form for model functions."""
 
 import asyncio
 import warnings
@@ -24,7 +24,7 @@ JSON_BEGINNINGS = (b"{", b"[", b'"')
 async def named_content(call: Call) -> Content:
     """Return the query's fields, then those of a form or the parts of a multipart body; any other body is `data`.
 
-    A name may be repeated. Raise InvalidPayload where the body cannot be parsed or has too many fields.
+    Names may be repeated. Raise InvalidPayload if the body cannot be parsed or has too many fields.
     """
     kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     content: Content = [(_name(name), _bytes(value)) for name, value in call.query.items()]
@@ -39,9 +39,9 @@ async def named_content(call: Call) -> Content:
 
 
 def _form(body: bytes) -> str | None:
-    """Return the form in a body; None where it is not one, since `curl -d` declares any body a form.
+    """Return the form in a body; None if it is not one, because `curl -d` declares any body a form.
 
-    A form is percent-encoded: it is valid UTF-8 and does not begin as JSON does.
+    Forms are percent-encoded: they are valid UTF-8 and do not start like JSON.
     """
     if b"=" not in body or body.lstrip().startswith(JSON_BEGINNINGS):
         return None

@@ -1,4 +1,4 @@
-"""The answers to requests that no route takes."""
+"""The answers to requests without a matching route."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 async def no_such_route(request: web.Request) -> web.Response:
-    """Answer 404 with the nearest route, or 405 when only the method is wrong."""
+    """Answer 404 with the nearest route, or 405 if only the method is wrong."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         methods |= (await resource.resolve(request))[1] - {"*"}
@@ -35,7 +35,7 @@ async def no_such_route(request: web.Request) -> web.Response:
 
 
 def _shown_paths(application: web.Application) -> Iterable[str]:
-    """Return the routes' paths, but not those that are the same with a slash at the end."""
+    """Return the routes' paths, without those that differ only by a trailing slash."""
     paths = [resource.canonical for resource in application.router.resources()]
     return [path for path in paths if path == "/" or not path.endswith("/")]
 

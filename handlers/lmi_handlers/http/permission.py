@@ -1,4 +1,4 @@
-"""The permission of a request to use the route that it asks for."""
+"""The permission of a request to use its route."""
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -17,7 +17,7 @@ ANY_HOST = Host(ANY, None)
 
 
 def check_access(request: web.Request, route: Route, allowed_hosts: Collection[Host]) -> Permit:
-    """Return the permission to use a route. Raise Unauthorized or Forbidden where there is none."""
+    """Return the permission to use a route. Raise Unauthorized or Forbidden."""
     control = request.app[ACCESS]
     permit = control.check(route, Caller(request.remote or "", request.headers), request.match_info.get("model"))
     if route.refuses_foreign_pages and not _is_for_the_page(route, control, request):
@@ -27,16 +27,16 @@ def check_access(request: web.Request, route: Route, allowed_hosts: Collection[H
 
 
 def _is_for_the_page(route: Route, control: AccessControl, request: web.Request) -> bool:
-    """Return whether a page sends the request that the operator has admitted to the routes of clients."""
+    """Return whether the request comes from a page that the operator has admitted to client routes."""
     rules = control.cross_origin
     return rules is not None and route.is_for_clients and is_admitted(rules, request)
 
 
 def reach_of(request: web.Request) -> Reach:
-    """Return what the client reaches at the address that it asks."""
+    """Return the routes that the client can reach at this address."""
     return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
 
 
 def counted(request: web.Request, permit: Permit) -> AbstractContextManager[dict[str, str]]:
-    """Count a request that generates while it runs, and yield headers of what is left. Raise RateLimited."""
+    """Count a running generation request, and yield headers with the remaining limits. Raise RateLimited."""
     return request.app[ACCESS].counted(permit)

@@ -30,19 +30,19 @@ INIT = 1  # the id of the first process of a container
 
 
 class Listener(Protocol):
-    """A server of another protocol, beside the one of HTTP."""
+    """A server of another protocol than HTTP."""
 
     @property
     def address(self) -> str: ...
 
     async def listen(self) -> None:
-        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
+        """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
 
     async def stop(self) -> None: ...
 
 
 class Server:
-    """The HTTP server; it listens before the models are loaded, so that `/ping` can report that they are not."""
+    """The HTTP server. It listens before the models are loaded, so that `/ping` can report their state."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port, or the one that `listen` took where this was 0."""
+        """The port, or the one that `listen` chose if it was 0."""
         return self._inference.listening.port
 
     @property
@@ -87,7 +87,7 @@ class Server:
         return [self._inference, *([self.management] if self.management is not None else []), *self.others]
 
     async def listen(self) -> None:
-        """Start to listen. Raise ConfigurationError where an address is in use or not available."""
+        """Start listening. Raise ConfigurationError if an address is in use or unavailable."""
         for each in self._listeners:
             await each.listen()
         self._watch = asyncio.create_task(watch(self.access.options.watched))
@@ -114,7 +114,7 @@ def _application(
 async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None], signals: Signals) -> None:
     """Serve until a signal; then let requests finish for `drain_seconds`, or until a second signal, and end the rest.
 
-    Raise BackendGivenUp where an engine crashed more often than retry_threshold allows.
+    Raise BackendGivenUp if an engine crashed more often than retry_threshold allows.
     """
     dispatcher = server.dispatcher
     reaping = asyncio.create_task(reap_adopted()) if os.getpid() == INIT else None

@@ -1,4 +1,4 @@
-"""The answers to infer requests: one message for one, or a stream of both."""
+"""The answers to infer requests: one response for one request, or streams of both."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ async def abort(context: Any, error: LmiError) -> NoReturn:
 
 
 def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that say when to come back, as HTTP's header does and as gRPC's own retries read it."""
+    """Return the metadata that say when to retry, as in HTTP's header and for gRPC's own retries."""
     if error.retry_after is None:
         return ()
     seconds = max(1, ceil(error.retry_after))
@@ -48,7 +48,7 @@ def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
 
 
 def caller(context: Any) -> Caller:
-    """Return who calls, by the address of the connection and the metadata."""
+    """Return the caller, by the connection's address and the metadata."""
     kind, _, address = unquote(context.peer()).partition(":")
     host = address.rpartition(":")[0].strip("[]") if kind in IP else ""
     return Caller(host, headers_of(context.invocation_metadata()))
@@ -70,10 +70,12 @@ async def infer(dispatcher: Dispatcher, access: AccessControl, message: Any, con
 
 
 class InferStream:
-    """The requests of one stream, which are answered at the same time, and their responses."""
+    """The requests of one stream, which are answered concurrently, and their responses."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, context: Any, write_timeout: float) -> None:
-        """End the stream once its client has read nothing for `write_timeout` seconds while there was something."""
+        """Create the stream, which ends if its client reads nothing for `write_timeout` seconds although there is
+        something.
+        """
         self._dispatcher = dispatcher
         self._access = access
         self._caller = caller(context)
@@ -86,7 +88,7 @@ class InferStream:
         self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, requests: Any) -> None:
-        """Answer every request until the client ends the stream; that it leaves aborts those that run."""
+        """Answer every request until the client ends the stream; if it disconnects, running requests are aborted."""
         try:
             async with asyncio.timeout(None) as stalled, asyncio.TaskGroup() as tasks:
                 self._look(stalled)
@@ -106,9 +108,10 @@ class InferStream:
                 self._watch.cancel()
 
     def _look(self, stalled: asyncio.Timeout) -> None:
-        """Check from time to time whether a response waits for its client, which costs no timer for each.
+        """Check from time to time whether a response waits for its client, without a timer for each.
 
-        The looks are counted, as a server that was itself held for long would find every client too slow by the clock.
+        Checks are counted instead of seconds, because after a long pause of the server itself, every client would seem
+        too slow.
         """
         loop = asyncio.get_running_loop()
         if self._seen_writing is not None:
@@ -119,7 +122,7 @@ class InferStream:
         self._watch = loop.call_later(self._write_timeout / LOOKS, self._look, stalled)
 
     async def _answer(self, message: Any) -> None:
-        """Answer one request. Raise its error only where that is to end the stream."""
+        """Answer one request. Raise its error only if that must end the stream."""
         exchange = GrpcExchange(message, self._headers, self._context.peer(), self._send, streams=True)
         error = await _answer(self._dispatcher, self._access, self._caller, exchange, "ModelStreamInfer")
         if error is None:

@@ -1,4 +1,4 @@
-"""Translation of gRPC's requests into calls of the HTTP dialect, so that both are parsed in one way."""
+"""Conversion of gRPC requests into calls of the HTTP dialect, so that both are parsed in the same way."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ def headers_of(metadata: Metadata) -> CIMultiDict[str]:
 
 
 def request_id(message: Any, headers: Mapping[str, str]) -> str:
-    """Return the id that the request can be aborted by: the client's if it is printable ASCII, otherwise a new one."""
+    """Return the id for aborting the request: the client's if it is printable ASCII, otherwise a new one."""
     for given in (message.id, headers.get(REQUEST_ID_HEADER, "")):
         if found := given_id(given):
             return found
@@ -38,7 +38,7 @@ def request_id(message: Any, headers: Mapping[str, str]) -> str:
 
 
 def infer_call(message: Any, headers: Mapping[str, str], peer: str) -> Call:
-    """Return the call of an infer request. Raise InvalidPayload where its tensors are not as the protocol says."""
+    """Return the call of an infer request. Raise InvalidPayload if its tensors violate the protocol."""
     data = input_data(message)
     parameters, adapters = take_lora_names(plain(message.parameters))
     adapters += _texts(parameters.pop(ADAPTERS, ""))
@@ -68,7 +68,7 @@ def path_parameters(model: str, version: str) -> dict[str, str]:
 
 
 def plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of parameters, which are messages that hold one value each."""
+    """Return the values of parameters, which are messages with one value each."""
     return {name: _value(parameter) for name, parameter in parameters.items()}
 
 
@@ -82,7 +82,7 @@ def _named(part: Any) -> dict[str, Any]:
 
 
 def _take_from_sampling_parameters(message: Any, data: list[bytes]) -> tuple[list[bytes], list[str]]:
-    """Return the data with `lora_name` taken out of the tensor of vLLM's parameters, and the adapters named there."""
+    """Return the data without `lora_name` in the tensor of vLLM's parameters, and the adapters named there."""
     kept, names = list(data), list[str]()
     for place, (tensor, content) in enumerate(zip(message.inputs, data, strict=True)):
         if tensor.name == SAMPLING_PARAMETERS and tensor.datatype == "BYTES" and LORA_NAME.encode() in content:
@@ -100,7 +100,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _with_adapters(headers: Mapping[str, str], adapters: Iterable[str], head_length: int) -> CIMultiDict[str]:
-    """Return the headers of the HTTP call; that several adapters differ is found where adapters are read."""
+    """Return the headers of the HTTP call with the adapters; differences between them are found later."""
     found = CIMultiDict(headers)
     found[HEADER_LENGTH] = str(head_length)
     for adapter in adapters:

@@ -1,4 +1,4 @@
-"""Tensors in gRPC's messages: bytes behind each other, or values in fields by their type."""
+"""Tensors in gRPC's messages: consecutive bytes, or values in typed fields."""
 
 import struct
 from typing import Any
@@ -24,7 +24,7 @@ FIELDS = {
 
 
 def input_data(message: Any) -> list[bytes]:
-    """Return the data of each input tensor. Raise InvalidPayload where they are not as the protocol says."""
+    """Return the data of each input tensor. Raise InvalidPayload if they violate the protocol."""
     raw = message.raw_input_contents
     if not raw:
         return [_packed(tensor) for tensor in message.inputs]

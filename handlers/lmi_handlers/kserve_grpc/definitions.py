@@ -1,4 +1,4 @@
-"""The protocol's published definitions, which Triton's client library brings."""
+"""The protocol's published definitions, from Triton's client library."""
 
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 

@@ -57,11 +57,11 @@ class GrpcExchange:
 
     @property
     def is_received(self) -> bool:
-        """Return True: the whole message is here."""
+        """Return True: the whole message has arrived."""
         return True
 
     async def call(self, limit: int) -> Call:
-        """Return the call. Raise PayloadTooLarge where the message is longer than `limit` bytes."""
+        """Return the call. Raise PayloadTooLarge if the message is longer than `limit` bytes."""
         if self._message.ByteSize() > limit:
             raise PayloadTooLarge(f"the request must be at most {limit} bytes (max_request_size)")
         return infer_call(self._message, self.headers, self._peer)
@@ -77,11 +77,11 @@ class GrpcExchange:
         raise FormatterFailed("an answer of this dialect has tensors")
 
     def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send nothing: HTTP/2 has pings of its own."""
+        """Send nothing: HTTP/2 has its own pings."""
         return nullcontext()
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
-        """Send what is to be answered after the newest step; the text of the model's own formatter is `text_output`."""
+        """Send the answer after the latest step; the text of the model's own formatter is `text_output`."""
         try:
             tensors = self._tensors(output, formatter)
         except LmiError:
@@ -103,7 +103,7 @@ class GrpcExchange:
         raise FormatterFailed("the model function's answers have no tensors")
 
     async def finish(self) -> None:
-        """Send the empty last response where the client asked for one and the last one was not known to be it."""
+        """Send an empty final response if the client asked for one and none was marked as final."""
         if not self._streams and not self._ended:
             raise FormatterFailed("the output formatter wrote nothing")
         if self._ended:
@@ -112,7 +112,7 @@ class GrpcExchange:
             await self._respond({}, final=True)
 
     def _tensors(self, output: GenerationOutput, formatter: OutputFormatter) -> dict[str, Tensor] | None:
-        """Return the tensors to send after the newest step; None where these are none yet."""
+        """Return the tensors to send after the latest step; None if there are none yet."""
         if isinstance(formatter, GrpcFormatter):
             return formatter.tensors(output)
         self._text += joined(written(formatter, formatter.format(output)))

@@ -13,7 +13,7 @@ JSON, JSON_LINES = "application/json", "application/jsonlines"
 
 
 class GrpcFormatter(TextInferFormatter):
-    """Output formatter that gives tensors, and JSON of the same outputs to a formatter of the model's own."""
+    """An output formatter that writes tensors, and the same outputs as JSON for the model's own formatter."""
 
     name: ClassVar[str] = "kserve_grpc"
 

@@ -20,7 +20,7 @@ TRUE = b"\x01"
 
 
 class GrpcHandler(TritonHandler):
-    """A reader of one infer request; its attributes are set once the request is parsed."""
+    """A reader of one infer request; its attributes are set when the request is parsed."""
 
     name: ClassVar[str] = "kserve_grpc"
     writer: MessageWriter  # of the responses
@@ -54,7 +54,7 @@ class GrpcHandler(TritonHandler):
 
 
 def _refuse_stream(request: InferRequest) -> None:
-    """Raise InvalidPayload where a request for one response asks for several."""
+    """Raise InvalidPayload if a request for one response asks for several."""
     for name in STREAMS:
         tensor = request.inputs.get(name)
         if request.parameters.get(name) is True or (tensor and (tensor.dtype, tensor.data) == ("BOOL", TRUE)):

@@ -1,4 +1,4 @@
-"""The gRPC server, beside the one of HTTP."""
+"""The gRPC server."""
 
 import grpc
 
@@ -16,7 +16,7 @@ NO_LIMIT = -1
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
-    """Return the credentials of a server whose new connections get the certificate as it is then."""
+    """Return server credentials that use the current certificate for each new connection."""
 
     def present() -> grpc.ServerCertificateConfiguration:
         chain, private_key = certificate.pem
@@ -48,7 +48,7 @@ class GrpcServer:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     async def listen(self) -> None:
-        """Start to listen. Raise ConfigurationError where the address is in use or not available."""
+        """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._dispatcher.max_request_size + MESSAGE_OVERHEAD),

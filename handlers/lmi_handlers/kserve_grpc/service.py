@@ -36,7 +36,7 @@ Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 class InferenceService:
-    """The service's methods by name; those that tell of models end with an error's status, and so does `ModelInfer`."""
+    """The service's methods by name; errors end a method with their status."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, write_timeout: float) -> None:
         self._dispatcher = dispatcher
@@ -44,7 +44,7 @@ class InferenceService:
         self._write_timeout = write_timeout
 
     def __getattr__(self, name: str) -> Method:
-        """Return a method of the service that is not served."""
+        """Return a method of the service that is not implemented."""
         if name not in NOT_SERVED:
             raise AttributeError(name)
 
@@ -94,14 +94,14 @@ class InferenceService:
         await InferStream(self._dispatcher, self._access, context, self._write_timeout).run(requests)
 
     async def _check(self, context: Any) -> None:
-        """End the call where the client may not know of the models."""
+        """End the call if the client may not see the models."""
         try:
             self._access.check_client(caller(context))
         except LmiError as error:
             await abort(context, error)
 
     async def _model(self, request: Any, context: Any) -> ManagedModel:
-        """Return the model that a request names, or end the call where there is none of that name and version."""
+        """Return the model named in a request, or end the call if there is none of that name and version."""
         await self._check(context)
         try:
             return _find(self._dispatcher, request)
@@ -110,12 +110,12 @@ class InferenceService:
 
 
 def _find(dispatcher: Dispatcher, request: Any) -> ManagedModel:
-    """Return the model that a request names. Raise ModelNotFound, also for a version that it does not have."""
+    """Return the model named in a request. Raise ModelNotFound, also for an unknown version."""
     return find_version(request.name, request.version or None, dispatcher)
 
 
 async def _is_ready(dispatcher: Dispatcher, request: Any = None) -> bool:
-    """Return whether the model that a request names, or without a request every one, takes requests."""
+    """Return whether the model named in a request accepts requests; without a request, whether every model does."""
     try:
         await (dispatcher if request is None else _find(dispatcher, request)).health()
     except LmiError:
@@ -124,5 +124,5 @@ async def _is_ready(dispatcher: Dispatcher, request: Any = None) -> bool:
 
 
 def _message(content: Mapping[str, Any], message_type: Callable[[], Any]) -> Any:
-    """Return a message of the members that the HTTP dialect answers with."""
+    """Return a message with the members of the HTTP dialect's answer."""
     return json_format.ParseDict(content, message_type())

@@ -26,7 +26,7 @@ class MessageWriter(ResponseWriter):
         self._request = request
 
     def message(self, tensors: Mapping[str, Tensor], ignored: Iterable[str] = (), final: bool | None = None) -> Any:
-        """Return a response with those of the tensors that the request selects; `final` is None where none follow."""
+        """Return a response with the tensors that the request selects; `final` is None if none follow."""
         response = service_pb2.ModelInferResponse(**self._head)
         for name, (tensor, _) in self._request.selected(tensors).items():
             response.outputs.add(name=name, datatype=tensor.dtype, shape=tensor.shape)

@@ -1,4 +1,4 @@
-"""The fields of requests that manage adapters, by DJLServing's names."""
+"""The request fields for managing adapters, by DJLServing's names."""
 
 from typing import Annotated, TypeVar
 
@@ -32,7 +32,7 @@ PIN = "Keep the adapter on the device, whichever others are used: at most option
 
 
 class AdapterChange(BaseModel):
-    """The fields for an adapter that is loaded already."""
+    """The fields for a loaded adapter."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"pin": True}]})
 
@@ -73,7 +73,7 @@ class ScriptAdapterChange(BaseModel):
 
     @property
     def pin(self) -> None:
-        """No pin of the server's: the script gets the field with the others."""
+        """No pin by the server: the script gets the field with the others."""
 
     @property
     def further(self) -> dict[str, str]:
@@ -103,6 +103,6 @@ class AdapterPage(BaseModel):
 
 
 def read_fields(call: Call, payload_type: type[P]) -> P:
-    """Return the fields of the body, overridden by the query's. Raise InvalidPayload where one is not valid."""
+    """Return the fields of the body, overridden by the query's. Raise InvalidPayload if one is invalid."""
     body = call.json_object() if call.body else {}
     return check_payload(body | dict(call.query), payload_type)

@@ -1,4 +1,4 @@
-"""DJLServing's routes that manage a model's adapters while it is served."""
+"""DJLServing's routes for managing a model's adapters at run time."""
 
 from collections.abc import Callable
 from typing import ClassVar, NotRequired
@@ -31,7 +31,7 @@ STATUSES = Statuses(
 
 
 class ListedAdapter(TypedDict):
-    """An adapter, where it was loaded from, and whether it stays loaded whatever else needs room."""
+    """An adapter, its source, and whether it is pinned."""
 
     name: str
     src: str
@@ -52,7 +52,7 @@ class AdapterStatus(TypedDict):
 
 
 def listed_adapters(model: ServedModel) -> list[ListedAdapter]:
-    """Return the adapters that a model has, also while it is idle."""
+    """Return a model's adapters, even while it is idle."""
     pinned = model.pinned_adapters
     return [{"name": name, "src": str(folder), "pin": name in pinned} for name, folder in model.adapter_folders.items()]
 
@@ -102,7 +102,7 @@ async def remove_adapter(call: Call, served: ServedModels) -> Answer:
 
 
 def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
-    """Return the model in the path, otherwise the only one. Raise ModelNotFound, or InvalidPayload for one of many."""
+    """Return the model in the path, or the only one. Raise ModelNotFound, or InvalidPayload if there are several."""
     if MODEL not in call.path_parameters and len(served.models) > 1:
         names = ", ".join(sorted(served.models))
         raise InvalidPayload(

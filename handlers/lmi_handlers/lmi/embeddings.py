@@ -1,4 +1,4 @@
-"""LMI's requests for embeddings: texts as `inputs`, on the routes where other models generate."""
+"""LMI's embedding requests: texts as `inputs`, on the same routes as generation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -19,7 +19,7 @@ def _in_lower_case(value: object) -> object:
 
 
 class EmbeddingPayload(TolerantPayload):
-    """LMI's request for vectors, with the fields of Text Embeddings Inference."""
+    """LMI's embedding request, with the fields of Text Embeddings Inference."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is Deep Learning?"}]})
 
@@ -71,7 +71,7 @@ class LmiEmbeddingWriter(EmbeddingWriter):
 
 
 def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:
-    """Return a parsed call for vectors. Raise InvalidPayload, or ModelNotFound for a chat."""
+    """Return a parsed call for embeddings. Raise InvalidPayload, or ModelNotFound for a chat."""
     if "messages" in body:
         require_generation(model.backend, model.name)
     payload, ignored = take_known(body, EmbeddingPayload, model.options.strict_parameters)

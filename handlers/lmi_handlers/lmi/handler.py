@@ -115,7 +115,7 @@ class LmiHandler(Handler):
         return name if isinstance(name, str) else None
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call unchanged. Raise ModelNotFound where it names a version that the model does not have."""
+        """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""
         version, served = call.path_parameters.get("version"), model.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
@@ -153,7 +153,7 @@ class LmiHandler(Handler):
 
 
 def _payload(call: Call) -> dict[str, Any]:
-    """Return the body's JSON object, or plain text as a prompt. Raise InvalidPayload where the body is neither."""
+    """Return the body's JSON object, or plain text as a prompt. Raise InvalidPayload if the body is neither."""
     if is_plain_text(call.headers):
         return {"inputs": read_plain_text(call.body, call.headers)}
     return call.json_object()
@@ -207,7 +207,7 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
 
 
 def _names(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the other names of LMI's parameters that count in this request."""
+    """Return the alternative names of LMI's parameters for this request."""
     is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
     names = {} if is_flag else dict(TGI_NAMES)
     taken = {name for name, value in given.items() if value is not None}

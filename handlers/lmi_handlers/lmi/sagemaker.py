@@ -104,7 +104,7 @@ class SageMakerHandler(LmiHandler):
         return headers.get(TARGET_MODEL_HEADER)
 
     def model_name_in_body(self, call: Call) -> str | None:
-        """Return the body's model or, where it names none, the inference component's or the variant's."""
+        """Return the body's model or, without one, the inference component's or the variant's."""
         named = super().model_name_in_body(call)
         return named or call.headers.get(INFERENCE_COMPONENT_HEADER) or call.headers.get(VARIANT_HEADER)
 
@@ -112,7 +112,7 @@ class SageMakerHandler(LmiHandler):
         return models.find_with_adapters(name).name
 
     def receive(self, call: Call, model: ServedModel) -> Call:
-        """Return the call with a container's headers. Raise InvalidPayload where a header is one that is refused."""
+        """Return the call with a container's headers. Raise InvalidPayload for a refused header."""
         for header, name in REFUSED_HEADERS.items():
             if header in call.headers:
                 raise InvalidPayload(f"`{name}` is not supported: this server is a single container")
@@ -145,7 +145,7 @@ class SageMakerHandler(LmiHandler):
 
 
 def _check_stream(call: Call) -> None:
-    """Raise InvalidPayload where a call for a stream is to begin or to end a session, which AWS does not have."""
+    """Raise InvalidPayload if a streaming call starts or ends a session, which AWS does not support."""
     if not call.path.endswith(STREAM.rpartition("/")[2]):
         return
     in_body = not is_plain_text(call.headers) and asks_for_session(call.json_object())
@@ -154,9 +154,9 @@ def _check_stream(call: Call) -> None:
 
 
 def _unknown_component(call: Call, model: ServedModel) -> tuple[str, ...]:
-    """Return boto3's name of a component that is neither the model nor an adapter of it, of which the model has some.
+    """Return boto3's name of a component that is neither the model nor one of its adapters, if it has adapters.
 
-    The component is then the model's own, whose name here is another. Raise AdapterNotFound if parameters are strict.
+    The component is then the model itself under another name. Raise AdapterNotFound if parameters are strict.
     """
     component, adapters = call.headers.get(INFERENCE_COMPONENT_HEADER), model.adapters.folders
     if component is None or not adapters or component in model.names or component in adapters:

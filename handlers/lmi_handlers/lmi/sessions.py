@@ -1,4 +1,4 @@
-"""Requests that begin and end sessions, and those within one, as LMI has SageMaker's stateful sessions.
+"""Requests that start or end sessions, and requests within one: LMI's form of SageMaker's stateful sessions.
 
 https://docs.aws.amazon.com/sagemaker/latest/dg/stateful-sessions.html
 """
@@ -23,12 +23,15 @@ NEW, CLOSE = "NEW_SESSION", "CLOSE"
 
 
 def asks_for_session(body: Mapping[str, Any]) -> bool:
-    """Return whether the body asks to begin or to end a session, rather than for an answer of the model."""
+    """Return whether the body starts or ends a session, instead of asking the model."""
     return FIELD in body
 
 
 def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> Answer:
-    """Begin or end a session. Raise InvalidPayload where the request does not say which, or there is none."""
+    """Start or end a session.
+
+    Raise InvalidPayload if the request does not say which, or if there is no such session.
+    """
     if others := sorted(body.keys() - {FIELD, "model"}):
         raise InvalidPayload(f"`{FIELD}` must come alone: a session's requests follow. Given also: {others[0]}")
     sessions = _sessions(model, f"`{FIELD}`")
@@ -45,9 +48,9 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
 
 
 def session_headers(call: Call, model: ServedModel) -> Mapping[str, str]:
-    """Return the headers of an answer within a session, which the call's header may have asked to begin.
+    """Return the headers of an answer within a session, which the call's header may start.
 
-    Raise InvalidPayload where there is no such session.
+    Raise InvalidPayload if there is no such session.
     """
     session_id = call.headers.get(SESSION_HEADER)
     if session_id is None:

@@ -32,7 +32,7 @@ CountOrNone = Annotated[NonNegativeInt | None, BeforeValidator(_unless_unset)]
 
 
 class ModelChange(BaseModel):
-    """The fields for a model that is registered already."""
+    """The fields for a registered model."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_queue_size": 50}]})
     KEYS: ClassVar[dict[str, str]] = {  # of serving.properties
@@ -65,7 +65,7 @@ class ModelChange(BaseModel):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The given values by the keys of serving.properties that they set."""
+        """The given values by key of serving.properties."""
         given = {key: getattr(self, name) for name, key in self.KEYS.items()}
         return {key: _written(value) for key, value in given.items() if value is not None}
 
@@ -107,7 +107,7 @@ class NewModel(ModelChange):
         return name
 
     def overrides(self, options: dict[str, str], source: str) -> tuple[Given, ...]:
-        """Return the keys that count before the model's own: those of the fields, and `option.*` keys."""
+        """Return the keys that override the model's own: those of the fields, and `option.*` keys."""
         return tuple(Given(key, value, source) for key, value in (options | dict(self._devices()) | self.keys).items())
 
     def _devices(self) -> Iterator[tuple[str, str]]:
@@ -133,7 +133,7 @@ class Page(BaseModel):
 
 
 def is_name(name: str) -> bool:
-    """Return whether a model can be named so, in paths and headers."""
+    """Return whether a name of a model is valid in paths and headers."""
     return (
         0 < len(name) <= MAX_NAME_LENGTH
         and name.isprintable()
@@ -143,9 +143,9 @@ def is_name(name: str) -> bool:
 
 
 def read_fields(call: Call, fields_type: type[F]) -> tuple[F, dict[str, str]]:
-    """Return the fields of the body and the query, which counts first, and apart from them the `option.*` keys.
+    """Return the fields of the query and the body, in this order of precedence, and separately the `option.*` keys.
 
-    The body is a JSON object or a form. Raise InvalidPayload where a field is not valid.
+    The body is a JSON object or a form. Raise InvalidPayload if a field is invalid.
     """
     given: dict[str, Any] = {**_of_body(call), **call.query}
     options = {name: _written(given.pop(name)) for name in list(given) if name.startswith(OPTION)}
@@ -161,5 +161,5 @@ def _of_body(call: Call) -> dict[str, Any]:
 
 
 def _written(value: object) -> str:
-    """Return a value as serving.properties has it."""
+    """Return a value in the form of serving.properties."""
     return str(value).lower() if isinstance(value, bool) else str(value)

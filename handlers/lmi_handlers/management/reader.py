@@ -1,4 +1,4 @@
-"""The way from a registration to a model: its directory, its plan, and the model itself, not yet started."""
+"""The steps from a registration to a model: its directory, its plan, and the model, not yet started."""
 
 import asyncio
 import threading
@@ -91,7 +91,9 @@ def _drop(prepared: PreparedModel) -> None:
 
 
 async def _to_its_end(work: Callable[[], T], drop: Callable[[T], None]) -> T:
-    """Return what the work in another thread returns; where the caller is cancelled, wait for it, and drop that."""
+    """Return the result of work in another thread; if the caller is cancelled, wait for the work and drop its
+    result.
+    """
     unwanted = threading.Event()
     with unless(unwanted):
         task = asyncio.create_task(asyncio.to_thread(work))

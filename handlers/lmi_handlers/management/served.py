@@ -1,4 +1,4 @@
-"""The registry of a server's models, which dialects do not see."""
+"""The registry of a server's models, which is hidden from dialects."""
 
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.registry.model_registry import ModelRegistry

@@ -1,4 +1,4 @@
-"""The processes that run a model, by the device that they work on."""
+"""The processes of a model, by device."""
 
 import asyncio
 import os
@@ -18,9 +18,9 @@ OWN = -1  # in place of a process id: the server's process, which others share
 
 
 async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: bool) -> list[WorkerGroup]:
-    """Return the model's workers on each device; none of them unless the model is loaded.
+    """Return the model's workers on each device; none unless the model is loaded.
 
-    `is_well`: the engine answers, so that it runs in the server's own process where it has none of its own.
+    `is_well` means that the engine answers, so it runs in the server's process if it has none of its own.
     """
     gpus = visible_gpus()
     minimum, maximum = model.server.workers(gpus) if model.function is not None else (1, 1)
@@ -33,7 +33,7 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
 
 
 def _places(model: Model, gpus: int) -> list[str]:
-    """Return the devices that have workers of their own; an engine is one, whatever devices it uses."""
+    """Return the devices with separate workers; an engine is one worker, whatever devices it uses."""
     devices = list(model.server.devices) or ["0" if gpus else CPU]
     return devices if model.function is not None else devices[:1]
 
@@ -53,7 +53,7 @@ def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str,
 
 
 def _listed(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
-    """Return the workers of each device. To be called in a thread, as it reads files of each process."""
+    """Return the workers of each device. Call this in a thread, because it reads files of each process."""
     return {
         place: [_worker(number, process_id, loaded_at) for _, number, process_id in group]
         for place, group in groupby(processes, key=lambda each: each[0])
@@ -61,7 +61,7 @@ def _listed(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str
 
 
 def _worker(number: int, process_id: int, loaded_at: float) -> ListedWorker:
-    """Describe a worker; the memory of the server's own process is not the model's alone."""
+    """Describe a worker; the memory of the server's process does not belong to the model alone."""
     begun = loaded_at if process_id == OWN else start_time(process_id) or loaded_at
     worker = ListedWorker(
         id=number, startTime=_written(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id

@@ -9,7 +9,7 @@ ADAPTER = (*MODEL, "adapter")
 
 
 class DeclaredMetric(NamedTuple):
-    """A family of metrics; a counter's samples have `_total` behind its name."""
+    """A family of metrics; a counter's samples have the suffix `_total`."""
 
     name: str
     kind: Kind
@@ -18,7 +18,7 @@ class DeclaredMetric(NamedTuple):
 
     @property
     def sample(self) -> str:
-        """The name under which Prometheus has the values, or the first part of a histogram's."""
+        """The name of the samples in Prometheus, or the prefix of a histogram's."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 

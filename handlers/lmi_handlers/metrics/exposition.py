@@ -12,9 +12,9 @@ from lmi_handlers.metrics.scrape import Scraped, scrape
 def exposition(
     server: ServerMetrics, models: Sequence[Scraped], accepted: str, names: Collection[str] = ()
 ) -> tuple[str, bytes]:
-    """Return the content type, chosen by an `Accept` header, and the metrics as they are now.
+    """Return the content type, chosen by an `Accept` header, and the current metrics.
 
-    `names` are those of samples, such as `lmi_requests_total`; without any, all metrics are there.
+    `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included.
     """
     registry = CollectorRegistry()
     registry.register(scrape(server, models))

@@ -19,7 +19,7 @@ FAMILIES: dict[Kind, Callable[..., Metric]] = {
 
 @dataclass
 class Family:
-    """A declared metric, and its values by their labels."""
+    """A declared metric, and its values by labels."""
 
     declared: DeclaredMetric
     values: list[tuple[tuple[str, ...], float | Histogram]] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Family:
         return FAMILIES[self.declared.kind](self.declared.name, self.declared.help, labels=self.declared.labels)
 
     def metric(self) -> Metric:
-        """Return it with a sample for each value, which takes ten times the memory, and more for histograms."""
+        """Return it with a sample for each value, which takes at least ten times the memory."""
         metric = self.described()
         for labels, value in self.values:
             if isinstance(value, Histogram):
@@ -43,14 +43,14 @@ class Family:
 
 
 class Families:
-    """Metric families by name, each with the values of all models; those without a value are left out."""
+    """Metric families by name, each with the values of all models; families without values are left out."""
 
     def __init__(self) -> None:
         self._declared: dict[str, Family] = {}
         self._of_engines: dict[str, Metric] = {}
 
     def add(self, declared: DeclaredMetric, value: float | Histogram | None, *labels: str) -> None:
-        """Add a value with its labels; None means that there is none."""
+        """Add a value with its labels; None adds nothing."""
         if value is not None:
             family = self._declared.get(declared.name)
             if family is None:
@@ -58,7 +58,7 @@ class Families:
             family.values.append((labels, value))
 
     def merge(self, metrics: Iterable[Metric]) -> None:
-        """Add an engine's own families; those that several engines have become one."""
+        """Add an engine's own families, merging those of several engines."""
         for metric in metrics:
             family = self._of_engines.get(metric.name)
             if family is None:
@@ -66,15 +66,15 @@ class Families:
             family.samples.extend(metric.samples)
 
     def describe(self) -> Iterator[Metric]:
-        """Yield the declared families without samples, as prometheus_client asks of a collector for their names."""
+        """Yield the declared families without samples, for the collector interface of prometheus_client."""
         yield from (family.described() for family in self._declared.values())
         yield from self._of_engines.values()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all families: what prometheus_client asks of a collector.
+        """Yield all families, for the collector interface of prometheus_client.
 
-        Each is made when its turn comes. The samples of a thousand models all at once would keep Python's garbage
-        collector busy, and with it every thread, for a third of a second.
+        Each is created on demand: the samples of a thousand models together would occupy the garbage collector, and so
+        block every thread, for a third of a second.
         """
         yield from (family.metric() for family in self._declared.values())
         yield from self._of_engines.values()

@@ -17,7 +17,7 @@ SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
 
 async def metrics(call: Call, models: ServedModels) -> Answer:
-    """Answer with all metrics, or with those that `name[]` names, in the form that `Accept` asks for."""
+    """Answer with all metrics, or with those in `name[]`, in the form of the `Accept` header."""
     from lmi_handlers.metrics.exposition import exposition  # prometheus_client, which start-up need not wait for
 
     names = frozenset(value for key, value in call.query.items() if key == "name[]")

@@ -20,7 +20,7 @@ NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 
 def scrape(server: ServerMetrics, models: Sequence[Scraped]) -> Families:
-    """Return all metrics as they are now; may be called in any thread."""
+    """Return all current metrics; may be called in any thread."""
     families = Families()
     families.add(declared.INFO, 1, VERSION)
     _add_requests(families, NO_MODEL, server.without_model)
@@ -86,7 +86,7 @@ def _add_state(families: Families, labels: Labels, model: Model) -> None:
 
 
 def _add_latest(families: Families, labels: Labels, model: Model) -> None:
-    """Add what DJLServing's gauges have: the values of the latest request that succeeded."""
+    """Add DJLServing's gauges: the values of the latest successful request."""
     latest, seconds, name = model.metrics.latest, model.metrics.latest_end_to_end, _djl_name(labels)
     if latest is None:
         return

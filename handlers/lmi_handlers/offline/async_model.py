@@ -34,7 +34,7 @@ Messages = str | Sequence[Mapping[str, Any]]
 
 
 class AsyncModel:
-    """A model in this process, started by `async with`; engines that run in processes of their own end with it."""
+    """A model in this process, started by `async with`; engines in their own processes end with it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class AsyncModel:
         plugins_directory: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        """Read the model directory, or the one of a model of the hub. Raise ConfigurationError with all that is wrong.
+        """Read a model directory, or that of a hub model. Raise ConfigurationError with every problem.
 
         `options` are keys of serving.properties without `option.`, such as `dtype="bf16"`.
         """
@@ -60,7 +60,7 @@ class AsyncModel:
         return self._model.name
 
     async def start(self) -> Self:
-        """Load the model. Raise ConfigurationError where it cannot be loaded."""
+        """Load the model. Raise ConfigurationError if it cannot be loaded."""
         for warning in self._warnings:
             logger.warning("model %s: %s", self.name, warning)
         try:
@@ -71,7 +71,7 @@ class AsyncModel:
         return self
 
     async def close(self) -> None:
-        """End the engine, and with it the requests in flight."""
+        """Stop the engine and the requests in flight."""
         await self._dispatcher.stop()
 
     async def __aenter__(self) -> Self:
@@ -89,7 +89,7 @@ class AsyncModel:
     async def generate(self, prompt: Sequence[str], **parameters: Any) -> list[Completion]: ...
 
     async def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
-        """Return what the model generates from a prompt or, given several, a list with one completion for each.
+        """Return the completion of a prompt or, for several prompts, a list of completions.
 
         `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError.
         """
@@ -109,7 +109,7 @@ class AsyncModel:
                 yield piece
 
     async def chat(self, messages: Messages, **fields: Any) -> ChatReply:
-        """Return the answer to a chat: to a message of the user, or to messages in OpenAI's form.
+        """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
         `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
         """
@@ -131,7 +131,7 @@ class AsyncModel:
     async def _items(
         self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], convert: Callable[[Output, Formatter], T]
     ) -> AsyncGenerator[T, None]:
-        """Yield what `convert` makes of each step; closing the generator aborts the request."""
+        """Yield each step, converted; closing the generator aborts the request."""
         items: asyncio.Queue[T] = asyncio.Queue()
         exchange = OfflineExchange(handler, body, lambda *step: items.put_nowait(convert(*step)))
         async with self._places:
@@ -180,7 +180,7 @@ def _chat_body(messages: Messages, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _property(value: object) -> str:
-    """Return a value as serving.properties has it."""
+    """Return a value in the form of serving.properties."""
     if isinstance(value, str):
         return value
     return orjson.dumps(value).decode()

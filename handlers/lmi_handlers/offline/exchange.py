@@ -1,4 +1,4 @@
-"""A request of this process's own, on the way that requests over HTTP take too."""
+"""A request of this process, which takes the same path as HTTP requests."""
 
 import asyncio
 import secrets
@@ -30,7 +30,7 @@ Write = Callable[[GenerationOutput, OutputFormatter], None]
 
 
 class Steps(OutputFormatter):
-    """A formatter that writes nothing, as the steps themselves are the answer; it keeps all that they can hold."""
+    """A formatter that writes nothing, because the steps themselves are the answer; they contain every detail."""
 
     name: ClassVar[str] = "steps"
     content_type = "application/octet-stream"
@@ -43,7 +43,7 @@ class Steps(OutputFormatter):
 
 
 class TextHandler(LmiHandler):
-    """LMI's dialect, answered with the steps; unknown parameters are errors, as with arguments of functions."""
+    """LMI's dialect, answered with the steps; unknown parameters are errors, like unknown function arguments."""
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         generation = super().parse(call, model)
@@ -54,7 +54,7 @@ class TextHandler(LmiHandler):
 
 
 class ChatHandler(OpenAiHandler):
-    """OpenAI's chats, answered in its form whatever the model's options choose."""
+    """OpenAI's chats, always answered in OpenAI's form."""
 
     name: ClassVar[str] = "offline_chat"
 
@@ -71,7 +71,7 @@ class ChatHandler(OpenAiHandler):
 
 
 class OfflineExchange:
-    """One request, and `write`, which gets each step with the formatter of its dialect."""
+    """One request; `write` gets each step with the formatter of its dialect."""
 
     def __init__(self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], write: Write) -> None:
         self.handler = handler
@@ -90,15 +90,15 @@ class OfflineExchange:
         return None
 
     def model_version(self) -> None:
-        """Return None: there is one version."""
+        """Return None: there is only one version."""
 
     @property
     def is_received(self) -> bool:
-        """Return True: the whole request is here."""
+        """Return True: the whole request is available."""
         return True
 
     async def call(self, limit: int) -> Call:
-        """Return the request as a call with a JSON body. Raise InvalidPayload for values that JSON does not have."""
+        """Return the request as a call with a JSON body. Raise InvalidPayload for values without a JSON form."""
         try:
             body = orjson.dumps(self._body)
         except TypeError as error:

@@ -25,7 +25,7 @@ FORMATTER = "formatter"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a client receives: the pieces as they are sent, one after the other."""
+    """The data that a client receives, in pieces as they are sent."""
 
     status: int
     content_type: str
@@ -40,7 +40,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class FormatterRun:
-    """What a formatter makes of a text, for a request that asks for no stream and for one that does."""
+    """A formatter's output for a text: whole and streamed."""
 
     description: Sequence[str]  # how the formatter is called, as `lmi check` prints it
     warnings: Sequence[str]  # as `lmi check` prints them
@@ -56,10 +56,10 @@ def run_formatter(
     route: str = "/invocations",
     **parameters: Any,
 ) -> FormatterRun:
-    """Return what would be sent if a model with this output formatter answered the prompt with the text.
+    """Return the data that would be sent if a model with this output formatter answered the prompt with the text.
 
-    The formatter is a function or a class as in a model.py, with or without a decorator, and its contract is found as
-    there. `parameters` are those of the request. Raise ConfigurationError where it follows no contract.
+    The formatter is a function or a class as in a model.py, with or without a decorator; its contract is detected in
+    the same way. `parameters` are those of the request. Raise ConfigurationError if it follows no contract.
     """
     custom = custom_output(formatter, _folder(formatter))
     with tempfile.TemporaryDirectory(prefix="lmi-") as folder:
@@ -80,7 +80,7 @@ def run_formatter(
 
 
 def _folder(formatter: Callable[..., Any]) -> Path:
-    """Return the folder of the formatter's file, or any for one that was typed in a shell."""
+    """Return the folder of the formatter's file, or any folder for one typed in a shell."""
     try:
         return Path(inspect.getfile(formatter)).parent
     except (OSError, TypeError):

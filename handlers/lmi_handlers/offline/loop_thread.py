@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none, or whose own is running, as in a notebook."""
+"""An event loop in its own thread, for callers without one, or with a running one, as in a notebook."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ CLEANUP_SECONDS = 10.0  # allowed to work that is cancelled
 
 
 class LoopThread:
-    """A running event loop, whose work other threads wait for."""
+    """A running event loop that works for other threads."""
 
     def __init__(self, name: str = "lmi") -> None:
         self._loop = asyncio.new_event_loop()
@@ -32,7 +32,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns in the thread, or raise what it raises; Ctrl-C cancels it."""
+        """Run the coroutine in the thread and return its result; Ctrl-C cancels it."""
         if self.closed:
             work.close()
             raise RuntimeError("the event loop is closed")
@@ -47,7 +47,7 @@ class LoopThread:
             raise
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Yield what the generator yields in the thread; closing the iterator closes the generator."""
+        """Yield the items of a generator that runs in the thread; closing the iterator closes the generator."""
         try:
             while (item := self.run(_next(source))) is not None:
                 yield item[0]
@@ -56,7 +56,7 @@ class LoopThread:
                 self.run(source.aclose())
 
     def close(self) -> None:
-        """End the loop, once its remaining tasks are cancelled; a closed one stays as it is."""
+        """Cancel the remaining tasks and end the loop; do nothing if it is closed."""
         if not self.closed:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -13,9 +13,9 @@ from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
 
 
 class LoadedModel:
-    """A model in this process, in a thread of its own, so that it works in notebooks too.
+    """A model in this process, in its own thread, so that it works in notebooks too.
 
-    Leaving `with`, `close`, or the end of the program ends its engine.
+    Leaving `with`, `close`, or the end of the program stops its engine.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LoadedModel:
     def generate(self, prompt: Sequence[str], **parameters: Any) -> list[Completion]: ...
 
     def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
-        """Return what the model generates from a prompt or, given several, a list with one completion for each.
+        """Return the completion of a prompt or, for several prompts, a list of completions.
 
         `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError.
         """
@@ -58,7 +58,7 @@ class LoadedModel:
         yield from self._thread.iterate(self._model.stream(prompt, **parameters))  # `self` stays as long as this
 
     def chat(self, messages: Messages, **fields: Any) -> ChatReply:
-        """Return the answer to a chat: to a message of the user, or to messages in OpenAI's form.
+        """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
         `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
         """
@@ -69,7 +69,7 @@ class LoadedModel:
         yield from self._thread.iterate(self._model.stream_chat(messages, **fields))
 
     def close(self) -> None:
-        """End the engine. A closed model stays as it is."""
+        """Stop the engine; do nothing if the model is closed."""
         self._end()
 
     def __enter__(self) -> Self:

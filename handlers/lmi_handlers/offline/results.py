@@ -1,4 +1,4 @@
-"""What generation without a server returns."""
+"""The results of generation without a server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lmi_core.generation.output import FinishReason, GeneratedSequence, Generati
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model generated from one prompt: the text of its best sequence, and all of them."""
+    """The output for one prompt: the text of the best sequence, and all sequences."""
 
     text: str
     tokens: Sequence[Token]
@@ -22,7 +22,7 @@ class Completion:
 
     @classmethod
     def of(cls, output: GenerationOutput) -> "Completion":
-        """Return the completion of a call with one prompt, which has ended."""
+        """Return the completion of a finished call with one prompt."""
         best = output.best_sequence
         assert best.finish_reason is not None
         return cls(output.full_text(best), best.tokens, best.finish_reason, output.usage, output.sequences)
@@ -30,7 +30,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """What one step added to a text: some tokens, and the finish reason at its end."""
+    """The part of a text that one step added: some tokens, and the finish reason at the end."""
 
     text: str
     tokens: Sequence[Token]
@@ -42,14 +42,14 @@ class TextPiece:
 
     @classmethod
     def of(cls, output: GenerationOutput, _: object = None) -> "TextPiece":
-        """Return what the latest step added."""
+        """Return the part that the latest step added."""
         step = output.step
         return cls(output.delta, tuple(step.tokens), step.finish_reason, step.sequence_index)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatReply:
-    """A model's message in a chat; `message` is what to append to the messages of the next request."""
+    """A model's message in a chat; append `message` to the messages of the next request."""
 
     text: str
     finish_reason: str  # OpenAI's: `stop`, `length` or `tool_calls`

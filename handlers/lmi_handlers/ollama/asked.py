@@ -1,4 +1,4 @@
-"""What a generating request of Ollama's asks for, beside its prompt."""
+"""The contents of Ollama's generation requests, except the prompt."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +18,7 @@ from lmi_handlers.ollama.stopwatch import Stopwatch, written_time
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call to a model, by the name that the client gave it, and what its answer is written with."""
+    """A call to a model by the client's name, with the settings of its answer."""
 
     payload: OllamaRequest
     name: str
@@ -42,7 +42,7 @@ class Asked:
         return parameters, names
 
     def check_thinking(self) -> None:
-        """Raise InvalidPayload, in words that clients know, where a model is to think that cannot."""
+        """Raise InvalidPayload, with a message that clients recognise, if a model that cannot think is asked to."""
         if self.payload.think and self.model.options.reasoning_format is None:
             raise InvalidPayload(
                 f'"{self.name}" does not support thinking: `think` needs option.reasoning_parser. '
@@ -50,7 +50,7 @@ class Asked:
             )
 
     def without_prompt(self) -> Answer:
-        """Return the answer to a request that loads a model, or unloads it: nothing happens, as it stays loaded."""
+        """Return the answer to a request that loads or unloads a model, which has no effect: it stays loaded."""
         reason = "unload" if self.payload.unloads else "load"
         head = {"model": self.name, "created_at": written_time()}
         return Answer(

@@ -1,4 +1,4 @@
-"""Tool calls in Ollama's form: whole, with arguments that are an object."""
+"""Tool calls in Ollama's form: complete, with an object of arguments."""
 
 import logging
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class MessageStream:
-    """The state of one streamed sequence, which gives each tool call once it is complete."""
+    """The state of one streamed sequence, which returns each tool call when it is complete."""
 
     def __init__(self, stream: ChatStream) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class MessageStream:
 
 
 def message_with_calls(message: JsonObject) -> JsonObject:
-    """Return a whole message of OpenAI's form with its content, reasoning and calls as Ollama has them."""
+    """Convert a whole message in OpenAI's form to Ollama's content, reasoning and calls."""
     calls = message.get("tool_calls") or ()
     written = [
         _written(call["id"], place, call["function"]["name"], call["function"]["arguments"])
@@ -62,7 +62,7 @@ def _calls(deltas: Iterable[JsonObject]) -> list[Any]:
 
 
 def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
-    """Return the delta of a call; one whose arguments are no object, as they are cut off, is content."""
+    """Return the delta of a call; a call with truncated arguments becomes content."""
     try:
         value = exact_json(arguments or "{}")
     except orjson.JSONDecodeError:

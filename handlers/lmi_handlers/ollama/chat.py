@@ -1,4 +1,4 @@
-"""The generation of `/api/chat`, and of prompts that the chat template is applied to."""
+"""The generation of `/api/chat`, and of prompts with the chat template."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from lmi_handlers.ollama.payload import OllamaChat, OllamaMessage
 
 
 class OllamaChatRequest(ChatRequest):
-    """A chat in which each message has its images in a list of their own, before its text."""
+    """A chat in which each message has a separate list of images before its text."""
 
     image_member: ClassVar[str] = ""
 
@@ -25,7 +25,7 @@ class OllamaChatRequest(ChatRequest):
 
 
 def next_message(payload: OllamaChat, asked: Asked) -> Generation:
-    """Return the generation of a chat's next message. Raise InvalidPayload where the model cannot take the chat."""
+    """Return the generation of a chat's next message. Raise InvalidPayload if the model does not support the chat."""
     if payload.tools and not takes_tools(asked.model):
         raise InvalidPayload(
             f'"{asked.name}" does not support tools: its chat template has no place for `tools`, or does not show how '
@@ -42,9 +42,9 @@ def templated(
     tools: Sequence[Mapping[str, Any]] = (),
     inputs: str = "messages",
 ) -> Generation:
-    """Return the generation of what the chat template makes of messages; `inputs` is the client's name of the prompt.
+    """Return the generation of messages rendered by the chat template; `inputs` is the client's name of the prompt.
 
-    Raise InvalidPayload where the template refuses them.
+    Raise InvalidPayload if the template refuses them.
     """
     parameters, names = asked.parameters()
     fields: dict[str, Any] = {
@@ -71,12 +71,12 @@ def templated(
 
 
 def _is_begun_answer(last: OllamaMessage) -> bool:
-    """Return whether the model is to go on within the last message, as in Ollama."""
+    """Return whether the model continues the last message, as in Ollama."""
     return last.role == "assistant" and bool(last.content) and not last.tool_calls
 
 
 def _thinking(asked: Asked) -> dict[str, Any]:
-    """Return the fields that tell the chat template how to think: as in Ollama, a model that can does unless told."""
+    """Return the chat template's fields for thinking: as in Ollama, models that can think do so by default."""
     if asked.model.options.reasoning_format is None:
         return {}
     think = True if asked.payload.think is None else asked.payload.think
@@ -85,7 +85,7 @@ def _thinking(asked: Asked) -> dict[str, Any]:
 
 
 def _message(message: OllamaMessage) -> dict[str, Any]:
-    """Return a message in OpenAI's form, with the names by which chat templates know its members."""
+    """Return a message in OpenAI's form, with the names that chat templates use."""
     images = [{"type": "image_url", "image_url": {"url": image}} for image in message.images or ()]
     content: Any = message.content or ""
     written: dict[str, Any] = {**(message.model_extra or {}), "role": message.role}

@@ -1,4 +1,4 @@
-"""Ollama's routes for vectors of texts, of which the older one takes a single text."""
+"""Ollama's routes for embeddings; the older one takes a single text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -37,7 +37,7 @@ class OllamaVectors(TolerantPayload):
 
 
 class OllamaEmbed(OllamaVectors):
-    """A request for the vectors of texts, each of the length 1."""
+    """A request for the normalized vectors of texts."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["What is Deep Learning?"]}]})
 
@@ -56,7 +56,7 @@ class OllamaEmbed(OllamaVectors):
 
 
 class OllamaEmbeddings(OllamaVectors):
-    """The older request, for the vector of one text as the model gives it."""
+    """The older request, for the vector of one text, not normalized."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "What is Deep Learning?"}]})
 
@@ -67,7 +67,7 @@ class OllamaEmbeddings(OllamaVectors):
 
 
 class OllamaVectorWriter(EmbeddingWriter):
-    """The vectors, with times and the number of tokens; the older route gives the one vector alone."""
+    """The vectors, with times and the number of tokens; the older route returns only the one vector."""
 
     def __init__(self, model: str, *, older: bool) -> None:
         self._model = model
@@ -120,7 +120,7 @@ class OllamaEmbeddingHandler(OllamaHandler):
 def _taken(
     given: Mapping[str, Any], model: ServedModel, *, older: bool
 ) -> tuple[OllamaEmbed | OllamaEmbeddings, tuple[str, ...]]:
-    """Return the payload, and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
+    """Return the payload, and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
     if older:
         return take_known(given, OllamaEmbeddings, model.options.strict_parameters)
     return take_known(given, OllamaEmbed, model.options.strict_parameters)

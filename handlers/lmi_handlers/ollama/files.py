@@ -1,4 +1,4 @@
-"""Facts about a model that its files tell: size, digest, architecture, number of parameters."""
+"""Facts about a model from its files: size, digest, architecture, number of parameters."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "F
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What is known of a model from its folder; all is empty for a model without one."""
+    """The facts about a model from its folder; empty for a model without one."""
 
     size: int = 0  # bytes
     modified: float | None = None  # seconds since 1970
@@ -38,7 +38,7 @@ class ModelFiles:
 
     @property
     def text_configuration(self) -> Mapping[str, Any]:
-        """The configuration of the language model, which models for images have within their own."""
+        """The configuration of the language model, which vision models nest in their own."""
         inner = self.configuration.get("text_config")
         return inner if isinstance(inner, dict) else self.configuration
 
@@ -59,7 +59,7 @@ class FileState(NamedTuple):
 
 
 def read_files(folder: Path) -> ModelFiles:
-    """Read what the files of a folder tell; of weights only the headers are read."""
+    """Read the facts from the files of a folder; of weights, read only the headers."""
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     return _read(folder, tuple(FileState(path, (state := path.stat()).st_size, state.st_mtime) for path in paths))
 
@@ -82,7 +82,7 @@ def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
 
 
 def human_number(count: int) -> str:
-    """Return a number of parameters as Ollama shows it, such as `7.6B`."""
+    """Return a number of parameters in Ollama's form, such as `7.6B`."""
     for unit, size, digits in (("B", 10**9, 1), ("M", 10**6, 2), ("K", 10**3, 0)):
         if count >= size:
             return f"{count / size:.{digits}f}{unit}"
@@ -116,7 +116,7 @@ def _elements(weights: Iterable[WeightFacts]) -> Counter[str]:
 
 
 def _digest(states: Iterable[FileState], weights: Mapping[Path, Mapping[str, WeightFacts]]) -> str:
-    """Return a digest that changes with the files, of which those of weights are told by their headers and sizes."""
+    """Return a digest that changes with the files; of weights, it includes only headers and sizes."""
     told = hashlib.sha256()
     for path, size, _ in states:
         told.update(f"{path.name}\0{size}\0".encode())

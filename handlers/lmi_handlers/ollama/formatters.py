@@ -23,14 +23,14 @@ FINISH_REASONS: Mapping[FinishReason | None, str] = {
 
 
 class Members(NamedTuple):
-    """How a route writes a delta, or a whole message, and the members that lead to its text."""
+    """The form of a route's deltas and whole messages, and the path of the text."""
 
     of: Callable[[JsonObject], JsonObject]
     text_path: tuple[str, ...]
 
 
 def _chat_members(delta: JsonObject) -> JsonObject:
-    """Return the members of `/api/chat` for what is generated."""
+    """Return the members of `/api/chat` for generated output."""
     message = {"role": "assistant", "content": delta.get("content", "")}
     if "reasoning" in delta:
         message["thinking"] = delta["reasoning"]
@@ -40,7 +40,7 @@ def _chat_members(delta: JsonObject) -> JsonObject:
 
 
 def _generate_members(delta: JsonObject) -> JsonObject:
-    """Return the members of `/api/generate` for what is generated."""
+    """Return the members of `/api/generate` for generated output."""
     members = {"response": delta.get("content", "")}
     if "reasoning" in delta:
         members["thinking"] = delta["reasoning"]
@@ -52,7 +52,7 @@ GENERATE_MEMBERS = Members(_generate_members, ("response",))
 
 
 class OllamaFormatter(ChatSchemaFormatter):
-    """The base of both formatters: what each object of an answer has."""
+    """The base of both formatters: the common members of an answer's objects."""
 
     def __init__(self, answer: ChatAnswer, stopwatch: Stopwatch, members: Members) -> None:
         super().__init__(answer)
@@ -65,11 +65,11 @@ class OllamaFormatter(ChatSchemaFormatter):
         return error_line(error)
 
     def line(self, members: JsonObject) -> bytes:
-        """Return the object of these members, behind those that each has, and the end of its line."""
+        """Return the line of an object with the common members, then these."""
         return self._before + written_time().encode() + b'",' + _line(members)[1:]
 
     def end(self, output: GenerationOutput) -> JsonObject:
-        """Return the members that say that and how the answer ended."""
+        """Return the members about the end of the answer."""
         usage = output.usage
         counts = self.stopwatch.durations(usage.prompt_tokens, usage.generated_tokens)
         return {"done": True, "done_reason": FINISH_REASONS[output.finish_reason], **counts}
@@ -98,7 +98,7 @@ class OllamaWholeFormatter(OllamaFormatter, WholeChatFormatter):
 
 
 class OllamaStreamFormatter(OllamaFormatter):
-    """Lines of JSON: one for each token that brings something, and a last one with times and counts."""
+    """Lines of JSON: one for each token with output, and a last one with times and counts."""
 
     name: ClassVar[str] = "ollama_stream"
     one_sequence = True
@@ -120,7 +120,7 @@ class OllamaStreamFormatter(OllamaFormatter):
         return [*lines, self.line(self.members({}) | self.end(output))] if ended else lines
 
     def _lines(self, token: Token, deltas: list[JsonObject]) -> list[bytes]:
-        """Return the lines of a token, of which the first has its log probability."""
+        """Return the lines of a token; the first has its log probability."""
         details = {} if token is NO_TOKEN else self.log_probs([token])
         if details and not deltas:
             deltas = [{}]
@@ -135,7 +135,7 @@ class OllamaStreamFormatter(OllamaFormatter):
 
 
 def error_line(error: LmiError) -> bytes:
-    """Return the error's object; it ends a stream as a line of its own."""
+    """Return the error's object, which ends a stream as its last line."""
     return _line({"error": error.message})
 
 

@@ -19,14 +19,17 @@ from lmi_handlers.ollama.payload import OllamaGenerate, OllamaMessage
 
 
 class OllamaPromptRequest(OllamaChatRequest):
-    """The chat of one prompt, whose images are in the request."""
+    """The chat of one prompt, with the images of the request."""
 
     def part_path(self, message: int, part: int) -> str:
         return f"images.{part}"
 
 
 def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Generation:
-    """Return the generation of the answer to a prompt. Raise InvalidPayload where the model cannot take the request."""
+    """Return the generation of the answer to a prompt.
+
+    Raise InvalidPayload if the model does not support the request.
+    """
     if payload.raw or payload.suffix:
         _check_without_template(payload)
     if payload.suffix:
@@ -50,7 +53,7 @@ def _check_without_template(payload: OllamaGenerate) -> None:
 
 
 def _is_plain(payload: OllamaGenerate, model: ServedModel) -> bool:
-    """Return whether there is no chat template to apply, and nothing that would need one."""
+    """Return whether there is no chat template, and nothing that needs one."""
     return chat_template(model) is None and not payload.system and not payload.images
 
 
@@ -75,7 +78,7 @@ def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] 
 
 
 def _reasoning(prompt: str | list[int], asked: Asked) -> Reasoning | None:
-    """Return how to split the answer to a prompt without its chat template, which may ask for no reasoning."""
+    """Return how to split the answer to a prompt without a chat template; it cannot ask for reasoning."""
     reasoning_format = asked.model.options.reasoning_format
     if not asked.payload.think or reasoning_format is None or not isinstance(prompt, str):
         return None

@@ -89,14 +89,14 @@ class OllamaHandler(Handler):
 
 
 def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:
-    """Return the call with the name of its model. Raise ModelNotFound where it names another, or InvalidPayload."""
+    """Return the call with the name of its model. Raise ModelNotFound for another name, or InvalidPayload."""
     asked = Asked(payload, name_asked(payload.model, call, model), call, model, stopwatch, members)
     asked.check_thinking()
     return asked
 
 
 def name_asked(given: str | None, call: Call, model: ServedModel) -> str:
-    """Return the model's name as the client gave it. Raise ModelNotFound where it names another."""
+    """Return the client's name of the model. Raise ModelNotFound for another model's name."""
     name = given or model.names[0]
     known = (*model.names, *model.adapter_names)
     if names.find_name(name, known) is None and TARGET_MODEL_HEADER not in call.headers:

@@ -1,4 +1,4 @@
-"""Ollama's routes that would change which models there are, of which a server of model directories has none."""
+"""Ollama's routes that change the set of models, which a server of model directories does not support."""
 
 from collections.abc import Awaitable, Callable
 
@@ -28,7 +28,7 @@ class NamedModel(TolerantPayload):
 
     @property
     def asked(self) -> str:
-        """The model's name. Raise InvalidPayload where there is none."""
+        """The model's name. Raise InvalidPayload without one."""
         name = self.model or self.name
         if not name:
             raise InvalidPayload("`model` is required")
@@ -48,7 +48,7 @@ class PullRequest(NamedModel):
 
 
 async def pull(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer that a served model is there, for clients that pull before they ask. Raise ModelNotFound for others."""
+    """Answer that a served model exists, for clients that pull first. Raise ModelNotFound for others."""
     payload, ignored = take_known(call.json_object(), PullRequest, strict=False)
     try:
         served_name(payload.asked, dispatcher)

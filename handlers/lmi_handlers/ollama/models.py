@@ -1,4 +1,4 @@
-"""Ollama's routes that tell which models there are, and what they are."""
+"""Ollama's routes that list and describe models."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ class ShowRequest(NamedModel):
 
 
 async def root(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer what Ollama's clients ask to see whether a server is there."""
+    """Answer the request with which Ollama's clients check for a server."""
     return Answer(200, "text/plain; charset=utf-8", b"Ollama is running")
 
 
@@ -49,13 +49,13 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def tags(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with every name of every model, and the adapters that can be named in place of one."""
+    """Answer with every name of every model, and the adapters that can be named instead."""
     listed = [await _listed(model, name) for model, name in _all(dispatcher)]
     return _json({"models": listed})
 
 
 async def running(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the models that take requests now, which are loaded for as long as the server runs."""
+    """Answer with the models that accept requests now; they stay loaded while the server runs."""
     found: list[dict[str, Any]] = []
     for model, name in _all(dispatcher):
         if await _is_loaded(model):
@@ -67,7 +67,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def show(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with what is known of one model. Raise ModelNotFound where it is not served."""
+    """Answer with the facts about one model. Raise ModelNotFound if it is not served."""
     payload, ignored = take_known(call.json_object(), ShowRequest, strict=False)
     model, name = find_model(payload.asked, dispatcher)
     await model.health()
@@ -138,7 +138,7 @@ def _details(model: ManagedModel, name: str, files: ModelFiles) -> dict[str, Any
 
 
 def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
-    """Return the members of a GGUF file's header that are known here."""
+    """Return the known members of a GGUF file's header."""
     family = files.architecture or model.runtime_name
     information: dict[str, Any] = {"general.architecture": family}
     if files.num_parameters is not None:
@@ -154,7 +154,7 @@ def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
 
 
 def named_capabilities(model: ServedModel) -> list[str]:
-    """Return Ollama's names of what the model can do."""
+    """Return Ollama's names of the model's capabilities."""
     known = capabilities(model)
     can = {
         "completion": known.completion,

@@ -1,4 +1,4 @@
-"""Ollama's names of models, in which `hello`, `hello:latest` and `Hello` are one."""
+"""Ollama's names of models: `hello`, `hello:latest` and `Hello` are equal."""
 
 from collections.abc import Iterable
 
@@ -11,18 +11,18 @@ TAG = ":latest"
 
 
 def find_name(given: str, names: Iterable[str]) -> str | None:
-    """Return which of the names is meant, or None."""
+    """Return the matching name, or None."""
     names = list(names)
     return given if given in names else next((name for name in names if _whole(name) == _whole(given)), None)
 
 
 def with_tag(name: str) -> str:
-    """Return the name as Ollama's lists show it."""
+    """Return the name in the form of Ollama's lists."""
     return name if ":" in name else name + TAG
 
 
 def served_name(given: str, models: ServedModels) -> str:
-    """Return the name of a model or an adapter that is meant. Raise ModelNotFound where there is none."""
+    """Return the matching name of a model or adapter. Raise ModelNotFound if there is none."""
     served = models.models.values()
     own = [name for model in served for name in model.names]
     adapters = [name for model in served for name in model.adapter_names]
@@ -37,13 +37,13 @@ def served_name(given: str, models: ServedModels) -> str:
 
 
 def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:
-    """Return the model that is meant and the name meant, its own or an adapter's. Raise ModelNotFound."""
+    """Return the matching model, and the matching name of it or of its adapter. Raise ModelNotFound."""
     name = served_name(given, models)
     return models.find_with_adapters(name), name
 
 
 def not_found(given: str) -> ModelNotFound:
-    """Return the error in Ollama's words, by which clients know it."""
+    """Return the error in Ollama's words, which clients recognise."""
     return ModelNotFound(f"model '{given}' not found")
 
 

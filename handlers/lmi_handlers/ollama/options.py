@@ -1,4 +1,4 @@
-"""The member `options` of Ollama's requests: parameters of sampling, and what changes nothing here."""
+"""The member `options` of Ollama's requests: sampling parameters, and members without effect here."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -95,7 +95,7 @@ class OllamaOptions(TolerantPayload):
 
 
 def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the body without the backend's own parameters in its `options`, and these."""
+    """Split the backend's own parameters from the body's `options`."""
     options = body.get("options")
     if not isinstance(options, dict):
         return body, {}
@@ -104,7 +104,7 @@ def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mappi
 
 
 def without_effect(given: Mapping[str, Any], strict: bool) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the options without those that have no effect, and the names of the ones to tell the client.
+    """Return the effective options, and the names of others to report.
 
     Raise InvalidPayload for one of these if strict.
     """

@@ -1,4 +1,4 @@
-"""The requests of Ollama's routes that generate."""
+"""The requests of Ollama's generating routes."""
 
 import re
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ def _duration(given: float | str | None) -> float | str | None:
 
 
 def _think(given: object) -> object:
-    """Check here, as an error of a union would name each of its members."""
+    """Validate here: errors of a union would list each of its members."""
     if given is None or isinstance(given, bool) or given in EFFORTS:
         return given
     raise ValueError(f"must be true, false, or one of {', '.join(EFFORTS)}")
 
 
 def _format(given: object) -> object:
-    """Check here, as an error of a union would name each of its members."""
+    """Validate here: errors of a union would list each of its members."""
     if given in (None, "", "json") or isinstance(given, dict):
         return given
     raise ValueError('must be "json", or a JSON schema, which is an object')
@@ -158,9 +158,9 @@ UNREAD = ("truncate", "shift")
 
 
 def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]:
-    """Return the payload and the names of the ignored fields, those of `options` too.
+    """Return the payload and the names of the ignored fields, including those in `options`.
 
-    Raise InvalidPayload where a field is not valid or, if strict, would be ignored.
+    Raise InvalidPayload for an invalid field and, if strict, for an ignored one.
     """
     told: tuple[str, ...] = ()
     kept = dict(body)

@@ -1,4 +1,4 @@
-"""The times that Ollama's answers tell."""
+"""The times in Ollama's answers."""
 
 import time
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ class Stopwatch:
         self._first: int | None = None
 
     def note_step(self) -> None:
-        """Note that a generation step has come, of which the first ends the time of the prompt."""
+        """Record a generation step; the first one ends the prompt's time."""
         if self._first is None:
             self._first = time.perf_counter_ns()
 
@@ -31,6 +31,6 @@ class Stopwatch:
 
 
 def written_time(seconds: float | None = None) -> str:
-    """Return a time since 1970, by default now, as RFC 3339 has it."""
+    """Return a time since 1970, by default now, in the form of RFC 3339."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

@@ -74,7 +74,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
 class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     """Server-sent events: for each choice its role, its deltas and the finish reason; then `[DONE]`.
 
-    A delta is a step's text, or a token's where the text is more than content or the token's details are asked for.
+    A delta is the text of a step; or of a token if the text contains more than content or token details are requested.
     """
 
     name: ClassVar[str] = "openai_chat_stream"
@@ -117,7 +117,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
-        """Return the events of a token's deltas, of which the first has the token's details."""
+        """Return the events of a token's deltas; the first has the token's details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token
         if shown and not deltas and self._has_details:

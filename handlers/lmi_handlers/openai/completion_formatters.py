@@ -20,7 +20,7 @@ from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
 
 @dataclass(frozen=True, slots=True)
 class CompletionAnswer:
-    """What an output formatter needs to know of the request that it answers."""
+    """The facts about a request for its output formatter."""
 
     response_id: str
     model: str
@@ -71,7 +71,7 @@ class CompletionsFormatter(OutputFormatter):
     ) -> JsonObject | None:
         """Return the lists of `logprobs`; `offset` is the length of the choice's text before `prompt` and `tokens`.
 
-        If `cut`, the prompt may have begun with tokens that are not in `prefill`.
+        If `cut`, the prompt may start with tokens that are not in `prefill`.
         """
         if self.asked.log_probs is None:
             return None
@@ -89,7 +89,7 @@ class CompletionsFormatter(OutputFormatter):
         }
 
     def _prompt_offsets(self, prompt: str, prefill: Sequence[Token]) -> list[int]:
-        """Return where each token of the prompt begins; special tokens added by the tokenizer have no length."""
+        """Return the start of each prompt token; special tokens added by the tokenizer have no length."""
         offsets: list[int] = []
         offset = 0
         for token in prefill:
@@ -100,7 +100,7 @@ class CompletionsFormatter(OutputFormatter):
         return offsets
 
     def _last_offsets(self, prompt: str, prefill: Sequence[Token]) -> list[int]:
-        """Return where each of the prompt's last tokens begins, counted from its end."""
+        """Return the start of each of the prompt's last tokens, counted from its end."""
         offsets: list[int] = []
         offset = len(prompt)
         for token in reversed(prefill):
@@ -127,7 +127,7 @@ class CompletionsFormatter(OutputFormatter):
 
 
 def _may_be_cut(output: GenerationOutput, prompt_index: int) -> bool:
-    """Return whether the client had the prompt truncated; an echo has all of its text nevertheless, as from vLLM."""
+    """Return whether the client truncates the prompt; an echo still contains all of its text, as in vLLM."""
     return output.requests[prompt_index].parameters.max_prompt_tokens is not None
 
 
@@ -175,7 +175,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
 
 
 class Part(NamedTuple):
-    """The piece of a choice that one event of a stream holds."""
+    """The piece of a choice in one event of a stream."""
 
     text: str
     tokens: list[Token]  # generated ones

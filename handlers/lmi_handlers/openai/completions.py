@@ -170,18 +170,18 @@ def _in_openai_form(payload: CompletionRequest, call: Call, model: ServedModel) 
 
 
 def _num_top_tokens(payload: CompletionRequest) -> int | None:
-    """Return how many tokens to show in each place: those named come in addition to the generated one."""
+    """Return the number of tokens to show at each position; named tokens are added to the generated one."""
     return 1 + len(payload.logprob_token_ids) if payload.logprob_token_ids else payload.logprobs
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
-    """Return how many top tokens the prompt needs, for the echo and for `prompt_logprobs` together."""
+    """Return the number of top tokens for the prompt, for both the echo and `prompt_logprobs`."""
     asked = payload.prompt_log_probs
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
 
 
 def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Written:
-    """Return requests answered in LMI's schema, which holds several prompts only with dynamic batching."""
+    """Return requests that are answered in LMI's schema, which has several prompts only with dynamic batching."""
     if len(payload.prompt) > 1 and not model.options.dynamic_batching:
         raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
     if payload.max_tokens == 0:

@@ -16,7 +16,7 @@ NAMES = {"truncate": "truncate_prompt_tokens"}
 
 
 class VectorFields(BaseModel):
-    """The fields that say what the vectors are like, of texts and of chats."""
+    """The fields about the form of vectors, for texts and chats."""
 
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description="base64: little-endian numbers of 4 bytes each. Default: float."
@@ -47,7 +47,7 @@ class VectorFields(BaseModel):
 
 
 class EmbeddingsRequest(VectorFields, TolerantPayload):
-    """A request for the vectors of texts, given as such or as token ids."""
+    """A request for the vectors of texts, given as text or token ids."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"input": ["What is Deep Learning?", "It is a really cool field."]}]}
@@ -68,7 +68,7 @@ class EmbeddingsRequest(VectorFields, TolerantPayload):
     )
 
     def named(self, call: Call) -> Call:
-        """Return the call by the name that the request gives itself, unless a header has named it."""
+        """Return the call with the request's own id, unless a header sets one."""
         return named_call(call, self.request_id)
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
@@ -91,7 +91,7 @@ class EmbeddingsRequest(VectorFields, TolerantPayload):
 
 
 class EmbeddingsChat(VectorFields, ChatRequest):
-    """A request for the vector of a chat, of which only what makes its prompt has a meaning."""
+    """A request for the vector of a chat; only the fields of its prompt have an effect."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 

@@ -53,7 +53,7 @@ def _taken(call: Call, model: ServedModel, payload_type: type[P]) -> tuple[P, tu
 
 
 def _prompt(chat: EmbeddingsChat, model: ServedModel) -> str:
-    """Return the text of a chat, at whose end no answer begins unless the client asks for it, as with vLLM."""
+    """Return the text of a chat, without the start of an answer unless the client asks for it, as in vLLM."""
     for place, _ in image_parts(chat):
         raise InvalidPayload(f"`{place}` is an image, but only texts have embeddings")
     begins = bool(chat.add_generation_prompt)

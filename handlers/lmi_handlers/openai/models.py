@@ -1,6 +1,6 @@
-"""The list of models that are served here, and of their adapters, in OpenAI's form as vLLM's server has it.
+"""The list of served models and their adapters, in OpenAI's form with vLLM's members.
 
-Anthropic's clients get theirs.
+Anthropic's clients get Anthropic's form.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the model that the path names. Raise ModelNotFound where it is not served."""
+    """Answer with the model in the path. Raise ModelNotFound if it is not served."""
     name = call.path_parameters["model"]
     if not anthropic.is_anthropic(call):
         return _answer(_described(dispatcher.find_with_adapters(name), name))
@@ -67,7 +67,7 @@ def _described(model: ManagedModel, name: str) -> dict[str, Any]:
 
 
 def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
-    """Return what requests may ask of the model; None while that is not known."""
+    """Return the capabilities of the model; None while unknown."""
     known = known_capabilities(model)
     if known is None:
         return None
@@ -84,7 +84,7 @@ def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
 
 
 def _longest(model: ManagedModel) -> int | None:
-    """Return the bound on a prompt and its answer, in tokens; None while the model loads, or where there is none."""
+    """Return the maximum tokens of a prompt and its answer; None while the model loads, or if there is no limit."""
     return getattr(model.backend, "max_length", None) if model.generates else None
 
 

@@ -1,4 +1,4 @@
-"""The files of the pages: HTML, style sheets and modules of JavaScript, as they lie in `static/`."""
+"""The files of the pages: HTML, style sheets and JavaScript modules in `static/`."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ CONTENT_TYPES = {
 
 
 class StaticFile(NamedTuple):
-    """A file as it is sent."""
+    """A file to send."""
 
     content_type: str
     body: bytes
@@ -26,7 +26,7 @@ class StaticFile(NamedTuple):
 
 @lru_cache(maxsize=1)
 def static_files() -> Mapping[tuple[str, str], StaticFile]:
-    """Return the files by the names of their page, or of `shared`, and of the file."""
+    """Return the files by page (or `shared`) and file name."""
     found = (path for path in STATIC.glob("*/*") if path.suffix in CONTENT_TYPES)
     return {(path.parent.name, path.name): _read(path) for path in sorted(found)}
 

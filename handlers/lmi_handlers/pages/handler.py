@@ -1,7 +1,7 @@
-"""The handler of the pages for people.
+"""The handler of the web pages.
 
-A page is a folder of `static/` with an index.html; `shared/` has what pages share. There is no build step, and nothing
-comes from other hosts.
+A page is a folder of `static/` with an index.html; `shared/` contains common files. There is no build step, and nothing
+is loaded from other hosts.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_fi
 
 
 class ReachedPages(TypedDict):
-    """The pages that a client reaches, if it has the credentials."""
+    """The pages that a client can reach with credentials."""
 
     pages: list[Literal["chat", "docs", "console"]]
 
@@ -52,7 +52,7 @@ PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200,
 
 
 async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the page on which people chat with the models, or send those who only manage them to the console."""
+    """Answer with the chat page, or redirect clients with only management access to the console."""
     if not call.reach.generates:
         headers = {**HEADERS, "Location": CONSOLE, "Vary": "Accept"}
         return Answer(ELSEWHERE, "text/plain", b"here is the console: /console\n", headers=headers)
@@ -61,33 +61,33 @@ async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def console_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the page on which the models are managed."""
+    """Answer with the console."""
     return _sent(static_files()[CONSOLE, INDEX], call)
 
 
 async def console_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Send a browser to the page without the slash, from which the page's relative links lead to its files."""
+    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
     return Answer(MOVED, "text/plain", b"the page is /console\n", headers={**HEADERS, "Location": "../console"})
 
 
 async def reached_pages(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the names of the pages that the client reaches here, so that pages link to no others."""
+    """Answer with the names of the pages that the client can reach, so that pages link only to these."""
     reached = {CHAT: call.reach.generates, DOCS: True, CONSOLE: call.reach.manages}
     return json_answer({"pages": [name for name, is_reached in reached.items() if is_reached]})
 
 
 async def docs_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the page of the API: what a newcomer needs, and every route."""
+    """Answer with the page of the API: first steps, and every route."""
     return _sent(static_files()[DOCS, INDEX], call)
 
 
 async def docs_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Send a browser to the page without the slash, from which the page's relative links lead to its files."""
+    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
     return Answer(MOVED, "text/plain", b"the page is /docs\n", headers={**HEADERS, "Location": "../docs"})
 
 
 async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with a file of a page, or of those that pages share."""
+    """Answer with a file of a page, or a shared one."""
     found = static_files().get((call.path_parameters["page"], call.path_parameters["file"]))
     if found is None:
         return json_answer({"error": f"no page has the file {call.path}. The pages begin at /", "code": 404}, 404)
@@ -95,7 +95,7 @@ async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _sent(file: StaticFile, call: Call) -> Answer:
-    """Return the answer with the file, or that it is what the client has already."""
+    """Return the answer with the file, or 304 if the client has it."""
     headers = {**HEADERS, "ETag": file.tag}
     known = [tag.strip().removeprefix("W/") for tag in call.headers.get("If-None-Match", "").split(",")]
     if file.tag in known or known == ["*"]:
@@ -104,7 +104,7 @@ def _sent(file: StaticFile, call: Call) -> Answer:
 
 
 class PagesHandler(PlainHandler):
-    """The pages for people; the server's other routes do what they show."""
+    """The web pages; they use the server's other routes."""
 
     name: ClassVar[str] = "pages"
     routes: ClassVar[tuple[Route, ...]] = (

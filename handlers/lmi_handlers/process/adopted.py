@@ -1,4 +1,4 @@
-"""The duty of process 1 in a container: to wait for processes that lost their parent, which it then gets."""
+"""The duty of process 1 in a container: reaping orphaned processes."""
 
 import asyncio
 import os
@@ -8,9 +8,9 @@ LOOK_SECONDS = 5.0
 
 
 async def reap_adopted(look_seconds: float = LOOK_SECONDS) -> None:
-    """Reap dead children that nobody else waits for, for ever.
+    """Reap dead adopted children, forever.
 
-    Whoever started a process waits for it as soon as it is dead; one that is found dead at two looks was adopted.
+    Own children are reaped by their starter as soon as they die; a child that is dead at two checks was adopted.
     """
     before: int | None = None
     while True:
@@ -24,7 +24,7 @@ async def reap_adopted(look_seconds: float = LOOK_SECONDS) -> None:
 
 
 def _dead_child() -> int | None:
-    """Return the id of a child that is dead and not waited for, or None."""
+    """Return the id of a dead child that is not reaped, or None."""
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""The process of a command, before and after its work."""
+"""The start and the end of a command's process."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ STANDARD_STREAMS = 3
 
 
 def prepare_process() -> None:
-    """Open the standard streams that are closed; let signals end `lmi serve` with status 0 as long as nothing runs."""
+    """Open closed standard streams; let signals end `lmi serve` with status 0 while nothing runs."""
     open_standard_streams()
     if sys.argv[1:2] == ["serve"]:
         for number in heeded_signals():
@@ -18,12 +18,12 @@ def prepare_process() -> None:
 
 
 def heeded_signals() -> list[signal.Signals]:
-    """Return the signals that end a server, without those that it was started to ignore, as by nohup."""
+    """Return the signals that end a server, except those ignored from the start, as with nohup."""
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null as each closed standard stream, whose number a socket would get otherwise."""
+    """Open /dev/null for each closed standard stream; otherwise, a socket would get its number."""
     for number in range(STANDARD_STREAMS):
         try:
             os.fstat(number)
@@ -32,7 +32,7 @@ def open_standard_streams() -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process without waiting for its threads, which may be importing libraries for seconds."""
+    """End this process without waiting for its threads, which may import libraries for seconds."""
     from lmi_core.logs.logs import flush_log
 
     flush_log()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Signals:
-    """The signals that end a server, awaited one after the other."""
+    """The signals that end a server, awaited one by one."""
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._numbers = tuple(numbers)
@@ -20,7 +20,7 @@ class Signals:
         await self._received.get()
 
     async def interrupt(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Run the work, cancel it at a signal, and return whether it was completed."""
+        """Run the work, cancel it on a signal, and return whether it completed."""
         task, stop = asyncio.create_task(work), asyncio.create_task(self.next())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         signalled = stop.done()
@@ -33,6 +33,6 @@ class Signals:
         return False
 
     def end_at_next(self) -> None:
-        """Let the next signal end the process at once. Processes that it has started end with it."""
+        """Let the next signal end the process immediately, along with its child processes."""
         for number in self._numbers:
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)

@@ -1,4 +1,4 @@
-"""The types of responses, their events and the answers about kept ones."""
+"""The types of responses, their events, and the answers about stored ones."""
 
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ ResponseEvent = client_type("ResponseStreamEvent", "An event of a streamed respo
 
 
 class DeletedResponse(TypedDict):
-    """A response that is no longer kept."""
+    """A deleted response."""
 
     id: str
     object: Literal["response"]
@@ -19,7 +19,7 @@ class DeletedResponse(TypedDict):
 
 
 class InputItems(TypedDict):
-    """A page of the items that a response was made of."""
+    """A page of a response's input items."""
 
     object: Literal["list"]
     data: list[dict[str, Any]]

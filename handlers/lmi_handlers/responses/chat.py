@@ -1,4 +1,4 @@
-"""The chat that a request for a response asks for."""
+"""The chat in a request for a response."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
 
 
 class ResponseChat(ChatRequest):
-    """A chat with the places of its messages in the request for a response."""
+    """A chat, with the paths of its messages in the request for a response."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -43,13 +43,13 @@ class ResponseChat(ChatRequest):
         return [Guide("guided_json", self.text_guide, "text.format"), *super()._guides()]
 
     def with_messages(self, messages: Sequence[PlacedMessage]) -> "ResponseChat":
-        """Return the chat with other messages, and without its user, whom the log has already."""
+        """Return the chat with other messages, and without its user, who is already logged."""
         own = {"placed": list(messages), "messages": [each.message for each in messages], "user": None}
         return self.model_copy(update=own)
 
 
 def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> ResponseChat:
-    """Return the chat. Raise InvalidPayload where a field is not valid in a chat."""
+    """Return the chat. Raise InvalidPayload if a field is invalid in a chat."""
     messages = chat_messages(items, payload.instructions)
     shared = {name: getattr(payload, name) for name in ChatFields.model_fields}
     own = {
@@ -74,7 +74,7 @@ def own_names(request: GenerationRequest) -> dict[str, str]:
 
 
 def _goes_on(items: Sequence[PlacedItem]) -> bool | None:
-    """Return whether the answer goes on within the last message: as with vLLM, one that is marked unfinished."""
+    """Return whether the answer continues the last message: as in vLLM, one that is marked unfinished."""
     last = items[-1].item
     unfinished = isinstance(last, MessageItem) and last.role == "assistant" and last.status != "completed"
     return True if unfinished and last.status is not None else None

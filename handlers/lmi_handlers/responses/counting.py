@@ -23,10 +23,10 @@ from lmi_handlers.responses.truncation import truncated
 
 
 async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the number of tokens that the prompt of a response would have.
+    """Answer with the number of tokens in the prompt of a response.
 
-    It takes no place in the model's queue. Raise InvalidPayload or ResponseNotFound where
-    the request is not valid, and ModelNotFound or ModelNotReady where the model cannot answer.
+    The call takes no place in the model's queue. Raise InvalidPayload or ResponseNotFound if the request is invalid,
+    and ModelNotFound or ModelNotReady if the model cannot answer.
     """
     given = call.json_object()
     name = given.get("model")

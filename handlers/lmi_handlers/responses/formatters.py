@@ -28,16 +28,16 @@ class ResponseFormatter(ChatSchemaFormatter):
         self.answer = ResponseOutput(self.new_answer_reader())
 
     def read(self, token: Token, last: bool) -> list[JsonObject]:
-        """Take a token, and return the events that it causes."""
+        """Process a token, and return its events."""
         asked = self.chat.log_probs and token is not NO_TOKEN
         return self.answer.read(token, last, self.log_prob_content([token]) if asked else [])
 
     def end(self, reason: FinishReason) -> list[JsonObject]:
-        """End the last item, and return the events of that."""
+        """End the last item, and return the events."""
         return self.answer.end("completed" if STATUSES[reason] == "completed" else "incomplete")
 
     def ended(self, output: GenerationOutput, reason: FinishReason) -> bytes:
-        """Return the response, which is kept if it is to be stored."""
+        """Return the response, and store it if requested."""
         failure = FAILED if reason == "error" else None
         counts = usage(self.usage(output))
         response = self.asked.response(STATUSES[reason], self.answer.items("completed"), counts, failure)
@@ -46,7 +46,7 @@ class ResponseFormatter(ChatSchemaFormatter):
         return data
 
     def keep(self, response: bytes, item_ids: Sequence[str] = ()) -> None:
-        """Keep the response, but not one that the model's own code changes: it may be what that code takes out."""
+        """Store the response, unless the model's own code changes it: the code may remove parts."""
         if not self.is_changed:
             self.asked.keep(response, item_ids)
 
@@ -83,7 +83,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
     content_type = "text/event-stream"
 
     def __init__(self, answer: ChatAnswer, asked: AskedResponse, conversations: Conversations | None = None) -> None:
-        """Tell `conversations`, if given, of the response while it is generated."""
+        """Register the response with `conversations`, if given, while it is generated."""
         super().__init__(answer, asked)
         self._conversations = conversations
         self._number = 0  # of events so far
@@ -91,16 +91,16 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
 
     @property
     def request_id(self) -> str:
-        """The id of the call, which others may have too."""
+        """The id of the call, which need not be unique."""
         return self.asked.request_id
 
     @property
     def key(self) -> str | None:
-        """The holder of the API key that the response belongs to."""
+        """The holder of the API key that owns the response."""
         return self.asked.key
 
     def so_far(self, status: str) -> bytes:
-        """Return the response as far as it is generated, with this status."""
+        """Return the response generated so far, with this status."""
         of_items = "in_progress" if status == "in_progress" else "incomplete"
         return orjson.dumps(self.asked.response(status, self.answer.items(of_items)))
 
@@ -120,7 +120,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         return [*events, self._encoded(event(_last_event(reason), {"response": orjson.Fragment(response)}))]
 
     def error(self, error: LmiError) -> list[bytes]:
-        """Return the events of the failure; the response fails with what it has so far."""
+        """Return the events of a failure, with the response generated so far."""
         self._forget()
         told = {
             "type": "error",
@@ -144,7 +144,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
             self._conversations.running.pop(self.asked.response_id, None)
 
     def _encoded(self, told: JsonObject) -> bytes:
-        """Number the event, and return it as it is sent."""
+        """Number and encode the event."""
         told["sequence_number"] = self._number
         self._number += 1
         kind: str = told["type"]

@@ -41,7 +41,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
         return error.field if isinstance(error, ResponseNotFound) else super().param(error, status)
 
     def code(self, error: LmiError) -> str:
-        """Return the `code` of an error, OpenAI's own for a response that cannot be gone on from."""
+        """Return the `code` of an error; OpenAI's own if a response cannot be continued."""
         lost = isinstance(error, ResponseNotFound) and error.field == PREVIOUS
         return "previous_response_not_found" if lost else super().code(error)
 
@@ -95,7 +95,9 @@ def _asked(
 
 
 def _check_nesting(members: JsonObject) -> None:
-    """Raise InvalidPayload for JSON schemas that answers cannot repeat: orjson reads deeper nesting than it writes."""
+    """Raise InvalidPayload for JSON schemas nested too deeply to be repeated: orjson reads deeper nesting than it
+    writes.
+    """
     for name in ("text", "tools"):
         try:
             orjson.dumps(members[name])

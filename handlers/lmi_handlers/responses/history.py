@@ -1,4 +1,4 @@
-"""The items of a conversation: those of the responses that a request goes on from, and then its own."""
+"""The items of a conversation: those of the continued responses, then the request's own."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -20,21 +20,21 @@ ITEMS: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
 
 
 class PlacedItem(NamedTuple):
-    """An item, and the field of the request that it comes from, with its index in there."""
+    """An item, and its field and index in the request."""
 
     item: Known
     field: str
 
     @property
     def is_new(self) -> bool:
-        """Whether it is the request's own, and not of a response that is gone on from."""
+        """Whether it is the request's own, not part of a continued response."""
         return not self.field.startswith(PREVIOUS)
 
 
 def previous_turn(payload: ResponsesRequest, model: ServedModel, key: str | None) -> Turn | None:
-    """Return the kept turn that the request goes on from, which must belong to the client's API key, if it has one.
+    """Return the stored turn that the request continues, which must belong to the client's API key, if any.
 
-    Raise ResponseNotFound where it is not kept, and PayloadTooLarge where its conversation is too long for a request.
+    Raise ResponseNotFound if it is not stored, and PayloadTooLarge if its conversation is too long for a request.
     """
     if payload.previous_response_id is None:
         return None
@@ -53,9 +53,10 @@ def previous_turn(payload: ResponsesRequest, model: ServedModel, key: str | None
 def conversation(
     payload: ResponsesRequest, previous: Turn | None, model: ServedModel, key: str | None
 ) -> list[PlacedItem]:
-    """Return all items of the conversation, for the client with this API key, if it has one.
+    """Return all items of the conversation, for the client with this API key, if any.
 
-    Raise ResponseNotFound for a reference to an item that is not kept, and InvalidPayload for a result without a call.
+    Raise ResponseNotFound for a reference to an item that is not stored, and InvalidPayload for a result without a
+    call.
     """
     past = [PlacedItem(item, f"{PREVIOUS}.{index}") for index, item in enumerate(_known(past_items(previous)))]
     own = [
@@ -67,7 +68,7 @@ def conversation(
 
 
 def past_items(turn: Turn | None) -> list[JsonObject]:
-    """Return the items of a turn and of those before it, as they are listed."""
+    """Return the items of a turn and of earlier ones, in their listed form."""
     items: list[JsonObject] = []
     for each in turn.conversation() if turn else ():
         items += orjson.loads(each.question)
@@ -94,7 +95,7 @@ def _lost(model: ServedModel) -> str:
 
 
 def _check_results(items: Iterable[PlacedItem]) -> None:
-    """Raise InvalidPayload for a result of a function that was not called before, as OpenAI does."""
+    """Raise InvalidPayload for the result of a function that was not called, as OpenAI does."""
     called: set[str] = set()
     for item, field in items:
         if isinstance(item, CallItem):

@@ -21,7 +21,7 @@ class InputItem(BaseModel):
     status: Status | None = None
 
     def listed(self) -> JsonObject:
-        """Return the item as the list of a response's input items has it, with an id in any case."""
+        """Return the item in the form of the list of input items, always with an id."""
         return {"id": self.id or f"{ID_PREFIXES[type(self)]}_{uuid4().hex}", "status": self.status or "completed"}
 
 
@@ -48,7 +48,7 @@ class InputPart(BaseModel):
 
     @property
     def written(self) -> str:
-        """The text of a part that is no image."""
+        """The text of a part that is not an image."""
         return self.text or self.refusal or ""
 
     def for_chat(self) -> ContentPart:
@@ -75,7 +75,7 @@ Parts = Annotated[list[InputPart], BeforeValidator(_as_parts, json_schema_input_
 
 
 class MessageItem(InputItem):
-    """A message: of the client in any form, or one of an earlier answer."""
+    """A message: the client's in any form, or one from an earlier answer."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -87,7 +87,7 @@ class MessageItem(InputItem):
 
 
 class FunctionCallItem(InputItem):
-    """A call that the model made."""
+    """A call by the model."""
 
     type: Literal["function_call"]
     call_id: str = Field(min_length=1)
@@ -100,7 +100,7 @@ class FunctionCallItem(InputItem):
 
 
 class CustomCallItem(InputItem):
-    """A call that another server's model made of a tool whose input is text in any form."""
+    """A call, by another server's model, of a tool with free text as input."""
 
     type: Literal["custom_tool_call"]
     call_id: str = Field(min_length=1)
@@ -109,7 +109,7 @@ class CustomCallItem(InputItem):
 
     @property
     def arguments(self) -> str:
-        """The input as the arguments of a function, which chat templates write."""
+        """The input as a function's arguments, for chat templates."""
         return orjson.dumps({"input": self.input}).decode()
 
     def listed(self) -> JsonObject:
@@ -118,7 +118,7 @@ class CustomCallItem(InputItem):
 
 
 class HostedCallItem(InputItem):
-    """A call of a tool that another server ran itself; the message after it tells what came of it."""
+    """A call of a tool that another server ran itself; the next message contains the result."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -137,7 +137,7 @@ class HostedCallItem(InputItem):
 
 
 class FunctionOutputItem(InputItem):
-    """What a called function, or another tool of the client, returned."""
+    """The result of a called function, or of another tool of the client."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str = Field(min_length=1)
@@ -187,7 +187,7 @@ class ReasoningItem(InputItem):
 
 
 class ItemReference(InputItem):
-    """An item of a kept response, by its id."""
+    """An item of a stored response, by its id."""
 
     type: Literal["item_reference"] | None = None
     id: str = Field(min_length=1)
@@ -215,7 +215,7 @@ ID_PREFIXES: dict[type[InputItem], str] = {
 
 
 def _tag(given: Any) -> str | None:
-    """Return the tag of an item; one without a type is a message, or a reference if it has no more than an id."""
+    """Return the tag of an item; one without a type is a message, or a reference if it only has an id."""
     if isinstance(given, InputItem):
         return _tag_of(type(given))
     if not isinstance(given, dict):

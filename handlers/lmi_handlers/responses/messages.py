@@ -16,14 +16,14 @@ from lmi_handlers.responses.items import (
 
 
 class PlacedMessage(NamedTuple):
-    """A message, and the field of the request that its content comes from."""
+    """A message, and its content's field in the request."""
 
     message: Message
     field: str
 
 
 class AssistantMessage:
-    """A message of the assistant that is put together of the items that answers consist of."""
+    """A message of the assistant, assembled from the items of an answer."""
 
     def __init__(self, field: str) -> None:
         self.field = field
@@ -32,7 +32,7 @@ class AssistantMessage:
         self._calls: list[ToolCall] = []
 
     def takes(self, item: MessageItem | ReasoningItem | CallItem) -> bool:
-        """Return whether the item belongs to this message: to one with calls, all up to their results."""
+        """Return whether the item belongs to this message; if it has calls, all items up to their results do."""
         if isinstance(item, CallItem) or self._calls:
             return True
         return not self._texts and (isinstance(item, MessageItem) or not self._reasoning)

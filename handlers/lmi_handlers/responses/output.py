@@ -1,4 +1,4 @@
-"""The output of a response: items that are made of the pieces of one sequence."""
+"""The output of a response: items made from the pieces of one sequence."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ class ResponseOutput:
         return [*self._done, self._open.whole(status)] if self._open else self._done
 
     def read(self, token: Token, last: bool, log_probs: list[JsonObject]) -> list[JsonObject]:
-        """Take a token, with its log probabilities if the client asked for them."""
+        """Process a token, with its log probabilities if the client asked for them."""
         counted = self._reader.num_reasoning_tokens
         pieces = self._reader.read(token, last)
         if self._reader.num_reasoning_tokens > counted:  # tokens that were undecided belong to it, too
@@ -35,7 +35,7 @@ class ResponseOutput:
         return [event for piece in pieces for event in self._piece(piece)]
 
     def read_all(self, tokens: Iterable[Token]) -> None:
-        """Take all tokens of the sequence at once, without log probabilities."""
+        """Process all tokens of the sequence together, without log probabilities."""
         for piece in self._reader.read_all(tokens):
             self._piece(piece)
 

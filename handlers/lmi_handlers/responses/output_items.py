@@ -1,4 +1,4 @@
-"""The items of a response's output while they are generated, and the events that tell of them."""
+"""The items of a response's output while they are generated, and their events."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -26,7 +26,7 @@ class OutputItem(ABC):
 
     @abstractmethod
     def begin(self) -> list[JsonObject]:
-        """Return the events of an item that is still empty."""
+        """Return the events of an empty item."""
 
     @abstractmethod
     def end(self, status: str) -> list[JsonObject]:
@@ -34,7 +34,7 @@ class OutputItem(ABC):
 
     @abstractmethod
     def whole(self, status: str) -> JsonObject:
-        """Return the item as far as it is generated."""
+        """Return the item generated so far."""
 
     def added(self, item: JsonObject) -> JsonObject:
         return event("output_item.added", {"output_index": self._index, "item": item})
@@ -61,7 +61,7 @@ class PartItem(OutputItem):
         return {"type": self.text_type, "text": self.text}
 
     def further(self, log_probs: list[JsonObject]) -> JsonObject:
-        """Return the members of the text's events beside the text."""
+        """Return the members of the text's events, without the text."""
         return {}
 
     def begin(self) -> list[JsonObject]:

@@ -61,7 +61,7 @@ class TextFormat(BaseModel):
 
     @property
     def json_guide(self) -> dict[str, Any] | None:
-        """The JSON schema that the answer must follow; None if the format asks for no JSON."""
+        """The JSON schema that the answer must follow; None if the format is not JSON."""
         return None if self.type == "text" else self.schema_ or ANY_OBJECT
 
 
@@ -138,7 +138,7 @@ class ResponsesRequest(ChatFields):
 
 
 def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[ResponsesRequest, tuple[str, ...]]:
-    """Return the request and the names of the ignored fields. Raise InvalidPayload where a field is not valid."""
+    """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
     for name, refused in (REFUSED | NO_PLACE).items():
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
@@ -148,7 +148,7 @@ def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[Response
 
 
 def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:
-    """Return the names of the items that are left out of the chat. Raise InvalidPayload for one if strict."""
+    """Return the names of items that are left out of the chat. Raise InvalidPayload for one if strict."""
     for index, item in enumerate(payload.input) if strict else ():
         if isinstance(item, HostedCallItem):
             raise InvalidPayload(

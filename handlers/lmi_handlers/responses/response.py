@@ -1,4 +1,4 @@
-"""The Response object: the members that repeat the request, and those that the answer fills."""
+"""The Response object: the members that repeat the request, and those of the answer."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def _keep_nothing(response: bytes, item_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AskedResponse:
-    """What an output formatter needs to know of a request for a response, beside its chat."""
+    """The facts about a request for its output formatter, in addition to those about the chat."""
 
     members: JsonObject  # that repeat the request
     request_id: str = ""
@@ -72,7 +72,7 @@ class AskedResponse:
 
 
 def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
-    """Return the members that repeat the request, with the defaults of fields that it lacks."""
+    """Return the members that repeat the request, with defaults for missing fields."""
     reasoning, text = payload.reasoning, payload.text
     text_format = text.format.model_dump(by_alias=True, exclude_none=True) if text and text.format else {"type": "text"}
     return {
@@ -106,7 +106,7 @@ def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
 
 
 def usage(counts: JsonObject) -> JsonObject:
-    """Return a chat's token counts as a response has them."""
+    """Return a chat's token counts in the form of responses."""
     cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     reasoning = (counts.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0
     return {

@@ -1,4 +1,4 @@
-"""The routes of kept responses: read, delete, cancel, and the items that made one."""
+"""The routes of stored responses: read, delete, cancel, and list input items."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ DEFAULT_ITEMS = 20  # in a page, if the query has no limit
 
 
 async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the response, also while it is generated. Raise ResponseNotFound where it is not kept."""
+    """Answer with the response, even while it is generated. Raise ResponseNotFound if it is not stored."""
     if call.query.get("stream", "").lower() in ("true", "1"):
         raise InvalidPayload("`stream` must be false here: only the request for a response streams it")
     if running := _running(call, dispatcher):
@@ -28,7 +28,7 @@ async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def delete_response(call: Call, dispatcher: ServedModels) -> Answer:
-    """Forget a response. Raise ResponseNotFound where it is not kept."""
+    """Delete a response. Raise ResponseNotFound if it is not stored."""
     model, _ = _turn(call, dispatcher)
     response_id = call.path_parameters["response_id"]
     model.conversations.forget(response_id)
@@ -36,7 +36,7 @@ async def delete_response(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
-    """Abort the generation of a response that is streamed. Raise InvalidPayload where it has ended."""
+    """Abort the generation of a streamed response. Raise InvalidPayload if it has ended."""
     if running := _running(call, dispatcher):
         model, answer = running
         model.running.abort_one(answer.request_id, answer.requests)
@@ -46,9 +46,9 @@ async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def list_input_items(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with a page of the items before the response, those of earlier responses included.
+    """Answer with a page of the response's input items, including those of earlier responses.
 
-    Raise ResponseNotFound where the response is not kept, and InvalidPayload where there is no such page.
+    Raise ResponseNotFound if the response is not stored, and InvalidPayload if there is no such page.
     """
     turn = _turn(call, dispatcher)[1]
     items = [*past_items(turn.previous), *orjson.loads(turn.question)]

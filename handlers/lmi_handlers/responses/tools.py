@@ -1,4 +1,4 @@
-"""The fields of a request for a response that are about tools, and their form in chats."""
+"""The fields for tools in a request for a response, and their form in chats."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ class FunctionTool(FunctionDefinition):
         return Tool(type="function", function=FunctionDefinition.model_construct(**definition))
 
     def listed(self) -> JsonObject:
-        """Return the tool as answers repeat it."""
+        """Return the tool in the form of answers."""
         return {"type": "function", **self.model_dump(exclude={"type"})}
 
 
@@ -64,7 +64,7 @@ class ResponseToolChoice(BaseModel):
         return ToolChoice.model_validate(choice)
 
     def listed(self) -> JsonObject | str:
-        """Return the choice as answers repeat it."""
+        """Return the choice in the form of answers."""
         return self.type if self.type in CHOICES else self.model_dump(exclude_none=True)
 
 

@@ -1,4 +1,4 @@
-"""Truncation of conversations that do not fit in the model's context: `truncation` of auto."""
+"""Truncation of conversations that exceed the model's context, with `truncation` set to auto."""
 
 import logging
 from bisect import bisect_left
@@ -20,9 +20,9 @@ def may_need_truncation(chat: ResponseChat, prompt: str | list[int], model: Serv
 
 
 def truncated(chat: ResponseChat, model: ServedModel, request_id: str) -> ResponseChat:
-    """Return the chat without as many of its oldest turns as do not fit beside `max_output_tokens`.
+    """Return the chat without its oldest turns that do not fit with `max_output_tokens`.
 
-    Messages of the system stay, and so does the last turn: where it alone is too long, the backend says so.
+    System messages and the last turn stay; if the last turn alone is too long, the backend raises the error.
     """
     room = _room(chat, model)
     if _fits(chat, model, room):
@@ -47,7 +47,7 @@ def _fits(chat: ResponseChat, model: ServedModel, room: int) -> bool:
 
 
 def _turns(messages: list[PlacedMessage]) -> list[int]:
-    """Return the indices of the messages that begin a turn: the user's, but for those that follow one another."""
+    """Return the indices of the messages that start a turn: the first of consecutive user messages."""
     roles = [placed.message.role for placed in messages]
     return [
         index

@@ -1,4 +1,4 @@
-"""The end of a request, whatever protocol carried it: counted and logged."""
+"""The end of a request, over any protocol: counted and logged."""
 
 import logging
 from time import perf_counter, time
@@ -20,7 +20,7 @@ logger = logging.getLogger(ACCESS_LOG)
 
 
 class Ending:
-    """What becomes known of a request when it ends."""
+    """Metrics and the log line of a finished request."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Ending:
         counts: bool = True,
         is_polled: bool = False,
     ) -> None:
-        """`counts`: the request asks a model for something, and is among the metrics. For `is_polled`, see Route."""
+        """`counts` means that the request uses a model and is included in the metrics. For `is_polled`, see Route."""
         self.reason: str | None = None
         self._message: str | None = None  # of the error; not the error itself, whose traceback holds the body and this
         self._level = logging.DEBUG if is_polled else logging.INFO
@@ -44,24 +44,24 @@ class Ending:
             TRACE_HEADERS.set(self._trace)
 
     def failed(self, error: LmiError) -> None:
-        """Take note of the error that ends the request; `answered` follows."""
+        """Record the error that ends the request; `answered` follows."""
         self.reason, self._message, self._level = error.kind, without_values(error.message), logging.INFO
 
     def answered(self, status: int, shown: str | None = None) -> None:
-        """Take note of an answer that is sent; `shown` is its status in the protocol's own terms."""
+        """Record a sent answer; `shown` is its status in the protocol's own terms."""
         if self.reason is not None and self._message is not None:
             self._keep(self.reason, self._message, status)
         seconds = self._end(status, self.reason)
         self._log(f"{shown or status} in {1000 * seconds:.0f} ms", status, seconds)
 
     def left(self) -> None:
-        """Take note that nobody gets the rest of the answer."""
+        """Record that the client disconnected before the end of the answer."""
         self.reason = LEFT
         seconds = self._end(CLIENT_LEFT, LEFT)
         self._log("ended: the client disconnected, or the server is stopping", CLIENT_LEFT, seconds)
 
     def _keep(self, kind: str, message: str, status: int) -> None:
-        """Have the error be among the latest of the server."""
+        """Add the error to the server's latest errors."""
         exchange = self._exchange
         self._dispatcher.metrics.errors.add(
             RecentError(0, time(), exchange.record.model, exchange.request_id, self._path, status, kind, message)
@@ -100,7 +100,7 @@ class Ending:
         return None if self._trace is None else trace_id(self._trace["traceparent"])
 
     def _fields(self, status: int, seconds: float) -> dict[str, object]:
-        """Return the line in parts, for JSON: of requests for a model also what they took and got."""
+        """Return the parts of the line for JSON; for requests to a model, with times and token counts."""
         record = self._exchange.record
         fields: dict[str, object] = {
             "request_id": self._exchange.request_id,

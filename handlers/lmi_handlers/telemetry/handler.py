@@ -1,4 +1,4 @@
-"""The handler of the route that changes what is logged."""
+"""The handler of the route that changes the log level."""
 
 import logging
 from collections.abc import Callable
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class LevelChanged(TypedDict):
-    """The level of the log from now on."""
+    """The new log level."""
 
     status: Literal["OK"]
     level: str
 
 
 async def set_level(call: Call, models: ServedModels) -> Answer:
-    """Set the level of the log, of the server's workers too. Raise InvalidParameter for an unknown one."""
+    """Set the log level of the server and its workers. Raise InvalidParameter for an unknown one."""
     asked = call.query.get("level")
     if asked is None:
         raise InvalidParameter("`level` must be given in the query, as in POST /server/logging?level=debug")

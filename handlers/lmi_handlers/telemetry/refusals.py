@@ -1,4 +1,4 @@
-"""Log lines of requests that an overloaded server refuses: the first of each second, and how many others there were."""
+"""Log lines of requests that an overloaded server refuses: the first of each second, and the number of others."""
 
 import asyncio
 import logging
@@ -9,17 +9,17 @@ SECONDS = 1.0
 
 
 class Refusals:
-    """A limit on the lines of a crowd that is refused, which would cost more than its refusals."""
+    """A limit on log lines about refusals; in a crowd, logging would cost more than refusing."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
-        """`tell` gets how many lines were left out, once a second at most."""
+        """`tell` gets the number of omitted lines, at most once per second."""
         self._tell = tell
         self._lines = 0
         self._left_out = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # of the second that has begun
 
     def may_log(self) -> bool:
-        """Return whether to log one more refusal; it is counted otherwise."""
+        """Return whether to log one more refusal; otherwise, count it."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._lines, self._left_out = loop, 0, 0
@@ -37,5 +37,5 @@ class Refusals:
 
 
 def refusals_of(logger: logging.Logger) -> Refusals:
-    """Return a limit that tells in this log what it left out."""
+    """Return a limit that reports omitted lines in this log."""
     return Refusals(lambda count: logger.info("%d more requests were refused within a second: overloaded", count))

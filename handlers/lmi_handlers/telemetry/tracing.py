@@ -1,6 +1,6 @@
-"""OpenTelemetry spans of requests, written once each has ended.
+"""OpenTelemetry spans of finished requests.
 
-Needs the libraries of `lmi-handlers[tracing]`, which are imported only where spans are asked for.
+Needs the libraries of `lmi-handlers[tracing]`, which are imported only if spans are on.
 """
 
 import time
@@ -19,7 +19,7 @@ NANOSECONDS = 1_000_000_000
 
 
 class RequestTracer:
-    """A writer of one span for each request, and of two below it for what the engine does: prefill and decode."""
+    """A writer of a span for each request, with two child spans for the engine: prefill and decode."""
 
     def __init__(self, processor: SpanProcessor) -> None:
         # As OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say, which come before the name here.
@@ -38,7 +38,7 @@ class RequestTracer:
         return cls(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
 
     def write(self, ended: EndedRequest) -> None:
-        """Write the spans of a request, below the span that its client named, if it did."""
+        """Write the spans of a request, below its client's span, if any."""
         record = ended.record
         above = self._propagator.extract(ended.trace or {})
         span = self._tracer.start_span(
@@ -57,7 +57,7 @@ class RequestTracer:
         span.end(self._at(record.begun + ended.seconds))
 
     def close(self) -> None:
-        """Send what is left, which may take seconds."""
+        """Send the remaining spans, which may take seconds."""
         self._provider.shutdown()
 
     def _at(self, moment: float) -> int:
@@ -65,7 +65,7 @@ class RequestTracer:
 
 
 def _attributes(ended: EndedRequest) -> dict[str, str | int | float]:
-    """Return a span's attributes, by OpenTelemetry's names where it has one."""
+    """Return a span's attributes, with OpenTelemetry's names if possible."""
     record = ended.record
     return {
         "http.response.status_code": ended.status,

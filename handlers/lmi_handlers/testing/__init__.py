@@ -1,8 +1,8 @@
-"""What tests of formatters, handlers and backends need; `lmi.testing` has the same names.
+"""Fixtures and types for tests of formatters, handlers and backends, also exported as `lmi.testing`.
 
-Installed, the plugin gives pytest the fixtures `model_dir`, `serve` and `golden` by itself; otherwise
-`pytest_plugins = ["lmi_handlers.testing"]` in a test or a conftest.py does. (PYTEST_DONT_REWRITE: tests import this
-module before pytest does.)
+When installed, the plugin adds the fixtures `model_dir`, `serve` and `golden` to pytest; otherwise, put `pytest_plugins
+= ["lmi_handlers.testing"]` into a test or a conftest.py. (PYTEST_DONT_REWRITE: tests import this module before pytest
+does.)
 """
 
 from importlib import import_module

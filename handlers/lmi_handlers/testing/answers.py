@@ -42,7 +42,7 @@ class Answer:
 
 
 def compare(answer: Answer, folder: Path, name: str) -> None:
-    """Fail the test unless the answer is the one in `golden/name.txt` of the folder; write that where it is asked."""
+    """Fail the test unless the answer equals `golden/name.txt` in the folder; write the file on request."""
     path = folder / GOLDEN_FOLDER / f"{name}.txt"
     found = transcript(answer)
     if WRITE_VARIABLE in os.environ:

@@ -1,4 +1,4 @@
-"""Servers in this process, in a thread of their own, for tests without `async`."""
+"""Servers in this process, in their own thread, for tests without `async`."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from lmi_handlers.testing.servers import RunningServer, Scripted, running_server
 
 
 class PlainServer:
-    """A server in a thread of this process on a free port, with a client that waits for the answers."""
+    """A server in a thread of this process on a free port, with a blocking client."""
 
     def __init__(self, running: RunningServer, thread: LoopThread) -> None:
         self._running = running
@@ -24,7 +24,7 @@ class PlainServer:
 
     @property
     def grpc_address(self) -> str:
-        """The address of the gRPC server, which must have been asked for."""
+        """The address of the gRPC server, which must have been requested."""
         return self._running.grpc_address
 
     @property
@@ -47,7 +47,7 @@ class PlainServer:
         return self._thread.run(self._running.get(path, headers=headers))
 
     def pieces(self, path: str, payload: object, *, headers: dict[str, str] | None = None) -> Iterator[bytes]:
-        """POST the payload as JSON and yield the body as it comes; closing the iterator disconnects."""
+        """POST the payload as JSON and yield the body as it arrives; closing the iterator disconnects."""
         return self._thread.iterate(self._running.pieces(path, payload, headers=headers))
 
 

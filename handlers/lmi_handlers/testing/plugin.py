@@ -1,4 +1,4 @@
-"""The pytest plugin. pytest imports it at every start, so that what it needs is imported when a test asks for it."""
+"""The pytest plugin. pytest imports it at every start, so it imports its requirements on demand."""
 
 import asyncio
 import inspect

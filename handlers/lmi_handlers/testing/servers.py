@@ -21,7 +21,7 @@ from lmi_handlers.testing.answers import Answer
 
 
 class Scripted(Protocol):
-    """The scripted backend (`lmi_plugins.backends.scripted`), which answers with the scripts that were enqueued."""
+    """The scripted backend (`lmi_plugins.backends.scripted`), which answers with enqueued scripts."""
 
     tokenizer: Any
     history: list[ValidRequest]
@@ -43,7 +43,7 @@ class RunningServer:
 
     @property
     def grpc_address(self) -> str:
-        """The address of the gRPC server, which must have been asked for."""
+        """The address of the gRPC server, which must have been requested."""
         (other,) = self.server.others
         return other.address
 
@@ -76,7 +76,7 @@ class RunningServer:
     async def pieces(
         self, path: str, payload: object, *, headers: dict[str, str] | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """POST the payload as JSON and yield the body as it comes; closing the generator disconnects."""
+        """POST the payload as JSON and yield the body as it arrives; closing the generator disconnects."""
         async with self.client.post(path, json=payload, headers=headers) as response:
             async for piece in response.content.iter_any():
                 yield piece
@@ -94,8 +94,7 @@ async def running_server(
 ) -> AsyncIterator[RunningServer]:
     """Run a server on a free port, for fixtures with a wider scope than `serve`; `grpc` adds one of gRPC.
 
-    `plugins` are modules, or Python files; `limits` bound its connections, and `access`
-    says who may use it.
+    `plugins` are modules or Python files; `limits` are those of connections, and `access` contains the access rules.
     """
     loaded = load_plugins(modules=[import_file(each) if isinstance(each, Path) else each for each in plugins or ()])
     plans = read_plans(directory, {}, loaded)

@@ -19,7 +19,7 @@ class TgiToken(TypedDict):
 
 
 class TgiSequenceDetails(TypedDict):
-    """What is told of a sequence if `details` asks for it."""
+    """The details of a sequence, if requested."""
 
     finish_reason: FinishReason
     generated_tokens: int
@@ -36,7 +36,7 @@ class TgiSequence(TgiSequenceDetails):
 
 
 class TgiDetails(TgiSequenceDetails):
-    """What is told of a whole answer if `details` asks for it."""
+    """The details of a whole answer, if requested."""
 
     best_of_sequences: NotRequired[list[TgiSequence]]
 
@@ -49,7 +49,7 @@ class TgiAnswer(TypedDict):
 
 
 class TgiStreamDetails(TypedDict):
-    """What the last event tells if `details` asks for it."""
+    """The details of the last event, if requested."""
 
     finish_reason: FinishReason
     generated_tokens: int

@@ -23,7 +23,7 @@ def top_tokens(tokens: list[Token]) -> list[list[JsonObject]]:
 
 
 def used_seed(parameters: GenerationParameters) -> int | None:
-    """Return the seed that the answer depends on; None for greedy decoding, which needs none."""
+    """Return the seed of the answer; None for greedy decoding, which needs none."""
     return parameters.seed if parameters.do_sample and parameters.temperature > 0 else None
 
 
@@ -54,7 +54,7 @@ class TgiObjectFormatter(OutputFormatter):
 
 
 class TgiArrayFormatter(TgiObjectFormatter):
-    """The answer of `/`: an array that holds the object of `/generate`."""
+    """The answer of `/`: an array with the object of `/generate`."""
 
     name: ClassVar[str] = "tgi_array"
 

@@ -28,7 +28,7 @@ STATUSES = Statuses(
 
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with information on the model that the header names, or the only one."""
+    """Answer with information on the model in the header, or the only one."""
     return Answer(200, "application/json", orjson.dumps(_info(described_model(call, dispatcher))))
 
 
@@ -46,7 +46,7 @@ def _info(model: ManagedModel) -> dict[str, Any]:
 
 
 async def health(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer 200 while every model takes requests, otherwise 503."""
+    """Answer 200 if every model accepts requests, otherwise 503."""
     try:
         await dispatcher.health()
     except LmiError as error:

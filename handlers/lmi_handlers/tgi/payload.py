@@ -75,7 +75,7 @@ class TgiPayload(TolerantPayload):
 
 
 class HostedApiOptions(TolerantPayload):
-    """What clients of Hugging Face's hosted Inference API ask of it: nothing that this server could do otherwise."""
+    """Options of Hugging Face's hosted Inference API, without effect on this server."""
 
     use_cache: bool | None = Field(None, description="Ignored: answers are not cached.")
     wait_for_model: bool | None = Field(None, description="Changes nothing.")
@@ -83,7 +83,7 @@ class HostedApiOptions(TolerantPayload):
 
 
 class TgiRootPayload(TgiPayload):
-    """The body of `/`, the route that the clients of the hosted Inference API call."""
+    """The body of `/`, the route for clients of the hosted Inference API."""
 
     options: HostedApiOptions | None = Field(
         None, description="Options of the hosted Inference API, which have no effect."
@@ -91,7 +91,7 @@ class TgiRootPayload(TgiPayload):
 
 
 def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:
-    """Return the payload, and the names of the fields that were dropped, as `take_known` does. Raise InvalidPayload."""
+    """Return the payload and the names of dropped fields, like `take_known`. Raise InvalidPayload."""
     if path != "/":
         return take_known(body, TgiPayload, strict)
     ignored: tuple[str, ...] = ()

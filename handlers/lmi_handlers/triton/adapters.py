@@ -1,4 +1,4 @@
-"""Translation of `lora_name`, by which clients of Triton's vLLM backend name an adapter, into `adapters`."""
+"""Conversion of `lora_name`, the adapter's name in Triton's vLLM backend, into `adapters`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,9 +13,9 @@ LORA_NAME = "lora_name"
 
 
 def with_adapters(call: Call) -> Call:
-    """Return the call with `lora_name` moved to `adapters`, wherever its parameters stand.
+    """Return the call with `lora_name` moved to `adapters`, wherever its parameters are.
 
-    Raise InvalidPayload where it is no name, or where `adapters` names another.
+    Raise InvalidPayload if it is not a name, or if `adapters` differs.
     """
     may_name_one = LORA_NAME.encode() in call.body or b"\\u" in call.body  # also in an object written as a string
     if not may_name_one or HEADER_LENGTH in call.headers:
@@ -38,9 +38,9 @@ def with_adapters(call: Call) -> Call:
 
 
 def take_lora_names(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values without `lora_name`, also that in objects of parameters, and the adapters that it names.
+    """Split `lora_name` from the values, also from objects of parameters, and return the adapters that it names.
 
-    Raise InvalidPayload where it is no name.
+    Raise InvalidPayload if it is not a name.
     """
     kept, names = dict(values), list(_names(values.get(LORA_NAME)))
     kept.pop(LORA_NAME, None)
@@ -61,7 +61,7 @@ def _names(value: object) -> Iterator[str]:
 
 
 def _object(value: object) -> dict[str, Any] | None:
-    """Return an object, also one that is written as a string and has a `lora_name`; None for anything else."""
+    """Return an object, also from a string that contains a `lora_name`; None for anything else."""
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(value, str) and LORA_NAME in value:
         return read_object(value.encode(), f"`{SAMPLING_PARAMETERS}`")

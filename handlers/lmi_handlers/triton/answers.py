@@ -13,9 +13,9 @@ BINARY = "application/octet-stream"
 
 @with_config(ConfigDict(extra="allow"))
 class TritonAnswer(TypedDict):
-    """An answer of the generate extension, with the outputs that were asked for: lists where there are several.
+    """An answer of the generate extension, with the requested outputs; lists for several sequences.
 
-    A model of tensors has a member for each of its outputs.
+    A tensor model has a member for each of its outputs.
     """
 
     id: NotRequired[str]

@@ -51,7 +51,7 @@ class TritonFormatter(OutputFormatter):
         return b"" if answer is None else self.frame(answer)
 
     def latest(self, output: GenerationOutput) -> dict[str, Any] | None:
-        """Return what to answer with after the latest generation step; None where that is nothing yet."""
+        """Return the answer after the latest generation step; None if there is nothing to send yet."""
         if not output.finished:
             return None
         begin = _begin(output.request)
@@ -65,7 +65,7 @@ class TritonFormatter(OutputFormatter):
         return self.frame({"error": error.message})
 
     def frame(self, answer: Mapping[str, Any]) -> bytes:
-        """Return the encoded answer, in the event of a stream where there is one."""
+        """Return the encoded answer, as an event in a stream."""
         return orjson.dumps(answer)
 
     def answer(self, request: ValidRequest, parts: Sequence[Part]) -> dict[str, Any]:

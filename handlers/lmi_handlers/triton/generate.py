@@ -22,7 +22,7 @@ VERSION = "1"  # of a model that was given none
 
 
 def generate(call: Call, model: ServedModel) -> Generation | Inference:
-    """Return the generation or inference of a call. Raise InvalidPayload where a field is not valid."""
+    """Return the generation or inference of a call. Raise InvalidPayload if a field is invalid."""
     body = call.json_object()
     streams = call.path.endswith("/generate_stream")
     if isinstance(model.backend, TensorBackend) and "text_input" not in body:
@@ -40,23 +40,23 @@ def text_request(payload: TritonPayload, parameters: TritonParameters) -> Genera
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether Triton takes a value without a tensor of its name as a parameter."""
+    """Return whether Triton treats a value without a tensor of its name as a parameter."""
     return isinstance(value, str | int | float)
 
 
 def head(model: ServedModel, request_id: str | None) -> dict[str, str]:
-    """Return the members that begin every answer: the request's id, the model's name and version."""
+    """Return the first members of every answer: the request's id, the model's name and version."""
     served = {"model_name": model.name, "model_version": version_of(model)}
     return {"id": request_id} | served if request_id else served
 
 
 def version_of(model: ServedModel) -> str:
-    """Return the model's version, as the protocol has one of every model."""
+    """Return the model's version, which the protocol requires."""
     return model.version or VERSION
 
 
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
-    """Raise InvalidPayload where the flag for streaming is true. The backend refuses values that are no flag."""
+    """Raise InvalidPayload if the flag for streaming is true. The backend refuses values that are not flags."""
     if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
         raise InvalidPayload(f"`{STREAMING}` must be false on this route: use generate_stream for streams. Given: True")
 
@@ -76,7 +76,7 @@ def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonF
 
 
 def _has_unknown_list(values: Mapping[str, Any], model: ServedModel) -> bool:
-    """Return whether an unknown parameter is a list or an object, which Triton takes for a tensor and refuses."""
+    """Return whether an unknown parameter is a list or an object, which Triton treats as a tensor and refuses."""
     unknown = values.keys() - field_names(model.backend.parameters_type)
     return any(not is_scalar(values[name]) for name in unknown)
 
@@ -102,7 +102,7 @@ def _of_tensors(
 
 
 def dropped_scalars(values: Mapping[str, Any], known: Collection[str]) -> tuple[str, ...]:
-    """Return the names of the unknown scalars, to be dropped. Raise InvalidPayload where that changes the answer."""
+    """Return the names of the unknown scalars, to be dropped. Raise InvalidPayload if that would change the answer."""
     names = tuple(name for name, value in values.items() if name not in known and is_scalar(value))
     for name in names:
         if instead := never_dropped(name):
@@ -111,7 +111,7 @@ def dropped_scalars(values: Mapping[str, Any], known: Collection[str]) -> tuple[
 
 
 def _values(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the values in the body and its `parameters`, without those that are null."""
+    """Return the values in the body and its `parameters`, without nulls."""
     parameters = body.pop("parameters", {})
     if not isinstance(parameters, dict):
         raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {shown(parameters)}")

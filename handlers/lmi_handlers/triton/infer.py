@@ -16,7 +16,7 @@ from lmi_handlers.triton.text import text_generation
 
 
 def infer(call: Call, model: ServedModel) -> Generation | Inference:
-    """Return the generation or inference of a call. Raise InvalidPayload where a field is not valid."""
+    """Return the generation or inference of a call. Raise InvalidPayload if a field is invalid."""
     request = InferRequest(call)
     return parsed(request, model, InferWriter(head(model, request.id), request))
 
@@ -24,9 +24,9 @@ def infer(call: Call, model: ServedModel) -> Generation | Inference:
 def parsed(
     request: InferRequest, model: ServedModel, writer: ResponseWriter, *, streams: bool = False
 ) -> Generation | Inference:
-    """Return the generation or inference of a request; `streams` allows it to ask for several responses.
+    """Return the generation or inference of a request; `streams` allows several responses.
 
-    Raise InvalidPayload where a field is not valid.
+    Raise InvalidPayload if a field is invalid.
     """
     backend = model.backend
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:
@@ -39,7 +39,7 @@ def parsed(
 
 
 def _ignored(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
-    """Return the names of the parameters that nobody knows, which are dropped. Raise InvalidPayload for others."""
+    """Return the names of unknown parameters, which are dropped. Raise InvalidPayload for others."""
     known = known_parameters(model.backend.parameters_type)
     ignored = () if model.options.strict_parameters else dropped_scalars(parameters, known)
     for name in parameters.keys() - set(ignored):

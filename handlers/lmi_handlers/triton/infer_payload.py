@@ -1,4 +1,4 @@
-"""The request of KServe's inference protocol (v2): a JSON object, and binary data behind it."""
+"""The request of KServe's inference protocol (v2): a JSON object, followed by binary data."""
 
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
@@ -78,7 +78,7 @@ class InferRequest:
     """A parsed request: its input tensors, the outputs that it selects and their encoding, and its parameters."""
 
     def __init__(self, call: Call) -> None:
-        """Parse the call. Raise InvalidPayload where a field or the binary data are not valid."""
+        """Parse the call. Raise InvalidPayload if a field or the binary data are invalid."""
         described, data = _split(call)
         payload = check_payload(described, InferPayload)
         _check_name(payload, call.path_parameters["model"])
@@ -91,7 +91,7 @@ class InferRequest:
         self.outputs = _outputs(payload.outputs)
 
     def check_outputs(self, known: Collection[str]) -> None:
-        """Raise InvalidPayload where the request selects an output that is not among the known ones."""
+        """Raise InvalidPayload if the request selects an unknown output."""
         for name in self.outputs or ():
             if name not in known:
                 raise InvalidPayload(
@@ -111,7 +111,7 @@ class InferRequest:
 
 
 def _split(call: Call) -> tuple[dict[str, Any], bytes]:
-    """Return the JSON object and the bytes behind it. Raise InvalidPayload where the header's length is wrong."""
+    """Return the JSON object and the bytes after it. Raise InvalidPayload if the length in the header is wrong."""
     given = call.headers.get(HEADER_LENGTH)
     if given is None:
         return call.json_object(), b""
@@ -174,7 +174,7 @@ def _boolean(parameters: dict[str, Any], name: str) -> bool:
 
 
 def _refuse_scheduling(parameters: dict[str, Any]) -> None:
-    """Raise InvalidPayload where sequences or priorities are asked for; clients also send them with neutral values."""
+    """Raise InvalidPayload for sequences or priorities, except for the neutral values that clients send."""
     for name in (*NO_SEQUENCES, "priority"):
         if parameters.pop(name, 0):
             reason = "requests have no priorities" if name == "priority" else "the model keeps no state"

@@ -18,14 +18,14 @@ CONFIGURATION_TYPES: dict[TensorType, str] = {"BYTES": "TYPE_STRING"}  # other t
 
 
 def check_version(call: Call, model: ServedModel) -> None:
-    """Raise ModelNotFound where the path names a version that the model does not have."""
+    """Raise ModelNotFound if the path names an unknown version of the model."""
     given = call.path_parameters.get("version")
     if given not in (version_of(model), None):
         raise _unknown_version(model, given)
 
 
 def find_version(name: str, given: str | None, dispatcher: ServedModels) -> ManagedModel:
-    """Return a version of a model, without one the default. Raise ModelNotFound where it does not have it."""
+    """Return a version of a model, by default the default version. Raise ModelNotFound if it does not exist."""
     default, *others = dispatcher.versions(name)
     for model in (default, *others):
         if given in (version_of(model), None):
@@ -50,13 +50,13 @@ async def live(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def ready(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer 200 where all models take requests. Raise ModelNotReady or BackendUnhealthy where one does not."""
+    """Answer 200 if all models accept requests. Raise ModelNotReady or BackendUnhealthy otherwise."""
     await dispatcher.health()
     return Answer(200, "application/json", b"")
 
 
 async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer 200 if the model takes requests. Raise ModelNotFound, ModelNotReady or BackendUnhealthy where not."""
+    """Answer 200 if the model accepts requests. Raise ModelNotFound, ModelNotReady or BackendUnhealthy otherwise."""
     await asked_model(call, dispatcher).health()
     return Answer(200, "application/json", b"")
 
@@ -66,7 +66,7 @@ async def model_metadata(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def model_description(model: ManagedModel, dispatcher: ServedModels) -> dict[str, Any]:
-    """Return what the protocol tells of a model."""
+    """Return the protocol's description of a model."""
     inputs, outputs = _tensors(model)
     return {
         "name": model.name,
@@ -97,7 +97,7 @@ def configuration(model: ManagedModel) -> dict[str, Any]:
 
 
 def asked_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Return the model that the path names. Raise ModelNotFound, also for a version that it does not have."""
+    """Return the model in the path. Raise ModelNotFound, also for an unknown version."""
     return find_version(call.path_parameters["model"], call.path_parameters.get("version"), dispatcher)
 
 

@@ -64,14 +64,14 @@ class TritonPayload(BaseModel):
 
 
 def known_parameters(parameters_type: type[GenerationParameters]) -> frozenset[str]:
-    """Return the names of parameters that are never dropped: those of the backend, of others, and of the answer."""
+    """Return the names of parameters that are never dropped: those of backends and of the answer."""
     answer = {"stream", "pad_id", EXCLUDE_INPUT, SAMPLING_PARAMETERS, "return_log_probs", *TENSORS_ONLY}
     outputs = [f"return_{name}" for name in OUTPUTS]
     return field_names(parameters_type) | answer.union(ExtendedParameters.model_fields, NAMES, outputs)
 
 
 class TritonParameters:
-    """A payload's parameters by LMI's names, and the outputs and form of answer that it asks for."""
+    """A payload's parameters by LMI's names, and the requested outputs and form of the answer."""
 
     def __init__(self, payload: TritonPayload, parameters_type: type[GenerationParameters]) -> None:
         """Read the payload for a backend with parameters of that type. Raise InvalidPayload for an invalid one."""
@@ -92,9 +92,9 @@ class TritonParameters:
         sample_if_asked(self.values)
 
     def begin_with_prompt(self, *, streams: bool) -> None:
-        """Put the prompt before the text as Triton's vLLM backend does: not if excluded, and never in a stream.
+        """Put the prompt before the text as Triton's vLLM backend does: unless excluded, and never in a stream.
 
-        Raise InvalidPayload where a stream is to begin with it.
+        Raise InvalidPayload if a stream asks for it.
         """
         if streams and self._exclude_input is False:
             raise InvalidPayload(f"`{EXCLUDE_INPUT}` must be true in a stream, which has no place for it. Given: False")
@@ -110,7 +110,7 @@ class TritonParameters:
 
 
 def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
-    """Return all of them. Raise InvalidPayload where both have a name, with different values."""
+    """Merge both. Raise InvalidPayload if a name has different values."""
     for name in parameters.keys() & properties.keys():
         if repr(_scalar(parameters[name])) != repr(_scalar(properties[name])):  # 1 is not true
             raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
@@ -118,7 +118,7 @@ def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, 
 
 
 def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters, with those inside vLLM's `sampling_parameters` beside the others."""
+    """Return the parameters, including those inside vLLM's `sampling_parameters`."""
     outer = dict(parameters)
     box = _scalar(outer.pop(SAMPLING_PARAMETERS, None))
     if isinstance(box, str):
@@ -138,7 +138,7 @@ def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None
 
 
 def _as_list(value: object) -> object:
-    """Return a value of TensorRT-LLM's clients as a list: a single item is wrapped, "" becomes None."""
+    """Return a value from TensorRT-LLM's clients as a list: a single item is wrapped, "" becomes None."""
     if value == "":
         return None
     return value if isinstance(value, list) else [value]

@@ -1,4 +1,4 @@
-"""Triton's routes for what a server has and has done: the repository index, and the models' statistics."""
+"""Triton's routes for the repository index and the models' statistics."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def index(dispatcher: ServedModels, *, ready_only: bool) -> list[dict[str, str]]:
-    """Return the models with their states, as Triton names these."""
+    """Return the models with Triton's names of their states."""
     found = [await _indexed(model) for model in every_version(dispatcher)]
     return [each for each in found if each["state"] == "READY" or not ready_only]
 
 
 def every_version(dispatcher: ServedModels) -> list[ManagedModel]:
-    """Return every version of every model that requests find."""
+    """Return every served version of every model."""
     return [version for name in dispatcher.models for version in dispatcher.versions(name)]
 
 
@@ -55,9 +55,9 @@ async def model_statistics(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def statistics(model: ManagedModel) -> dict[str, Any]:
-    """Return the model's statistics by Triton's names; what is not measured has a count of 0.
+    """Return the model's statistics by Triton's names; unmeasured ones have a count of 0.
 
-    Each prompt is an execution of its own, as rolling batches are not executed one by one.
+    Each prompt counts as an execution, because rolling batches are not executed one by one.
     """
     found = model.statistics
     measured = {"success": found.succeeded, "fail": found.failed}

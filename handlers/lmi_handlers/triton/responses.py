@@ -56,7 +56,7 @@ class GenerateWriter(ResponseWriter):
         return self.frame(orjson.dumps({"error": error.message}))
 
     def frame(self, answer: bytes) -> bytes:
-        """Return the encoded answer, in the event of a stream where there is one."""
+        """Return the encoded answer, as an event in a stream."""
         return answer
 
 

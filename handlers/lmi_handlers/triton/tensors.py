@@ -16,7 +16,7 @@ ELEMENT_KINDS: dict[TensorType, set[type]] = {"BOOL": {bool}, "BYTES": {str}, **
 
 
 def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) -> Tensor:
-    """Return the tensor of values in row-major order, nested or flat. Raise InvalidPayload where they do not fit."""
+    """Return the tensor of values in row-major order, nested or flat. Raise InvalidPayload if they do not fit."""
     dimensions = tuple(shape)
     nesting, values = _unnested(name, data)
     if len(values) != math.prod(dimensions):
@@ -58,7 +58,7 @@ def _filled(specification: TensorSpecification, count: int) -> tuple[int, ...]:
 
 
 def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
-    """Return the shape of nested lists, and their flat values. Raise InvalidPayload where lists differ in length."""
+    """Return the shape of nested lists, and their flat values. Raise InvalidPayload if lists differ in length."""
     lengths: list[int] = []
     values = [data]
     while values and isinstance(values[0], list):
@@ -81,7 +81,7 @@ def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
 
 
 def _array(dtype: TensorType, values: list[Any]) -> bytes:
-    """Return the encoded values. Raise OverflowError where one does not fit the type."""
+    """Return the encoded values. Raise OverflowError if one does not fit the type."""
     import numpy
 
     if dtype == "BYTES":

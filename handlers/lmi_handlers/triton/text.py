@@ -62,7 +62,7 @@ TEXT_OUTPUTS = tuple(
 
 
 def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]:
-    """Return the input tensors; `takes` returns whether the backend has the parameter of a Triton name."""
+    """Return the input tensors; `takes` returns whether the backend supports the parameter of a Triton name."""
     optional = {name: dtype for name, dtype in INPUTS.items() if takes(name)} | ANSWER_INPUTS
     shapes = {name: (-1,) if name in TEXTS else (1,) for name in optional}
     return (
@@ -74,9 +74,9 @@ def text_inputs(takes: Callable[[str], bool]) -> tuple[TensorSpecification, ...]
 def text_generation(
     request: InferRequest, model: ServedModel, writer: ResponseWriter, *, streams: bool = False
 ) -> Generation:
-    """Return the generation of a request; `streams` allows it to ask for several responses.
+    """Return the generation of a request; `streams` allows several responses.
 
-    Raise InvalidPayload where a tensor is not valid.
+    Raise InvalidPayload if a tensor is invalid.
     """
     parameters_type = model.backend.parameters_type
     values = {name: _values(name, tensor) for name, tensor in request.inputs.items()}
@@ -106,7 +106,7 @@ def _formatter(parameters: TritonParameters, streams: bool) -> type[TritonFormat
 
 
 class TextInferFormatter(OutputFormatter):
-    """Output formatter that turns the generate extension's answer into tensors."""
+    """An output formatter that turns the generate extension's answer into tensors."""
 
     name: ClassVar[str] = "triton_infer"
 
@@ -116,7 +116,7 @@ class TextInferFormatter(OutputFormatter):
         self.content_type = writer.content_type
 
     def tensors(self, output: GenerationOutput) -> dict[str, Tensor] | None:
-        """Return the tensors to answer with after the latest generation step; None where these are none yet."""
+        """Return the tensors of the answer after the latest generation step; None if there are none yet."""
         answer = self.inner.latest(output)
         return None if answer is None else {name: _tensor(name, value) for name, value in answer.items()}
 

@@ -1,4 +1,4 @@
-"""Numbers and booleans written as strings, as clients of Triton's vLLM backend write parameters."""
+"""Numbers and booleans written as strings, the form of parameters in Triton's vLLM backend."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 
 
 def read_written(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    """Return the parameters with the strings read that stand for a number or a boolean.
+    """Return the parameters with strings of numbers and booleans parsed.
 
-    Strings of a field that takes text, and of unknown fields, stay as they are.
+    Strings for text fields and unknown fields stay unchanged.
     """
     return {name: _read(value, fields.get(name)) for name, value in values.items()}
 
 
 def read_scalar(text: str) -> object:
-    """Return the number or boolean that a text stands for, otherwise the text itself."""
+    """Return the number or boolean in a text, otherwise the text itself."""
     stripped = text.strip()
     if stripped.lower() in BOOLEANS:
         return BOOLEANS[stripped.lower()]
@@ -40,7 +40,7 @@ def _read(value: object, field: FieldInfo | None) -> object:
 
 
 def _takes_text(annotation: object) -> bool:
-    """Return whether a type takes strings of any content, also within a list; words of a Literal do not count."""
+    """Return whether a type accepts any string, also within a list; a Literal does not count."""
     if annotation in (str, Any):
         return True
     return get_origin(annotation) is not Literal and any(map(_takes_text, get_args(annotation)))

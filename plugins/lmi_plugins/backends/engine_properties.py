@@ -18,7 +18,7 @@ NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the 
 
 
 class EmbeddingProperties(ModelProperties):
-    """The options of models that make vectors of texts."""
+    """The options of embedding models."""
 
     pooling: Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "last"] | None = Field(
         None,
@@ -50,7 +50,7 @@ class EmbeddingProperties(ModelProperties):
 
     @property
     def smaller_sizes(self) -> list[int] | None:
-        """The sizes that vectors may be cut to; None: the model says which."""
+        """The sizes to which vectors may be cut; None means the model's own."""
         if self.matryoshka_dimensions in (None, ANY):
             return None
         return sorted({int(each) for each in _items(self.matryoshka_dimensions)})
@@ -116,15 +116,15 @@ class EngineProperties(EmbeddingProperties):
 
 
 def adapter_folders(directory: Path, properties: ModelProperties) -> dict[str, Path]:
-    """Return the model directory's adapter folders that hold weights, by name."""
+    """Return the model directory's adapter folders with weights, by name."""
     found = sorted((directory / properties.adapters).glob(f"*/{ADAPTER_WEIGHTS}"))
     return {path.parent.name: path.parent for path in found}
 
 
 def draft_model(directory: Path, properties: EngineProperties) -> str | None:
-    """Return the draft model: a folder, which may be relative to the model directory, what is copied, or a hub id.
+    """Return the draft model: a folder, which may be relative to the model directory, a remote source, or a hub id.
 
-    Raise ConfigurationError where the URL is invalid.
+    Raise ConfigurationError if the URL is invalid.
     """
     name = properties.speculative_draft_model
     if name is not None and (copied := copied_source(directory, name)) is not None:
@@ -142,7 +142,7 @@ def int8_warnings(dtype: str) -> list[str]:
 
 
 def engine_downloads(setup: BackendSetup[Any], *, from_hub: bool = True) -> dict[str, RemoteModel]:
-    """Return the remote ones of the model and the draft model, by option."""
+    """Return the remote sources among the model and the draft model, by option."""
     properties: EngineProperties = setup.properties
     models = {"model_id": RemoteModel(model_source(setup.directory, properties), properties.revision)}
     draft = draft_model(setup.directory, properties)

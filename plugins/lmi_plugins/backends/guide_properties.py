@@ -1,4 +1,4 @@
-"""The options that bound what structured output may cost."""
+"""The options that limit the cost of structured output."""
 
 from pydantic import Field, PositiveInt
 

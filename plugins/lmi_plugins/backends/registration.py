@@ -1,4 +1,4 @@
-"""The backends, each of which is imported when a model may use it."""
+"""The backends, each imported when a model may use it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -36,7 +36,7 @@ class ScriptedProperties(ModelProperties):
 
 @dataclass(slots=True)
 class Script:
-    """One answer, which fails after the text if `error` is set, and waits there until it is closed if `hold` is."""
+    """One answer. With `error`, it fails after the text; with `hold`, it waits there until it is closed."""
 
     text: str = ""
     error: str | None = None
@@ -50,9 +50,9 @@ class Script:
 class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
     """A backend that answers with the enqueued scripts in turn, then with `option.scripted_text`.
 
-    The requests that it received are in `history`. With `option.task=text-embedding` it makes vectors instead, and the
-    requests are in `embedded`: the number of tokens, the first and the last token id, and 0.1; a script's error or hold
-    comes before the last one.
+    The requests that it received are in `history`. With `option.task=text-embedding`, it embeds instead, and the
+    requests are in `embedded`. A vector is the number of tokens, the first and the last token id, and 0.1; a script's
+    error or hold comes before the last vector.
     """
 
     name = "scripted"
@@ -61,7 +61,7 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
 
     @classmethod
     def downloads(cls, setup: BackendSetup[ScriptedProperties]) -> Mapping[str, RemoteModel]:
-        """Return nothing, as the backend needs no model."""
+        """Return nothing, because the backend needs no model."""
         return {}
 
     def __init__(self, setup: BackendSetup[ScriptedProperties]) -> None:
@@ -79,13 +79,13 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
         self._scripts.extend(scripts)
 
     async def start(self) -> None:
-        """Return at once, as there is nothing to load."""
+        """Return immediately, because there is nothing to load."""
 
     async def stop(self) -> None:
-        """Return at once, as there is nothing to free."""
+        """Return immediately, because there is nothing to free."""
 
     async def health(self) -> None:
-        """Return without an error, as the backend cannot fail."""
+        """Return without an error, because the backend cannot fail."""
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         self.history.append(request)

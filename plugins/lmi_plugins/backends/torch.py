@@ -112,7 +112,7 @@ class TorchProperties(EngineProperties, GuideProperties):
 
     @property
     def substitutions(self) -> list[Substitution]:
-        """What is done instead of what the options ask for, where this host lacks it."""
+        """Replacements for requested options that this host cannot fulfil."""
         host, device = this_host(), available_device(self.chosen_device, this_host())
         option = "option.device" if self.chosen_device == self.device else "option.device_map"
         found = [
@@ -261,7 +261,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 
 def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
-    """Yield a sentence for each reason for which the torch engine cannot load the model, as far as files tell."""
+    """Yield a sentence for each reason in the files why the torch engine cannot load the model."""
     local = Path(options.model).is_dir()
     if not local and options.device == "auto":
         return

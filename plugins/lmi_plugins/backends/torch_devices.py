@@ -1,4 +1,4 @@
-"""The device of the torch engine: what the options ask for, against what this host has. Imports no torch."""
+"""The device of the torch engine: the requested one, compared with this host's. Imports no torch."""
 
 import importlib.util
 import platform
@@ -17,7 +17,7 @@ ACCELERATED_BUILD = re.compile(r"^(cuda|hip)\b.*=\s*'", re.MULTILINE)  # in torc
 
 
 class Host(NamedTuple):
-    """What this host has for the torch engine."""
+    """The devices of this host for the torch engine."""
 
     gpus: int | None  # that torch can use; None: unknown
     lacking: str  # in words, why there are no more
@@ -29,7 +29,7 @@ class Host(NamedTuple):
 
 
 def this_host() -> Host:
-    """Return what this host has."""
+    """Return the devices of this host."""
     gpus = counted_gpus()
     mps = platform.system() == "Darwin"
     if gpus and not _is_accelerated():
@@ -38,7 +38,7 @@ def this_host() -> Host:
 
 
 def _is_accelerated() -> bool:
-    """Return whether the installed torch is a build for GPUs; True where that is unknown."""
+    """Return whether the installed torch is a build for GPUs; True if unknown."""
     found = importlib.util.find_spec("torch")
     for folder in (found.submodule_search_locations or ()) if found is not None else ():
         version = Path(folder) / "version.py"
@@ -48,7 +48,7 @@ def _is_accelerated() -> bool:
 
 
 def available_device(asked: str, host: Host) -> str:
-    """Return the device asked for, or the nearest one that this host has."""
+    """Return the requested device, or the nearest one on this host."""
     kind, _, index = asked.partition(":")
     if kind == "mps":
         return asked if host.mps else "auto"
@@ -60,12 +60,12 @@ def available_device(asked: str, host: Host) -> str:
 
 
 def runs_on_cpu(device: str, host: Host) -> bool:
-    """Return whether the engine will choose the CPU for a device, as far as that is known."""
+    """Return whether the engine will choose the CPU for a device, as far as known."""
     return device == "cpu" or (device == "auto" and host.only_cpu)
 
 
 def device_substitution(option: str, asked: str, host: Host) -> Iterator[Substitution]:
-    """Yield the substitution of the device that an option asks for, unless this host has it."""
+    """Yield the substitution of a requested device that this host lacks."""
     used = available_device(asked, host)
     if used == asked:
         return
@@ -75,14 +75,14 @@ def device_substitution(option: str, asked: str, host: Host) -> Iterator[Substit
 
 
 def degree_substitutions(degrees: dict[str, object], host: Host) -> Iterator[Substitution]:
-    """Yield each parallel degree above 1 that asks for GPUs where there are none."""
+    """Yield a substitution for each parallel degree above 1 on a host without GPUs."""
     for name, degree in degrees.items():
         if isinstance(degree, int) and degree > 1 and host.gpus == 0:
             yield Substitution(f"option.{name}", str(degree), host.lacking, ON_CPU)
 
 
 def dtype_substitution(dtype: str, device: str, host: Host) -> Iterator[Substitution]:
-    """Yield a data type that the CPU has no instructions for, which the engine computes with all the same."""
+    """Yield a note about a data type without CPU instructions, which the engine uses anyway."""
     short = SHORT.get(dtype)
     if short is not None and runs_on_cpu(device, host) and computes_natively(short) is False:
         yield Substitution(

@@ -18,7 +18,7 @@ SAME = tuple(
 def sampling_parameters(
     parameters: ExtendedParameters, markers: tuple[str, ...] = (), *, ranks: bool = False
 ) -> SamplingParameters:
-    """Return the engine's parameters; without `do_sample`, decoding is greedy whatever the sampling parameters."""
+    """Return the engine's parameters; without `do_sample`, decoding is greedy, regardless of sampling parameters."""
     same: dict[str, Any] = {name: getattr(parameters, name) for name in SAME}
     return SamplingParameters(
         **same,

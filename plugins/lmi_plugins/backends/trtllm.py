@@ -27,7 +27,7 @@ from lmi_plugins.trtllm.texts.steps import generation_steps
 
 
 class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
-    """A GptManager in a worker process, which receives requests for text as tensors too."""
+    """A GptManager in a worker process; requests for text reach it as tensors too."""
 
     name = "trtllm"
     aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm", "tensorrtllm")

@@ -197,7 +197,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             raise
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
-        """Read the weights ahead of vLLM, whose processes import libraries for a while before they do."""
+        """Read the weights ahead while vLLM's processes still import libraries."""
         report = self.progress.report
         report(LOADING)
         available = int(psutil.virtual_memory().available)
@@ -274,7 +274,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
 
 def _lacking() -> str | None:
-    """Return why this host cannot run vLLM, and what to do, or None."""
+    """Return why this host cannot run vLLM and how to fix that, or None."""
     if find_spec("vllm") is None:
         return f"vLLM is not installed ({HOW_TO_INSTALL})"
     if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):
@@ -285,7 +285,7 @@ def _lacking() -> str | None:
 
 
 def _devices() -> tuple[int | None, str]:
-    """Return how many devices vLLM has, None where that is unknown, and that in words."""
+    """Return the number of devices for vLLM, None if unknown, and a description."""
     if is_cpu_build():
         return 1, "the installed vLLM is a build for CPUs, and runs in one process"
     gpus = visible_gpus()
@@ -301,7 +301,7 @@ def is_cpu_build() -> bool:
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module that needs vLLM. Raise ConfigurationError where vLLM is missing or cannot be imported."""
+    """Import a module that needs vLLM. Raise ConfigurationError if vLLM is missing or cannot be imported."""
     try:
         return importlib.import_module(f"lmi_plugins.vllm_engine.{name}")
     except ImportError as error:
@@ -309,7 +309,7 @@ def _import(name: str) -> ModuleType:
 
 
 def use_lmcache(directory: Path, config_file: str | None) -> None:
-    """Tell LMCache, which vLLM's processes import, of its configuration. Raise ConfigurationError if it is missing."""
+    """Pass LMCache's configuration to vLLM's processes. Raise ConfigurationError if LMCache is missing."""
     if config_file is None:
         return
     path = directory / config_file

@@ -45,7 +45,7 @@ OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded
 
 
 class VllmProperties(EngineProperties, GuideProperties):
-    """LMI's options for vLLM, besides which every engine argument of the installed vLLM is an option."""
+    """LMI's options for vLLM; every engine argument of the installed vLLM is an option too."""
 
     max_rolling_batch_size: Annotated[
         PositiveInt, Names(aliases=("max_num_seqs",), environment=("MAX_BATCH_SIZE",))
@@ -99,7 +99,7 @@ def vllm_warnings(properties: VllmProperties) -> list[str]:
 def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees: ParallelDegrees) -> dict[str, str]:
     """Return the engine arguments as text, by vLLM's names, including the `passed` ones.
 
-    Raise ConfigurationError where options contradict each other.
+    Raise ConfigurationError if options contradict each other.
     """
     properties: VllmProperties = setup.properties
     arguments: dict[str, object] = {
@@ -152,7 +152,7 @@ def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, ob
 
 
 def quantization(method: str | None) -> str | None:
-    """Return vLLM's name of a quantization method, or None where vLLM detects it from the model."""
+    """Return vLLM's name of a quantization method, or None if vLLM detects it from the model."""
     return None if method in METHODS_OF_OTHERS else VLLM_METHODS.get(str(method), method)
 
 
@@ -176,9 +176,9 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
 
 
 def embedding_arguments(properties: EmbeddingProperties, passed: Mapping[str, str]) -> dict[str, str]:
-    """Return the engine arguments for a model's vectors, with what is passed through for the same ones.
+    """Return the engine arguments for a model's vectors, merged with passed-through ones.
 
-    Raise ConfigurationError for a pooling that vLLM does not have.
+    Raise ConfigurationError for a pooling that vLLM does not support.
     """
     pooler: dict[str, object] = {}
     if properties.engine_pooling is not None:

@@ -1,4 +1,4 @@
-"""The torch engine in place of vLLM, with vLLM's options, for hosts that cannot run vLLM."""
+"""The torch engine as a replacement for vLLM, with vLLM's options, on hosts that cannot run vLLM."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -59,7 +59,7 @@ CHANGES_ANSWERS = frozenset(
 
 
 class TorchStandIn(TorchBackend):
-    """The torch backend with the options and the parameters of vLLM's; not registered, as `auto` selects torch."""
+    """The torch backend with vLLM's options and parameters; not registered, because `auto` selects torch."""
 
     aliases = ()
     auto_priority = None

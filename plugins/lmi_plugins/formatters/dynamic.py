@@ -41,7 +41,7 @@ class DynamicJsonFormatter(OutputFormatter):
 
 
 class DynamicJsonLinesFormatter(OutputFormatter):
-    """A formatter of a line per step of the batch, with each prompt's new text ("" once it has ended)."""
+    """A formatter of a line per step of the batch, with each prompt's new text ("" after its end)."""
 
     name: ClassVar[str] = "dynamic_jsonlines"
     variant = Variant("jsonlines", AnswerSchema.DYNAMIC_BATCH)

@@ -1,4 +1,4 @@
-"""`jsonlines`: a line for each token as it is generated; the last one also holds the whole text."""
+"""`jsonlines`: a line for each token as it is generated; the last one also contains the whole text."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""LMI's formats for `option.tgi_compat`, with the keys of Text Generation Inference beside LMI's own."""
+"""LMI's formats for `option.tgi_compat`, with the keys of Text Generation Inference in addition to LMI's own."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -36,7 +36,7 @@ def prefill_object(token: Token) -> lmi_schema.JsonObject:
 
 
 def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_schema.JsonObject:
-    """Return the details `of_request`, streamed or whole, with the further keys that TGI's clients expect."""
+    """Return the details `of_request`, streamed or whole, with additional keys for TGI's clients."""
     prefill = output.prefill[output.prompt_index] or []
     return of_request | {
         "seed": output.request.parameters.seed,

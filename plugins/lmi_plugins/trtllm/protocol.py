@@ -10,14 +10,14 @@ from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 
 class Load(msgspec.Struct, tag=True):
-    """The first message to the worker: what to load."""
+    """The first message to the worker: the model to load."""
 
     options: EngineOptions
     limits: RequestLimits
 
 
 class Infer(msgspec.Struct, tag=True):
-    """A request to begin."""
+    """A request to start."""
 
     request_id: int
     tensors: dict[str, Tensor]

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's response tensors, made of what a request has generated."""
+"""TensorRT-LLM's response tensors, created from a request's output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Response(NamedTuple):
 
 @dataclass(slots=True)
 class GeneratedTokens:
-    """Tokens of one sequence: all of them, or those of one streamed response."""
+    """The tokens of one sequence: all of them, or those of one streamed response."""
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class GeneratedTokens:
 
 
 class Answer:
-    """The answer to one request: a response for each token if it is streamed, otherwise one with everything."""
+    """The answer to one request: a response for each token of a stream, otherwise one with everything."""
 
     def __init__(self, request: InferenceRequest, vocabulary: int) -> None:
         self._vocabulary = vocabulary
@@ -69,7 +69,7 @@ class Answer:
         return [Response(self._tensors(self._sequences, self._cumulated), True)] if finished else []
 
     def stop(self) -> Response:
-        """Return the last response of a stopped request, with what was not sent yet."""
+        """Return the last response of a stopped request, with the unsent tokens."""
         nothing = [GeneratedTokens()]
         return Response(self._tensors(nothing if self._streaming else self._sequences, self._cumulated), True)
 
@@ -123,7 +123,7 @@ def _extend(sequence: GeneratedTokens, gained: GeneratedTokens) -> None:
 
 
 def _top_tensors(sequences: list[GeneratedTokens], max_length: int) -> dict[str, Array]:
-    """Return the most likely tokens and their log probs, [sequences, tokens, count]: NVIDIA has no such tensors."""
+    """Return the most likely tokens and their log probs, [sequences, tokens, count]; NVIDIA has no such tensors."""
     count = max((len(top) for sequence in sequences for top in sequence.top), default=0)
     shape = (len(sequences), max_length, count)
     ids, log_probs = numpy.zeros(shape, "int32"), numpy.zeros(shape, FLOAT)

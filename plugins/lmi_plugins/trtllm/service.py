@@ -44,7 +44,7 @@ def run(channel: Channel) -> None:
 
 
 class Callbacks:
-    """The callbacks of the manager, on whose thread they use the channel."""
+    """The callbacks of the manager; they use the channel in the manager's thread."""
 
     def __init__(self, channel: Channel, max_batch_size: int) -> None:
         self._channel = channel
@@ -55,7 +55,7 @@ class Callbacks:
         self.loaded = threading.Event()  # was said, so that the channel is free
 
     def get_inference_requests(self, room: int) -> list[InferenceRequest]:
-        """Return requests for the manager's free rows, waiting for one while it has nothing else to do."""
+        """Return requests for the manager's free rows; wait for one if it is idle."""
         self.loaded.wait()
         self._send()
         self._read(wait=room == self._max_batch_size and not self._waiting)

@@ -15,7 +15,7 @@ MAX_AT_ONCE = 128  # inputs of one request in the engine: to hand over more woul
 
 
 def embedding_model(config: ModelConfig) -> EmbeddingModel:
-    """Return what vLLM's configuration says of a model's vectors."""
+    """Return the properties of a model's vectors from vLLM's configuration."""
     sizes: tuple[int, ...] | None = ()
     if config.is_matryoshka:
         sizes = tuple(config.matryoshka_dimensions) if config.matryoshka_dimensions else None
@@ -26,9 +26,9 @@ def embedding_model(config: ModelConfig) -> EmbeddingModel:
 async def vectors(
     requests: Sequence[ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters
 ) -> AsyncGenerator[Vector, None]:
-    """Yield the vectors as they are made, each of which is a request of its own to vLLM; closing it aborts the others.
+    """Yield the vectors as they arrive; each is a separate request to vLLM.
 
-    Raise LmiError where the engine fails.
+    Closing the generator aborts the others. Raise LmiError if the engine fails.
     """
     places = asyncio.Semaphore(MAX_AT_ONCE)
     tasks = [

@@ -70,7 +70,7 @@ logging.getLogger(AsyncLLM.__module__).addFilter(_is_no_death)  # told here in o
 
 
 class VllmEngine:
-    """vLLM's engine, which is started again when it dies."""
+    """vLLM's engine, which is restarted if it dies."""
 
     def __init__(
         self,
@@ -82,10 +82,10 @@ class VllmEngine:
         *,
         resume: bool = False,
     ) -> None:
-        """Create an engine that is yet to be started.
+        """Create an engine without starting it.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
-        `resume`: requests outlive the engine.
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `resume` means that requests outlive
+        the engine.
         """
         self._arguments = arguments
         self._stream_intervals = StreamIntervals(max_stream_delay)
@@ -111,7 +111,7 @@ class VllmEngine:
 
     @property
     def figures(self) -> EngineFigures:
-        """What the engine tells of itself now, with what those before it had counted."""
+        """The engine's current figures, plus the counts of its predecessors."""
         statistics, found = self._statistics, self._figures_before
         if statistics is not None:
             found = statistics.figures().after(found)
@@ -124,7 +124,7 @@ class VllmEngine:
         return []
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the families of vLLM's own metrics, where it keeps them."""
+        """Return the families of vLLM's own metrics, if enabled."""
         return () if self._statistics is None else self._statistics.metrics()
 
     @property
@@ -144,7 +144,7 @@ class VllmEngine:
             await self._supervisor.available()
 
     def _lost(self, engine: AsyncLLM) -> EngineLost:
-        """Return what its requests get of an engine's death, some of them late."""
+        """Return the error of an engine's death for its requests, some of which see it late."""
         if engine not in self._dead:
             self._dead[engine] = self.resumption.in_engine == 1
             self.resumption.engine_died()
@@ -152,15 +152,15 @@ class VllmEngine:
 
     @property
     def max_length(self) -> int:
-        """Most tokens of a prompt and its answer together."""
+        """The maximum number of tokens of a prompt and its answer."""
         return int(self.vllm.model_config.max_model_len)
 
     def eos_token_ids(self) -> frozenset[int]:
-        """Return those of the model's generation configuration; the tokenizer may have one more."""
+        """The end tokens in the model's generation configuration; the tokenizer may have one more."""
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        """Load the model, and watch over the engine from then on. Raise ConfigurationError where loading fails."""
+        """Load the model, and supervise the engine. Raise ConfigurationError if loading fails."""
         warn_if_untested(installed_version())
         await self._supervisor.start()
 
@@ -179,7 +179,7 @@ class VllmEngine:
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
 
-        Closing the generator aborts the request. Raise LmiError where the engine fails.
+        Closing the generator aborts the request. Raise LmiError if the engine fails.
         """
         engine, request_id = self.vllm, str(next(self._ids))
         finished, lora = False, None if adapter is None else adapter.request
@@ -221,7 +221,7 @@ class VllmEngine:
     async def embed(
         self, prompt: TokensInput, parameters: PoolingParams, adapter: Adapter | None = None
     ) -> PoolingRequestOutput:
-        """Return the vector of a prompt; cancelling aborts the request. Raise LmiError where the engine fails."""
+        """Return the vector of a prompt; cancelling aborts the request. Raise LmiError if the engine fails."""
         engine, request_id = self.vllm, str(next(self._ids))
         lora = None if adapter is None else adapter.request
         try:
@@ -267,7 +267,7 @@ class VllmEngine:
         return engine
 
     async def _watch(self, engine: AsyncLLM) -> str:
-        """Wait until the core has died or is frozen, which ends it, and return that it has."""
+        """Wait until the core dies or freezes, end it, and return the reason."""
         pings = Pings(engine, self._heartbeat.beat)
         frozen = asyncio.create_task(self._heartbeat.frozen(pings.send, workers_time(engine).grows))
         try:
@@ -312,7 +312,7 @@ async def _shut_down_and_release(engine: AsyncLLM) -> None:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Translate the errors that vLLM raises at a request that it does not take into InvalidParameter."""
+    """Convert vLLM's errors about an invalid request into InvalidParameter."""
     try:
         yield
     except (VLLMClientError, ValueError) as error:

@@ -1,6 +1,5 @@
-"""Why vLLM's processes fail: they tell the server, in a file, and leave tracebacks to the log level debug.
-
-vLLM itself says only that one of them did, and that the cause is further up in the log.
+"""Causes of failures in vLLM's processes: they write them to a file for the server, and log tracebacks at level
+debug. vLLM itself only reports that a process failed, and refers to the log.
 """
 
 import atexit
@@ -24,7 +23,7 @@ END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
 
 
 class Failures:
-    """The server's end: the causes that processes wrote since this was made."""
+    """The server's end: the causes written since its creation."""
 
     def __init__(self) -> None:
         if VARIABLE not in os.environ:
@@ -34,7 +33,7 @@ class Failures:
 
     @property
     def cause(self) -> str | None:
-        """The causes in one line, each once; None where no process wrote one."""
+        """The unique causes in one line; None if there are none."""
         try:
             with self._file.open(encoding="utf-8") as file:
                 file.seek(self._read)
@@ -45,7 +44,7 @@ class Failures:
 
 
 def _new_file() -> str:
-    """Return the path of a file that vLLM's processes can open, and that is gone with this one however it ends."""
+    """Return the path of a file that vLLM's processes can open, and that disappears with this process."""
     descriptor, path = tempfile.mkstemp(prefix="lmi-vllm-", suffix=".jsonl")
     opened = f"/proc/{os.getpid()}/fd/{descriptor}"
     if os.access(opened, os.W_OK):
@@ -57,7 +56,7 @@ def _new_file() -> str:
 
 
 def explained(error: BaseException) -> str:
-    """Return the cause of an error of vLLM's in a sentence or two, with options by their names here."""
+    """Return the cause of a vLLM error in a sentence or two, with LMI's names of options."""
     text = END_OF_SENTENCE.split(" ".join(reason(error).split()))
     said = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
     name = type(error).__name__
@@ -65,7 +64,7 @@ def explained(error: BaseException) -> str:
 
 
 def tell_failures() -> None:
-    """Let this process, one of vLLM's, write why it fails to the server's file."""
+    """Let this process of vLLM write the cause of its failure to the server's file."""
     path = os.environ.get(VARIABLE)
     if path is None:
         return
@@ -76,7 +75,7 @@ def tell_failures() -> None:
 
 
 class _Told(logging.Filter):
-    """A filter that writes the cause in a record to the file, and leaves the record to the level debug."""
+    """A filter that writes the cause in a record to the file, and logs the record at level debug."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

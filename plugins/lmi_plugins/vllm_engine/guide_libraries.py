@@ -1,4 +1,4 @@
-"""The library that each request of a core follows its guide by: the one that was chosen for it.
+"""The choice of the guide library for each request in a core.
 
 vLLM chooses one for each, but follows the guides of all by that of the first: so xgrammar gets schemas with what it
 leaves out without a word, such as `multipleOf`. The names that this depends on are in
@@ -16,7 +16,7 @@ LIBRARIES = "lmi_libraries"  # an attribute of a manager
 
 
 class Libraries:
-    """The libraries that a manager has started, by vLLM's names."""
+    """The libraries started by a manager, by vLLM's names."""
 
     def __init__(self) -> None:
         self.by_name: dict[str | None, Any] = {}
@@ -24,14 +24,14 @@ class Libraries:
 
 
 def choose_library_by_request() -> None:
-    """Mend the manager of guides in this process, where vLLM has one of the kind that is known."""
+    """Patch the guide manager in this process, if vLLM has a known one."""
     manager = getattr(sys.modules.get(MODULE), MANAGER, None)
     if all(hasattr(manager, name) for name in ("grammar_init", "_create_grammar")):
         mend_manager(manager)
 
 
 def mend_manager(manager: Any) -> None:
-    """Have a class of managers begin and create each grammar by the library of its request."""
+    """Make a manager class use the library of each request for its grammar."""
     begin, create = manager.grammar_init, manager._create_grammar
 
     @functools.wraps(begin)

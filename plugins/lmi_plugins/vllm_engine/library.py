@@ -77,31 +77,31 @@ MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here 
 
 
 def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:
-    """Return a prompt that vLLM takes as it is, without reading it once more in another thread."""
+    """Return a prompt in a form that vLLM does not parse again in another thread."""
     prompt = TokensInput(type="token", prompt_token_ids=ids)
     return prompt if cache_salt is None else {**prompt, "cache_salt": cache_salt}
 
 
 def image_prompt(content: MultiModalInput, ids: list[int], cache_salt: str | None = None) -> MultiModalInput:
-    """Return a prompt with the same images and other tokens: `ids`, which begin with those that vLLM read."""
+    """Return a prompt with the same images and the tokens `ids`, which start with those that vLLM has processed."""
     prompt: MultiModalInput = {**content, "prompt_token_ids": ids}
     return prompt if cache_salt is None else {**prompt, "cache_salt": cache_salt}
 
 
 def generation_eos_token_ids(config: ModelConfig) -> frozenset[int]:
-    """Return the end-of-sequence tokens that the model's generation configuration names."""
+    """Return the end-of-sequence tokens in the model's generation configuration."""
     found = config.try_get_generation_config().get("eos_token_id")
     return frozenset([found] if isinstance(found, int) else found or ())
 
 
 def core_process_ids(engine: AsyncLLM) -> list[int]:
-    """Return the process ids of the engine's cores that run; none where others, such as Ray, start them."""
+    """Return the process ids of the engine's running cores; empty if others, such as Ray, start them."""
     manager = getattr(getattr(engine.engine_core, "resources", None), "engine_manager", None)
     return [process.pid for process in getattr(manager, "processes", ()) if process.is_alive()]
 
 
 def fail_requests(engine: AsyncLLM) -> None:
-    """Have whoever waits for an engine that has ended get EngineDeadError, which vLLM leaves to its own tasks."""
+    """Raise EngineDeadError in requests that wait for an ended engine, as vLLM's own tasks would."""
     engine.output_processor.propagate_error(EngineDeadError())
     for waiting in tuple(getattr(engine.engine_core, "utility_results", {}).values()):
         if not waiting.done():
@@ -109,17 +109,17 @@ def fail_requests(engine: AsyncLLM) -> None:
 
 
 def guide_library(engine: AsyncLLM) -> str:
-    """Return the library that is to follow guides, "auto" where vLLM chooses one for each."""
+    """Return the guide library; "auto" if vLLM chooses one for each guide."""
     return str(engine.vllm_config.structured_outputs_config.backend)
 
 
 def xgrammar_lacks(schema: object) -> bool:
-    """Return whether a JSON schema has what xgrammar would leave out, and vLLM gives to another library."""
+    """Return whether a JSON schema has features that xgrammar ignores, so that vLLM uses another library."""
     from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
 
     return bool(has_xgrammar_unsupported_json_features(schema))
 
 
 def traces(engine: AsyncLLM) -> bool:
-    """Return whether the engine writes spans, by `otlp_traces_endpoint`; vLLM warns of each trace that it cannot."""
+    """Return whether `otlp_traces_endpoint` makes the engine write spans; otherwise vLLM warns about each trace."""
     return engine.observability_config.otlp_traces_endpoint is not None

@@ -44,9 +44,10 @@ _engines: WeakSet[AsyncLLM] = WeakSet()  # those that are loaded
 
 
 async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
-    """Start an engine, and run one token. Raise ConfigurationError where that fails; cancelling it ends its processes.
+    """Start an engine, and run one token.
 
-    That token is also what makes vLLM listen to its core, whose death is then seen at once.
+    Raise ConfigurationError if that fails; cancelling ends its processes. The token also makes vLLM listen to its core,
+    so that its death is noticed immediately.
     """
     engine = await _in_own_thread(lambda: _from_arguments(arguments))
     _engines.add(engine)
@@ -60,12 +61,12 @@ async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
 
 
 def embeds(engine: AsyncLLM) -> bool:
-    """Return whether the engine runs a pooling model, which generates nothing."""
+    """Return whether the engine runs a pooling model, which does not generate."""
     return str(engine.model_config.runner_type) == POOLING
 
 
 def shut_down(engine: AsyncLLM) -> None:
-    """End the engine, whose processes heed SIGINT alone: SIGTERM, as vLLM sends it, they leave to the server."""
+    """End the engine by SIGINT; its processes ignore the SIGTERM that vLLM sends."""
     for process_id in core_process_ids(engine):
         announce_end(process_id)
         with suppress(ProcessLookupError):
@@ -76,7 +77,7 @@ def shut_down(engine: AsyncLLM) -> None:
 
 
 async def _warm_up(engine: AsyncLLM) -> None:
-    """Run one token. Raise ConfigurationError for a pooling model that makes no vectors of texts."""
+    """Run one token. Raise ConfigurationError for a pooling model that does not embed texts."""
     outputs: AsyncGenerator[object, None]
     if embeds(engine):
         tasks = await engine.get_supported_tasks()
@@ -110,7 +111,7 @@ def _pools(arguments: AsyncEngineArgs) -> bool:
 
 
 def _complaints(error: ValidationError) -> str:
-    """Return one complaint about each argument: a union reports an error for each of its members."""
+    """Return one complaint about each argument, although a union reports an error for each member."""
     lines: dict[str, str] = {}
     for details in error.errors():
         option = f"option.{details['loc'][0]}: " if details["loc"] else ""
@@ -152,13 +153,13 @@ def _run(create: Callable[[], AsyncLLM], result: "Future[AsyncLLM]") -> None:
 
 
 def _note_exception(loading: "asyncio.Future[AsyncLLM]") -> None:
-    """Look at the exception of a loading that nobody waits for any more, as asyncio otherwise logs it."""
+    """Retrieve the exception of an abandoned load, so that asyncio does not log it."""
     if not loading.cancelled():
         loading.exception()
 
 
 def _discard(loaded: "Future[AsyncLLM]") -> None:
-    """End an engine that nobody waits for any more."""
+    """End an abandoned engine."""
     if not loaded.cancelled() and loaded.exception() is None:
         shut_down(loaded.result())
 

@@ -1,4 +1,4 @@
-"""The share of main memory for a build of vLLM for CPUs, whose default takes nearly all of it."""
+"""The share of main memory for CPU builds of vLLM, whose default is nearly all of it."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 
 
 def fitting_share(arguments: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return a share of main memory that is free where vLLM's default is not; None: leave it to vLLM."""
+    """Return a free share of main memory if vLLM's default is not free; None keeps vLLM's default."""
     if VARIABLE in environment or any(name in arguments for name in OWN_SETTINGS):
         return None
     memory = psutil.virtual_memory()

@@ -1,4 +1,4 @@
-"""Signs of life of vLLM's engine: what its core answers between two steps, and what its workers compute in one."""
+"""Signs of life of vLLM's engine: answers of its core between steps, and CPU time of its workers in a step."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ MIN_SHARE = 0.05  # of a processor, which an idle process does not use
 
 
 class Pings:
-    """One question at a time: whether the core sleeps, which vLLM asks its loop."""
+    """Pings to the core, one at a time: whether it sleeps, which its loop answers."""
 
     def __init__(self, engine: AsyncLLM, answered: Callable[[], None]) -> None:
         self._engine = engine
@@ -21,7 +21,7 @@ class Pings:
         self._asking: asyncio.Task[None] | None = None
 
     def send(self) -> None:
-        """Ask, unless the last question is still open."""
+        """Send a ping, unless the last one is unanswered."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
 
@@ -36,10 +36,7 @@ class Pings:
 
 
 class WorkersTime:
-    """The processors' time of an engine's workers.
-
-    That of its core does not count: it decides between steps, and where that takes long, it is at fault.
-    """
+    """The CPU time of an engine's workers, without its core: scheduling should not take long."""
 
     def __init__(self, core_process_ids: Callable[[], list[int]]) -> None:
         self._core_process_ids = core_process_ids
@@ -47,7 +44,7 @@ class WorkersTime:
         self._used: dict[int, float] = {}  # seconds, by process
 
     async def grows(self) -> bool:
-        """Return whether a worker has computed since the last call, or would, if it got a processor."""
+        """Return whether a worker has computed since the last call, or is ready to."""
         return await asyncio.to_thread(self._grows)
 
     def _grows(self) -> bool:

@@ -1,4 +1,4 @@
-"""What this project adds to vLLM's own processes: vLLM calls `prepare`, as its plugin, in each that it starts."""
+"""Additions to vLLM's own processes: vLLM calls `prepare`, as its plugin, in each process that it starts."""
 
 import multiprocessing
 import os
@@ -22,9 +22,9 @@ END_WITH_PARENT = "end-with-parent"  # a thread
 
 
 def server_id() -> str:
-    """Return the process id of the server, for the environment: this one's, unless it is a process of an engine.
+    """Return the process id of the server, for the environment: this process's, unless it belongs to an engine.
 
-    A program that has engines may start a server, to which it leaves its environment: what that says is forgotten.
+    A program with engines may start a server, which inherits its environment; the inherited value is ignored.
     """
     own, named = str(os.getpid()), os.environ.get(SERVER_VARIABLE)
     if named in (None, own):
@@ -44,12 +44,12 @@ def _is_started_by_another() -> bool:
 
 
 def is_server() -> bool:
-    """Return whether this process is the server, and none of an engine."""
+    """Return whether this process is the server, not one of an engine's."""
     return os.environ.get(SERVER_VARIABLE) == str(os.getpid())
 
 
 def prepare() -> None:
-    """Prepare a process of vLLM's for this server; the processes of other users of vLLM are left as they are."""
+    """Prepare a process of this server's vLLM; leave other users' processes unchanged."""
     parent = multiprocessing.parent_process()
     if parent is None or SERVER_VARIABLE not in os.environ:
         return
@@ -93,7 +93,7 @@ def run_core(*arguments: Any, **options: Any) -> None:
 
 
 def end_with(parent: BaseProcess) -> None:
-    """End this process once its parent has ended."""
+    """End this process when its parent ends."""
     if not any(thread.name == END_WITH_PARENT for thread in threading.enumerate()):
         threading.Thread(target=_exit_with, args=(parent,), name=END_WITH_PARENT, daemon=True).start()
 
@@ -103,7 +103,7 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def kill_with_children(process_id: int) -> None:
-    """Kill a core and its workers, also where they are stopped."""
+    """Kill a core and its workers, even if they are stopped."""
     with suppress(psutil.NoSuchProcess):
         core = psutil.Process(process_id)
         for process in (*core.children(recursive=True), core):

@@ -1,4 +1,4 @@
-"""A quick end of vLLM's processes, which look for garbage several times before they end, and so for seconds."""
+"""A quick end of vLLM's processes, which otherwise collect garbage several times, for seconds."""
 
 import atexit
 import gc
@@ -17,19 +17,19 @@ SPANS_MILLISECONDS = 2000  # for a collector that does not answer
 
 
 def hold_back_sigterm() -> None:
-    """Have processes that this thread starts not be killed by SIGTERM, which vLLM sends to a core that ends already."""
+    """Protect processes started by this thread from SIGTERM, which vLLM sends to a core that is already ending."""
     resource_tracker.ensure_running()  # it would let SIGTERM through when it is started
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
 
 def heed_end() -> None:
-    """Let this process be told that its end is near, from when on it leaves its garbage to the system."""
+    """Make this process skip garbage collection after the announcement of its end."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(END_IS_NEAR, _leave_garbage)
 
 
 def announce_end(process_id: int) -> None:
-    """Tell a core and its workers that their end is near."""
+    """Announce the end to a core and its workers."""
     with suppress(psutil.NoSuchProcess):
         core = psutil.Process(process_id)
         for process in (*core.children(recursive=True), core):
@@ -44,7 +44,7 @@ def _leave_garbage(number: int, frame: object) -> None:
 
 
 def _end() -> None:
-    """End this process as forked ones end, without what else is to be run; only spans are sent."""
+    """End this process like a forked one, without further cleanup except sending spans."""
     try:
         send_spans()
     finally:
@@ -52,7 +52,7 @@ def _end() -> None:
 
 
 def send_spans() -> None:
-    """Send the spans that this process has written, where it writes any."""
+    """Send the spans of this process, if any."""
     tracing = sys.modules.get("opentelemetry.trace")
     flush = None if tracing is None else getattr(tracing.get_tracer_provider(), "force_flush", None)
     if flush is not None:
@@ -60,6 +60,6 @@ def send_spans() -> None:
 
 
 def _freeze(phase: str, info: Mapping[str, int]) -> None:
-    """Before a collection, leave it nothing to look at."""
+    """Freeze all objects before a garbage collection, so that it finds nothing to examine."""
     if phase == "start":
         gc.freeze()

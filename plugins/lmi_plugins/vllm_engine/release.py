@@ -1,4 +1,4 @@
-"""What vLLM leaves of an engine that has ended: it closes its sockets, and little else before the garbage collector."""
+"""Resources of an ended engine that vLLM leaves to the garbage collector."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for sockets that are open
 
 
 async def release(engine: AsyncLLM) -> None:
-    """Free what an engine that was shut down still holds: ZeroMQ's context with its threads, pipes, and files.
+    """Free the remaining resources of a shut-down engine:
 
-    To be called on the event loop that reads its sockets.
+    ZeroMQ's context with its threads, pipes, and files. Call this on the event loop that reads its sockets.
     """
     resources: Any = getattr(engine.engine_core, "resources", None)
     for socket in [getattr(resources, name, None) for name in SOCKETS]:

@@ -64,7 +64,7 @@ class AcceptanceLog:
     async def recorded(
         self, request_id: str, outputs: AsyncGenerator[RequestOutput, None]
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yield the outputs unchanged, and log what the last one counts. Closing the generator closes them."""
+        """Yield the outputs unchanged, and log the counts of the last one. Closing the generator closes them."""
         async with aclosing(outputs):
             async for output in outputs:
                 metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished
@@ -153,7 +153,7 @@ class VllmService:
         await self._adapters.pin(name, pinned)
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter. Raise AdapterNotFound where there is none."""
+        """Unload an adapter. Raise AdapterNotFound if there is none."""
         self._adapters.unload(name)
 
     async def place_images(

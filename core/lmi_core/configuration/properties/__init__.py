@@ -1,4 +1,4 @@
-"""The keys of `serving.properties`: their declaration, and those that the core reads itself."""
+"""The keys of `serving.properties`: declarations, and the keys of the core."""
 
 from lmi_core.configuration.properties.declaration import (
     NO_MPI,

@@ -30,7 +30,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Names:
-    """A property's names besides its field's: key, other spellings, environment variables."""
+    """Further names of a property: key, other spellings, environment variables."""
 
     key: str | None = None
     aliases: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Names:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """A marker of a property that LMI accepts and that has no effect here; another value than the default warns."""
+    """A marker of a property that LMI accepts but that has no effect here; any value except the default warns."""
 
     reason: str
 

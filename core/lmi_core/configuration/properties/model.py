@@ -53,7 +53,7 @@ class ModelProperties(Properties):
 
     @property
     def asked_task(self) -> Literal["generate", "embed"] | None:
-        """What the model is to do; None: what its own files say."""
+        """The model's task; None means the one in its own files."""
         if self.task in EMBEDDING_TASKS:
             return "embed"
         return "generate" if self.task in GENERATION_TASKS else None

@@ -41,7 +41,7 @@ def _hosts(given: str | None) -> frozenset[str]:
 
 
 def _names(value: str) -> list[str]:
-    """Return the names in a JSON array, or in a list separated by commas and blanks."""
+    """Return the names in a JSON array, or in a list separated by commas and spaces."""
     if not value.startswith("["):
         return value.replace(",", " ").split()
     try:
@@ -206,7 +206,7 @@ class RequestProperties(Properties):
 
     @property
     def own_code_timeout(self) -> int:
-        """The seconds that the model's own code has for a call, or of a stream for its next part."""
+        """The maximum seconds of a call of the model's own code, or of the wait for the next part of its stream."""
         return self.predict_timeout or DEFAULT_TIMEOUT
 
     @property
@@ -222,12 +222,12 @@ class RequestProperties(Properties):
 
     @property
     def private_media_domains(self) -> frozenset[str]:
-        """The domains of media URLs in lower case that may have private addresses."""
+        """The lower-case domains of media URLs that may have private addresses."""
         return _hosts(self.allowed_private_media_domains)
 
     @property
     def reasoning_format(self) -> ReasoningFormat | None:
-        """The format of reasoning in chats, or None where it is not separated from the content."""
+        """The format of reasoning in chats; None if reasoning is not separated from the content."""
         if self.reasoning_parser is None or self.enable_reasoning is False:
             return None
         return find_reasoning_format(self.reasoning_parser)

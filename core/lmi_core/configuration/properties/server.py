@@ -17,7 +17,7 @@ OTHER_ENGINES = (
 
 
 def check_engine(name: str) -> None:
-    """Raise ValueError unless models are served here that are for DJLServing's engine of that name."""
+    """Raise ValueError unless models for DJLServing's engine of that name can be served."""
     lower = name.lower()
     if lower in (each.lower() for each in PYTHON_ENGINES):
         return
@@ -143,7 +143,7 @@ class ServerProperties(Properties):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """`cpu`, or the numbers of GPUs; nothing where the model may use all devices."""
+        """`cpu`, or the numbers of GPUs; empty if the model may use all devices."""
         return parse_devices(self.load_on_devices or "")
 
     @field_validator("load_on_devices")

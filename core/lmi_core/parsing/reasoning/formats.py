@@ -1,4 +1,4 @@
-"""The values of `option.reasoning_parser`, which are vLLM's and SGLang's, and the format of each."""
+"""The values of `option.reasoning_parser`, as in vLLM and SGLang, and their formats."""
 
 from types import MappingProxyType
 
@@ -128,7 +128,7 @@ ALIASES = MappingProxyType(
 
 
 def find_reasoning_format(name: str) -> ReasoningFormat:
-    """Return the format of that name, where `-` equals `_`. Raise ValueError, listing the known names."""
+    """Return the format of that name; `-` equals `_`. Raise ValueError with the known names for any other."""
     plain = name.lower().replace("-", "_")
     found = FORMATS.get(ALIASES.get(plain, plain))
     if found is None:

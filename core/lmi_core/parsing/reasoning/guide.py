@@ -11,10 +11,10 @@ BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # without a bound some mod
 
 
 def after_reasoning(markers: Sequence[str], guide: Format) -> dict[str, Any]:
-    """Return a structural tag that allows any reasoning, followed by what the guide allows.
+    """Return a structural tag for any reasoning followed by text that the guide allows.
 
-    `markers` begins with the text that begins the reasoning, which may then be left out, or with "" where the prompt
-    has begun it; the others end it.
+    The first of the `markers` starts the reasoning, optionally; it is "" if the prompt has started it. The others end
+    it.
     """
     start, *ends = markers
     reasoning: dict[str, Any] = {"type": "tag", "begin": start, "content": {"type": "any_text"}, "end": ends}

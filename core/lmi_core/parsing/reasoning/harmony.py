@@ -1,4 +1,4 @@
-"""The harmony format of gpt-oss: messages in channels, one of which holds the reasoning."""
+"""The harmony format of gpt-oss: messages in channels, one of which contains the reasoning."""
 
 import re
 
@@ -59,12 +59,12 @@ class HarmonyReasoning(PhasedReasoning):
         return self._phase in (self._begin, self._header) and bool(self._held)
 
     def go_on_from(self, message: str) -> None:
-        """Read the start of the message that the prompt ends inside, without returning any of it."""
+        """Continue from a prompt that ends inside a message; return none of the prompt's text."""
         self.push(message)
         self._told_reasoning = self._told_content = False
 
     def _begin(self, final: bool) -> SplitText | None:
-        """Find out whether the text starts with a message; otherwise all of it is content."""
+        """Determine whether the text starts with a message; otherwise all of it is content."""
         if not final and any(start.startswith(self._held) and start != self._held for start in HEADER_STARTS):
             return None
         self._phase = self._header if self._held.startswith(HEADER_STARTS) else self._unmarked

@@ -14,7 +14,7 @@ from lmi_core.parsing.search import find_first, starts_with
 
 
 class Stripped:
-    """A streaming strip of leading blanks and, if `end`, of trailing ones."""
+    """A streaming `strip` of leading and, if `end`, trailing whitespace."""
 
     def __init__(self, *, start: bool, end: bool) -> None:
         self._begun = not start
@@ -35,7 +35,9 @@ class Stripped:
 
 @dataclass(frozen=True, slots=True)
 class Markers(ReasoningFormat):
-    """The format with markers around the reasoning; any of several counts, and blanks beside them are dropped."""
+    """The format with markers around the reasoning; each marker has alternatives, and adjacent whitespace is
+    dropped.
+    """
 
     starts: tuple[str, ...] = ("<think>",)
     ends: tuple[str, ...] = ("</think>",)
@@ -131,7 +133,7 @@ class MarkedReasoning(PhasedReasoning):
         return SplitText()
 
     def _end(self, rest: str) -> None:
-        """Go from the reasoning to the content, which begins with `rest`."""
+        """Switch from the reasoning to the content, which starts with `rest`."""
         self._held = rest
         self._content = Stripped(start=True, end=False)
         self._phase = self._unwrapped if self._markers.wrapper else self._after

@@ -14,7 +14,7 @@ class SplitText(NamedTuple):
 
 
 class ReasoningMarkers(NamedTuple):
-    """The markers of one answer's reasoning, as a limit on its tokens needs them."""
+    """The markers of one answer's reasoning, for a limit on its tokens."""
 
     starts: tuple[str, ...]
     ends: tuple[str, ...]  # any one of them ends the reasoning
@@ -33,7 +33,7 @@ class AnswerContext:
 
 
 class ReasoningParser(ABC):
-    """A streaming splitter of one sequence into reasoning and content; what it returned is final."""
+    """A streaming splitter of one sequence into reasoning and content; returned text is final."""
 
     @property
     @abstractmethod
@@ -47,11 +47,11 @@ class ReasoningParser(ABC):
 
     @abstractmethod
     def push(self, text: str) -> SplitText:
-        """Take generated text, and return what is final now."""
+        """Process generated text, and return the text that is final now."""
 
     @abstractmethod
     def finish(self) -> SplitText:
-        """Return the rest, at the end of the generated text."""
+        """Return the remaining text, at the end of the generated text."""
 
 
 class ReasoningFormat(ABC):
@@ -59,22 +59,22 @@ class ReasoningFormat(ABC):
 
     @abstractmethod
     def reads(self, special_token: str) -> bool:
-        """Return whether the special token, which has no text in an answer, belongs to a marker."""
+        """Return whether the special token belongs to a marker; special tokens have no text in answers."""
 
     @abstractmethod
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         """Create the parser of one sequence."""
 
     def before_guide(self, context: AnswerContext) -> list[str] | None:
-        """Return `guided_reasoning` for an answer with structured output; None where it cannot have reasoning."""
+        """Return `guided_reasoning` for an answer with structured output; None if it cannot have reasoning."""
         return None
 
     def markers_of(self, context: AnswerContext) -> ReasoningMarkers | None:
-        """Return the markers for a limit on the reasoning; None where no fixed text ends the reasoning."""
+        """Return the markers for a limit on the reasoning; None if no fixed text ends the reasoning."""
         return None
 
     def close(self, prompt: str) -> str:
-        """Return the prompt with the reasoning closed that the template opened."""
+        """Return the prompt with the template's open reasoning closed."""
         return prompt
 
 
@@ -82,7 +82,7 @@ Phase = Callable[[bool], SplitText | None]  # takes whether the text is complete
 
 
 class PhasedReasoning(ReasoningParser):
-    """A parser whose phases each consume from the held text and may set the next phase."""
+    """A parser in phases. Each phase consumes held text, and may set the next phase."""
 
     def __init__(self, first: Phase) -> None:
         self._held = ""  # text not returned yet

@@ -8,7 +8,7 @@ from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, Re
 
 
 class ReasoningReader:
-    """A splitter of a sequence's tokens into reasoning and content, which counts the reasoning tokens."""
+    """A splitter of a sequence's tokens into reasoning and content, with a count of the reasoning tokens."""
 
     def __init__(self, parser: ReasoningParser, reads: Callable[[str], bool], tokenizer: Tokenizer) -> None:
         self.num_tokens = 0  # of the reasoning, including its markers

@@ -1,4 +1,4 @@
-"""Tool calls as Gemma's models write them: `call:weather{city:<escape>Paris<escape>,days:3}`."""
+"""Tool calls in the format of Gemma's models: `call:weather{city:<escape>Paris<escape>,days:3}`."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ CLOSING = ("}", "]")
 
 
 class BracedCalls(MarkedParser):
-    """A parser of calls between `marker` and `end`, whose strings stand between two `quote`s."""
+    """A parser of calls between `marker` and `end`, with strings in `quote`s."""
 
     def __init__(self, tools: Tools, marker: str, end: str, quote: str) -> None:
         super().__init__(tools, (marker,), ends=(end,), special=(end, marker))
@@ -71,7 +71,7 @@ class BracedCalls(MarkedParser):
                     return "", ""
 
     def _typed(self, key: str, text: str) -> Any:
-        """Return the value in the type of its schema, if any; without one, only quoted values are strings."""
+        """Return the value in the type of its schema; without a schema, only quoted values are strings."""
         try:
             value = BracedValue(text.strip(), self._quote).read()
         except RecursionError:

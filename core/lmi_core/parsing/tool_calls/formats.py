@@ -32,7 +32,7 @@ class ToolCallFormat:
 
 
 def find_format(name: str) -> ToolCallFormat:
-    """Return the format of that name. Raise ValueError, listing the known names, for any other."""
+    """Return the format of that name. Raise ValueError with the known names for any other."""
     found = FORMATS.get(ALIASES.get(name, name))
     if found is None:
         known = sorted([*FORMATS, *ALIASES])
@@ -132,7 +132,7 @@ def _kimi_id(name: str, index: int) -> str:
 
 
 def _mistral_id(name: str, index: int) -> str:
-    """Return a call id of nine letters and digits, as Mistral's chat templates require."""
+    """Return a call id of nine letters and digits, as required by Mistral's chat templates."""
     return "".join(choices(ascii_letters + digits, k=9))
 
 

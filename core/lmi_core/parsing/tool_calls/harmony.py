@@ -13,7 +13,7 @@ THOUGHTS = "analysis"
 
 
 class HarmonyCalls(IncrementalParser):
-    """A parser that takes messages to a function as calls, drops reasoning, and passes the rest on as content."""
+    """A parser that turns messages to functions into calls, drops reasoning, and returns the rest as content."""
 
     def read(self) -> Waiting[None]:
         self._said = False

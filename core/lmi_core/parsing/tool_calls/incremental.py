@@ -1,4 +1,4 @@
-"""The common base of the parsers: a generator reads the text, and writes pieces as they become known."""
+"""The common base of the parsers: a generator that reads text and writes pieces as soon as they are certain."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class IncrementalParser(ToolCallParser):
         return [*pieces, Content(self._blanks)] if self._blanks and not self.count else pieces
 
     def content(self, text: str) -> None:
-        """Write content, holding back its trailing blanks."""
+        """Write content, but hold back trailing whitespace."""
         text = self._blanks + text
         kept = text.rstrip()
         self._blanks = text[len(kept) :]
@@ -68,7 +68,7 @@ class IncrementalParser(ToolCallParser):
 
 
 class MarkedParser(IncrementalParser):
-    """A parser of text that is content up to a marker at the start of a call or of a list of calls."""
+    """A parser of content with a marker at the start of a call or of a list of calls."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class MarkedParser(IncrementalParser):
 
     @abstractmethod
     def read_marked(self, marker: str) -> Waiting[bool]:
-        """Read the call after the marker at position 0; return False if it is not one, to be read as content."""
+        """Read the call after the marker at position 0; return False if the text is content instead."""
 
     def leave_out(self, marker: str) -> None:
-        """Skip a marker that begins no call; it is content unless it is one to be dropped."""
+        """Skip a marker without a call; it is content unless it must be dropped."""
         if marker in self._markers:
             self.reader.rewind(len(marker))
         if marker in self._special or (self.count and marker in self._ends):

@@ -1,4 +1,4 @@
-"""Tool calls written as JSON objects, `{"name": ..., "arguments": {...}}`, their members in either order."""
+"""Tool calls as JSON objects, `{"name": ..., "arguments": {...}}`, with members in either order."""
 
 from collections.abc import Collection
 from typing import Any
@@ -20,7 +20,9 @@ class JsonCall:
     """A character-by-character parser of one call."""
 
     def __init__(self, offered: Collection[str] | None) -> None:
-        """Accept only calls of the `offered` functions, with a call's member first; None accepts any object."""
+        """Accept only calls of the `offered` functions, whose first member must be one of a call; None accepts any
+        object.
+        """
         self.name: str | None = None
         self.ended = False  # the call ended without its closing brace
         self._offered = offered
@@ -34,13 +36,13 @@ class JsonCall:
 
     @property
     def refused(self) -> bool:
-        """Whether the object has turned out not to be a call."""
+        """Whether the object is not a call after all."""
         if self.name is not None:
             return self._offered is not None and self.name not in self._offered
         return self._members.broken or self.closed or self._strange()
 
     def ends_before(self, character: str) -> bool:
-        """Return whether the call ends before the character although its closing brace is missing."""
+        """Return whether the call ends before the character without its closing brace."""
         self.ended = self._members.container_ended and character not in ",}" and not character.isspace()
         return self.ended
 
@@ -123,7 +125,7 @@ def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
 def read_calls(
     parser: IncrementalParser, offered: Collection[str] | None = None, kind: type[JsonCall] = JsonCall
 ) -> Waiting[bool]:
-    """Read one or several calls, or a list of them; otherwise return False at any position."""
+    """Read one or several calls, or a list of calls; return False, at any position, if there are none."""
     reader = parser.reader
     first = parser.count
     yield from reader.blanks()
@@ -145,9 +147,9 @@ def read_calls(
 
 
 def read_object(parser: IncrementalParser) -> Waiting[bool]:
-    """Read the current call's arguments; return False if they do not end.
+    """Read the current call's arguments; return False if they are incomplete.
 
-    Anything but an object remains content, and the arguments are then empty.
+    Anything except an object remains content, with empty arguments.
     """
     reader = parser.reader
     yield from reader.blanks()
@@ -168,7 +170,7 @@ def read_object(parser: IncrementalParser) -> Waiting[bool]:
 
 
 def _end_of(value: JsonMembers, text: str) -> int | None:
-    """Return the length of the object within the text, or None if it does not end there."""
+    """Return the length of the object in the text, or None if it is incomplete."""
     for length, character in enumerate(text, 1):
         value.push(character)
         if value.closed:
@@ -177,7 +179,7 @@ def _end_of(value: JsonMembers, text: str) -> int | None:
 
 
 def _object_text(value: Any, text: str) -> str:
-    """Return the arguments' object, which may be encoded in a string; "{}" for absent arguments."""
+    """Return the object of the arguments, which may be encoded as a string; "{}" without arguments."""
     if value is None:
         return "{}"
     return value if isinstance(value, str) and _is_object_text(value) else text

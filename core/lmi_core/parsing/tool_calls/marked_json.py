@@ -30,7 +30,9 @@ class MarkedJson(MarkedParser):
 
 
 class BareJson(MarkedParser):
-    """A parser of calls of the offered functions anywhere, with an optional marker; other JSON is content."""
+    """A parser of calls of the offered functions anywhere in the text, with an optional marker; other JSON is
+    content.
+    """
 
     def __init__(
         self, tools: Tools, *, markers: Sequence[str] = (), ends: Sequence[str] = (), special: Sequence[str] = ()

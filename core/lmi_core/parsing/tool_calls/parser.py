@@ -35,11 +35,11 @@ Piece = Content | CallBegun | CallArguments
 
 
 class ToolCallParser(ABC):
-    """A parser of one sequence's tool calls; what it returned is final."""
+    """A parser of one sequence's tool calls; returned pieces are final."""
 
     @abstractmethod
     def push(self, text: str) -> list[Piece]:
-        """Take generated text, and return the pieces that are final now."""
+        """Process generated text, and return the pieces that are final now."""
 
     @abstractmethod
     def finish(self) -> list[Piece]:
@@ -47,7 +47,7 @@ class ToolCallParser(ABC):
 
 
 class NamedCall(ToolCallParser):
-    """A parser of text that consists of one function's arguments."""
+    """A parser of text that consists only of one function's arguments."""
 
     def __init__(self, name: str) -> None:
         self._begin: list[Piece] = [CallBegun(0, name)]
@@ -78,7 +78,7 @@ class FirstCall(ToolCallParser):
 
 
 class IdentifiedCalls(ToolCallParser):
-    """A filter that adds ids in the form that the model's chat template requires, where the model wrote none."""
+    """A filter that adds missing ids in the form that the model's chat template requires."""
 
     def __init__(self, parser: ToolCallParser, call_id: CallId) -> None:
         self._parser = parser

@@ -19,7 +19,7 @@ MAX_NAME_LENGTH = 128
 
 
 class PythonCalls(MarkedParser):
-    """A parser of calls in a list, one to a line, or both, which returns each argument once it is complete."""
+    """A parser of calls in a list, one per line, or both, which returns each argument as soon as it is complete."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _writable(value: object) -> object:
-    """Return the value in types of JSON. Raise ValueError for infinity, and for an integer with too many digits."""
+    """Return the value in JSON's types. Raise ValueError for infinity, and for integers with too many digits."""
     if isinstance(value, float) and isinf(value):
         raise ValueError
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Tool calls as a name and a JSON object, each between markers of its own."""
+"""Tool calls as a name and a JSON object, each with its own markers."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class SegmentForm:
 
 
 class SegmentedCalls(MarkedParser):
-    """A parser of one form of calls, which also accepts JSON calls in place of a name, as older models write them."""
+    """A parser of one form of calls, which also accepts the JSON calls of older models in place of a name."""
 
     def __init__(self, tools: Tools, form: SegmentForm) -> None:
         super().__init__(tools, (form.call,), special=(form.call, *filter(None, (form.call_end, *form.sections))))

@@ -1,4 +1,4 @@
-"""Tool calls with each parameter in a tag, as bare text whose type comes from the function's schema."""
+"""Tool calls with a tag for each parameter; its value is bare text with a type from the function's schema."""
 
 import html
 import re
@@ -19,7 +19,7 @@ FUNCTION_NAME = re.compile(r"[^\s<>{}\"'=]+")
 
 @dataclass(frozen=True, slots=True)
 class TagForm:
-    """The tags of a format, where a name is a tag's whole content or its attribute `name`."""
+    """The tags of a format; a name is the whole content of a tag, or its attribute `name`."""
 
     call: tuple[str, ...]  # before the name of a function
     name_ends: tuple[str, ...]

@@ -37,7 +37,7 @@ SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def template_format(template: str) -> str | None:
-    """Return the name of the tool call format that the template uses, or None if it is not certain."""
+    """Return the name of the template's tool call format, or None if uncertain."""
     for name, signs in SIGNS:
         if all(sign in template for sign in signs):
             return None if name == "hermes" and "<function=" in template else name

@@ -1,4 +1,4 @@
-"""Reading of streamed text, with generators that yield while they wait for more of it."""
+"""Reading of streamed text by generators that yield while they wait for more."""
 
 import re
 from collections.abc import Callable, Generator
@@ -14,7 +14,7 @@ ANYTHING_BUT_A_BLANK = re.compile(r"\S")
 
 
 class TextReader:
-    """A reader of streamed text, whose results do not depend on how the text was split into parts."""
+    """A reader of streamed text; its results do not depend on how the text is split."""
 
     def __init__(self) -> None:
         self.ended = False  # the text is complete
@@ -50,7 +50,7 @@ class TextReader:
         self._at += count
 
     def more(self) -> Waiting[bool]:
-        """Wait for unread text; return False if the text is over."""
+        """Wait for unread text; return False at the end of the text."""
         while self._at == len(self._text) and not self.ended:
             yield
         return self._at < len(self._text)
@@ -71,14 +71,14 @@ class TextReader:
             yield
 
     def one_of(self, *markers: str) -> Waiting[str]:
-        """Read the longest marker that comes next; return "" if none does."""
+        """Read the longest marker at the current position; return "" if there is none."""
         while (found := starts_with(self._text, markers, final=self.ended, start=self._at)) is None:
             yield
         self._at += len(found)
         return found
 
     def optional(self, *markers: str) -> Waiting[str]:
-        """Read the marker that comes next, and blanks before it; if none does, read nothing and return ""."""
+        """Read the next marker and whitespace before it; if there is none, read nothing and return ""."""
         mark = self._at
         if not markers:
             return ""
@@ -111,7 +111,7 @@ class TextReader:
             yield
 
     def write_on(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
-        """Do as `write_until`, and forget the written text, so that the returned marker is at position 0."""
+        """Do the same as `write_until` and forget the written text, so that the returned marker is at position 0."""
         marker = yield from self.write_until(markers, write, forgets=True)
         self.skip(-len(marker))
         self.forget()

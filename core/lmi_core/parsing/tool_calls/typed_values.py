@@ -45,7 +45,7 @@ def types_of(schema: Any) -> set[str]:
 
 
 def typed_value(text: str, types: set[str]) -> Any:
-    """Return the text's value in one of the types; the text itself where it fits none of them."""
+    """Return the text's value in one of the types; the text itself if it fits none of them."""
     for name, read in READERS.items():
         if name in types:
             with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -75,7 +75,7 @@ def _own_types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _listed(schema: Mapping[str, Any], name: str) -> list[Any]:
-    """Return a keyword's list; anything else counts as empty, as the schema has not been validated."""
+    """Return a keyword's list; anything else counts as empty, because the schema is not validated."""
     found = schema.get(name)
     return found if isinstance(found, list) else []
 

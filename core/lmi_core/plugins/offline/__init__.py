@@ -1,1 +1,1 @@
-"""Model functions called with no server, for their authors."""
+"""Calls of model functions without a server, for their authors."""

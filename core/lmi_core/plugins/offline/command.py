@@ -8,7 +8,7 @@ from lmi_core.plugins.offline.requests import create_request
 
 
 def run() -> None:
-    """Call the function that the command line names."""
+    """Call the function given on the command line."""
     arguments = _parser().parse_args()
     configure_logging("info")
     handler = TestHandler(arguments.entry_point, arguments.model_dir)

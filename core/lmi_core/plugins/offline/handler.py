@@ -1,4 +1,4 @@
-"""Calls of model functions with no server: `djl_python.test_model`."""
+"""Calls of model functions without a server: `djl_python.test_model`."""
 
 import asyncio
 import importlib.util
@@ -155,7 +155,7 @@ def _load(entry_point: str, directory: Path) -> ModuleType:
 
 
 def _waited(result: Any) -> Any:
-    """Return an asynchronous function's result; join the contents of one that yields outputs."""
+    """Return an asynchronous function's result; for a stream of outputs, join their contents."""
     if inspect.iscoroutine(result):
         result = asyncio.run(_awaited(result))
     return asyncio.run(_collected(result)) if isinstance(result, AsyncIterable) else result

@@ -1,4 +1,4 @@
-"""Inputs for a model function that runs with no server, and its outputs read: `djl_python.test_model`."""
+"""Inputs and outputs of a model function without a server: `djl_python.test_model`."""
 
 import json
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""Archives of models, on web servers, in S3 or on this host, and the copies that are unpacked from them."""
+"""Archives of models, on web servers, in S3 or on this host."""

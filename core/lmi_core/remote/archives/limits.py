@@ -1,4 +1,4 @@
-"""The bounds on what is unpacked, so that no small archive fills a disk."""
+"""Limits on unpacking, so that no small archive fills a disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ class Limits:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
-        """Read the bounds from the environment. Raise ConfigurationError where one is not a number."""
+        """Read the limits from the environment. Raise ConfigurationError if one is not a number."""
         size, files = _number(environment, BYTES_VARIABLE), _number(environment, FILES_VARIABLE)
         return cls(size or DEFAULT_BYTES, files or DEFAULT_FILES, None if size else MAX_RATIO)
 
     def check(self, size: int, files: int, archive_size: int) -> None:
-        """Raise ConfigurationError where these files are too large, or too many."""
+        """Raise ConfigurationError if these files are too large or too many."""
         if files > self.max_files:
             raise ConfigurationError(
                 f"the archive contains more than {FILES_VARIABLE}={self.max_files} files and folders: set it higher if "

@@ -9,7 +9,7 @@ from lmi_core.remote.archives.names import shown
 
 
 class Member(NamedTuple):
-    """A file, whose `content` is read in order and once, or a folder, which has none."""
+    """A file, whose `content` can be read once, in order, or a folder without content."""
 
     name: str
     size: int
@@ -17,7 +17,7 @@ class Member(NamedTuple):
 
 
 def refuse_kind(name: str, kind: str, remedy: str = "pack the files themselves") -> ConfigurationError:
-    """Return the error for what is neither a file nor a folder."""
+    """Return the error for a member that is neither a file nor a folder."""
     return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} is {kind}: {remedy}")
 
 
@@ -31,5 +31,5 @@ def damage_told(kinds: tuple[type[Exception], ...]) -> Iterator[None]:
 
 
 def damaged(why: object) -> ConfigurationError:
-    """Return the error for an archive that is not whole."""
+    """Return the error for a truncated archive."""
     return ConfigurationError(f"the archive is damaged or cut off ({why}): pack or download it again")

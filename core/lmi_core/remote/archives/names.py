@@ -1,4 +1,4 @@
-"""The names in an archive, as paths below the folder that it is unpacked to."""
+"""The names in an archive, as paths below the target folder."""
 
 import re
 from unicodedata import normalize
@@ -15,17 +15,17 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class MemberPaths:
-    """The paths of an archive's files and folders, each there once, whatever the file system takes for the same."""
+    """The unique paths of an archive's files and folders, also on file systems that ignore case or accents."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bool]] = {}  # by what may be the same: how it is spelled, whether a folder
 
     def __len__(self) -> int:
-        """Return the number of files and folders, with those folders that are named as parts of others alone."""
+        """Return the number of files and folders, including parents without their own entries."""
         return len(self._known)
 
     def add(self, name: str, *, is_folder: bool) -> str:
-        """Return the path of a name; "" for the top folder. Raise ConfigurationError where it cannot be unpacked."""
+        """Return the path of a name; "" for the top folder. Raise ConfigurationError if it cannot be unpacked."""
         parts = _parts(name)
         for count in range(1, len(parts) + 1):
             self._add("/".join(parts[:count]), name, is_folder=is_folder or count < len(parts))
@@ -67,7 +67,7 @@ def _parts(name: str) -> list[str]:
 
 
 def shown(name: str) -> str:
-    """Return a name for messages, in which it can do no harm."""
+    """Return a name in a form that is safe in messages."""
     return ascii(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
 
 

@@ -1,6 +1,6 @@
 """Reading of tar archives, compressed by gzip or not, each byte once and with bounded memory.
 
-Only files and folders are read, which is stricter than tarfile's `data` filter: that lets links within the archive be.
+Only files and folders are read; tarfile's `data` filter also allows links within the archive.
 """
 
 import gzip
@@ -29,7 +29,7 @@ DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionErr
 
 
 def tar_members(archive: BinaryIO, *, compressed: bool) -> Iterator[Member]:
-    """Yield the members. Raise ConfigurationError where there is one of another kind, or the archive is damaged."""
+    """Yield the members. Raise ConfigurationError for a member of another kind, or a damaged archive."""
     content = gzip.GzipFile(fileobj=archive) if compressed else archive
     stream = _Stream(cast("IO[bytes]", content))
     with damage_told(DAMAGE), tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", encoding="utf-8") as tar:
@@ -52,7 +52,7 @@ def _member(member: tarfile.TarInfo, stream: "_Stream") -> Member:
 
 
 class _Stream(io.RawIOBase):
-    """What tarfile reads headers from: forward only, and no more than headers need."""
+    """A forward-only file from which tarfile reads headers."""
 
     def __init__(self, content: IO[bytes]) -> None:
         self._content = content
@@ -91,14 +91,14 @@ class _Stream(io.RawIOBase):
                 yield data
 
     def skip_to(self, position: int) -> None:
-        """Read up to a position, of which nothing is kept."""
+        """Read and discard up to a position."""
         if position < self._position:
             raise tarfile.ReadError("a header points backwards")
         for _ in self.content(position - self._position):
             pass
 
     def check_end(self) -> None:
-        """Raise a TarError unless the archive ends as it should, which tarfile itself does not ask for."""
+        """Raise a TarError unless the archive ends correctly, which tarfile itself does not check."""
         if self._last != END:
             raise tarfile.ReadError("there is no end")
         left = MAX_TRAILER

@@ -34,7 +34,7 @@ class Format(Enum):
 
 
 def recognise(start: bytes) -> Format:
-    """Return the format of a file that begins so. Raise ConfigurationError where it is not an archive."""
+    """Return the format of a file that starts with these bytes. Raise ConfigurationError if it is not an archive."""
     if start.startswith(ZIP):
         return Format.ZIP
     if start.startswith(GZIP):
@@ -54,8 +54,8 @@ def recognise(start: bytes) -> Format:
 def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[int], None]) -> None:
     """Write an archive's files below a new folder, reporting how many of the archive's bytes were read.
 
-    Raise ConfigurationError where the archive is damaged, too large or asks for anything but files and folders below
-    that folder; what was written by then is left there. Nested archives stay as they are.
+    Raise ConfigurationError if the archive is damaged or too large, or contains anything except files and folders below
+    that folder; files written until then are left there. Nested archives are not unpacked.
     """
     archive_size = os.fstat(archive.fileno()).st_size
     folder.mkdir(parents=True)
@@ -102,6 +102,6 @@ def _write(path: Path, size: int, content: Iterator[bytes]) -> Iterator[None]:
 
 
 def model_root(folder: Path) -> Path:
-    """Return the folder of the model: the only one in an archive that contains nothing else, as DJLServing has it."""
+    """Return the folder of the model: if an archive contains only one folder, that folder, as in DJLServing."""
     visible = [child for child in folder.iterdir() if not child.name.startswith(".")]
     return visible[0] if len(visible) == 1 and visible[0].is_dir() else folder

@@ -27,9 +27,9 @@ UNPACKED = ".unpacked"
 
 
 def update_from_archive(model: RemoteModel, copies: Copies, report: Report) -> Path:
-    """Return the folder that an archive is unpacked to, downloading and unpacking it where it has changed.
+    """Return the folder of an unpacked archive, downloading and unpacking it if it has changed.
 
-    Raise ConfigurationError where it cannot be had, ChangedMeanwhile, or OSError from the disk.
+    Raise ConfigurationError if this fails, ChangedMeanwhile, or OSError from the disk.
     """
     limits = Limits.read(os.environ)
     if is_web(model.source):
@@ -85,7 +85,7 @@ def _from_s3(model: RemoteModel, copies: Copies, limits: Limits, report: Report)
 
 
 def _checksum(model: RemoteModel) -> str | None:
-    """Return the digits of `#sha256=...`. Raise ConfigurationError where they are not valid."""
+    """Return the digits of `#sha256=...`. Raise ConfigurationError if they are invalid."""
     fragment = urldefrag(model.source).fragment
     if not fragment:
         return None

@@ -21,7 +21,7 @@ DAMAGE = (
 
 
 def zip_members(archive: BinaryIO) -> Iterator[Member]:
-    """Yield the members. Raise ConfigurationError where there is one of another kind, or the archive is damaged."""
+    """Yield the members. Raise ConfigurationError for a member of another kind, or a damaged archive."""
     with damage_told(DAMAGE):
         opened = zipfile.ZipFile(cast("IO[bytes]", _Guarded(archive)))
     for member in opened.infolist():
@@ -51,7 +51,7 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[byte
 
 
 class _Guarded(io.RawIOBase):
-    """A file whose list of members is read only if it is not too long."""
+    """A file that refuses to read overly long lists of members."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""boto3's S3 client, imported when created, and explanations of its errors for people."""
+"""boto3's S3 client, imported on creation, and explanations of its errors."""
 
 import re
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ REFUSALS = {
 
 
 def create_client(connections: int) -> "S3Client":
-    """Create a client, within `explained`; boto3 itself finds credentials, region, profile and endpoint.
+    """Create a client, inside `explained`; boto3 itself finds credentials, region, profile and endpoint.
 
-    Without credentials it signs no requests, which is enough for buckets that anyone may read.
+    Without credentials, requests are not signed, which suffices for public buckets.
     """
     import boto3
     from botocore import UNSIGNED

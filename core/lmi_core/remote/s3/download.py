@@ -25,10 +25,10 @@ UNFINISHED = ".download"
 def download(
     client: "S3Client", bucket: str, objects: Sequence[StoredObject], folder: Path, report: Callable[[int], None]
 ) -> None:
-    """Download each object to a file of the folder named by its identity; `report` gets the number of bytes so far.
+    """Download each object to a file named by its identity; `report` gets the number of bytes so far.
 
-    A file has its name once it is complete and on the disk, so that an interrupted download continues with the others.
-    Raise ChangedMeanwhile where an object changes, OSError from the disk, or boto3's errors.
+    A file gets its name when it is complete and on the disk, so that an interrupted download continues with the others.
+    Raise ChangedMeanwhile if an object changes, OSError from the disk, or boto3's errors.
     """
     from s3transfer.manager import TransferConfig, TransferManager
 
@@ -63,7 +63,7 @@ class _Ended(NamedTuple):
 
 
 class _Progress:
-    """The sum of what all transfers, which run in threads, have received."""
+    """The total number of bytes received by all transfers, which run in threads."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         self._report = report
@@ -77,7 +77,7 @@ class _Progress:
 
 
 class _Subscriber:
-    """A subscriber of s3transfer, which provides what is known of an object, so that none is asked for its head."""
+    """A subscriber of s3transfer, which provides the known size and ETag of an object to save a HEAD request."""
 
     def __init__(self, each: StoredObject, progress: _Progress, ended: SimpleQueue[_Ended]) -> None:
         self._object = each
@@ -105,7 +105,7 @@ def _is_change(error: Exception) -> bool:
 
 
 def _publish(each: StoredObject, folder: Path) -> None:
-    """Give a downloaded file its name, once it is on the disk."""
+    """Rename a downloaded file after it is on the disk."""
     unfinished = folder / f"{each.identity}{UNFINISHED}"
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())

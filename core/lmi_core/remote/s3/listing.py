@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Listing, int]:
     """Return the objects to copy, and the number of skipped bytes.
 
-    Raise ConfigurationError where there is nothing to copy, or boto3's errors.
+    Raise ConfigurationError if there is nothing to copy, or boto3's errors.
     """
     location = S3Location.parse(model.source)
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=location.prefix)

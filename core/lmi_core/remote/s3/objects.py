@@ -13,7 +13,7 @@ MAX_NAME_BYTES = 255  # bytes in a file name, on common file systems
 
 
 class StoredObject(msgspec.Struct, array_like=True, frozen=True):
-    """A listed object, with the `path` of its file below the copy's folder."""
+    """An object in a listing; `path` is that of its file below the copy's folder."""
 
     path: str
     key: str
@@ -23,7 +23,7 @@ class StoredObject(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def identity(self) -> str:
-        """A name for the object's content, which changes with it."""
+        """An identifier of the object's content."""
         return _digest([self.key, str(self.size), self.etag, self.modified])
 
 
@@ -35,7 +35,7 @@ class Listing:
 
     @property
     def version(self) -> str:
-        """A name for the listing, which changes with any object in it."""
+        """An identifier of the listing, which changes with any object in it."""
         return _digest(f"{each.path}\n{each.identity}" for each in self.objects)
 
     @property
@@ -44,7 +44,7 @@ class Listing:
 
 
 def file_path(key: str, folder: str) -> str:
-    """Return a key's path below the copy's folder. Raise ConfigurationError where it would lie outside."""
+    """Return a key's path below the copy's folder. Raise ConfigurationError if it would be outside."""
     path = key.removeprefix(folder)
     parts = path.split("/")
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -57,7 +57,7 @@ def file_path(key: str, folder: str) -> str:
 
 
 def check_paths(objects: Iterable[StoredObject]) -> None:
-    """Raise ConfigurationError where one object's path is also the folder of another."""
+    """Raise ConfigurationError if one object's path is also the folder of another."""
     paths = {each.path for each in objects}
     for path in paths:
         for parent in PurePosixPath(path).parents:

@@ -1,4 +1,4 @@
-"""Updates of the copy of an S3 location, of which only the objects that are new are downloaded."""
+"""Updates of the copy of an S3 location, which download only new objects."""
 
 import os
 import shutil
@@ -18,9 +18,9 @@ Unchanged = Mapping[tuple[str, str], Path]  # files of the current copy by path 
 
 
 def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
-    """Return a complete copy's folder, downloading what is missing.
+    """Return the folder of a complete copy, downloading missing objects.
 
-    Raise ConfigurationError where it cannot be copied, ChangedMeanwhile, or OSError from the disk.
+    Raise ConfigurationError if it cannot be copied, ChangedMeanwhile, or OSError from the disk.
     """
     with explained(model.source):
         client = create_client(CONNECTIONS)
@@ -53,7 +53,7 @@ def _unchanged(copies: Copies) -> Unchanged:
 
 
 def _missing(copies: Copies, listing: Listing, unchanged: Unchanged) -> list[StoredObject]:
-    """Return the objects that are neither in the current copy nor completely downloaded."""
+    """Return the objects that are neither in the current copy nor downloaded."""
     staged = copies.staged(listing.version)
     return [
         each
@@ -72,7 +72,7 @@ def _remove_stale(copies: Copies, listing: Listing) -> None:
 
 
 def _assemble(copies: Copies, listing: Listing, unchanged: Unchanged) -> None:
-    """Stage a copy from what was downloaded and from unchanged files of the current copy."""
+    """Stage a copy from downloaded objects and from unchanged files of the current copy."""
     for each in listing.objects:
         target = copies.staged(listing.version) / each.path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _assemble(copies: Copies, listing: Listing, unchanged: Unchanged) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Hard-link an unchanged file of the previous copy, or copy it where the file system has no links."""
+    """Hard-link an unchanged file of the previous copy, or copy it if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

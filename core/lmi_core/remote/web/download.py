@@ -1,4 +1,4 @@
-"""Download of one file from a web server, which goes on after the bytes that are there."""
+"""The download of one file from a web server, which resumes after existing bytes."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,7 @@ MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a server that sends less is given up a
 
 
 class Partial:
-    """A file that is being downloaded, and beside it what it is a part of."""
+    """A partially downloaded file, and the validators of the whole file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.parent
@@ -43,7 +43,7 @@ class Partial:
         return 0
 
     def begin(self, validators: Validators) -> None:
-        """Begin anew with no bytes."""
+        """Start over without bytes."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
         self._known_by_path.write_bytes(msgspec.json.encode(validators))
@@ -61,7 +61,7 @@ class Download:
         self._report = report
 
     async def open(self) -> Answer:
-        """Return the answer to a request for what is missing. Raise ConfigurationError, or Unreachable."""
+        """Request the missing part, and return the answer. Raise ConfigurationError or Unreachable."""
         size, strong = self._partial.size(), self._partial.known_by.strong
         if not size or strong is None:
             return await request(self._url, {})
@@ -72,16 +72,16 @@ class Download:
         return answer
 
     def _goes_on(self, answer: Answer, size: int) -> bool:
-        """Return whether the answer has the rest of the same file, as some servers send that of any other one."""
+        """Return whether the answer is the rest of the same file; some servers ignore If-Range."""
         known, found = self._partial.known_by, answer.validators
         same = all(new in ("", old) for old, new in ((known.etag, found.etag), (known.modified, found.modified)))
         return same and answer.start() == size and found.size == known.size
 
     async def run(self, answer: Answer) -> Validators:
-        """Read an answer, and those to further requests after it breaks off, until all of the file is on the disk.
+        """Read an answer, and resume with further requests if it breaks off, until the whole file is on the disk.
 
-        Return what the file is known by. Raise ConfigurationError where it cannot be had, Unreachable where it may be
-        later, or OSError from the disk.
+        Return the file's validators. Raise ConfigurationError for a permanent failure, Unreachable if a later attempt
+        may succeed, or OSError from the disk.
         """
         self._begin(answer)
         failures = 0
@@ -158,7 +158,7 @@ class _BrokenOff(Exception):
 
 
 class _TooSlow(_BrokenOff):
-    """The server sends next to nothing, so that the download would never end."""
+    """The server sends too slowly for the download to end."""
 
 
 async def _pieces(answer: Answer) -> AsyncIterator[bytes]:

@@ -50,7 +50,7 @@ class Validators(NamedTuple):
 
     @property
     def strong(self) -> str | None:
-        """The value by which a server knows the rest of the same bytes, None where there is none."""
+        """The validator for If-Range requests; None if there is none."""
         return self.etag if self.etag.startswith('"') else self.modified or None
 
 
@@ -64,14 +64,14 @@ class Answer:
         self.validators = Validators(self.header("ETag"), self.header("Last-Modified"), self._size())
 
     def start(self) -> int:
-        """Return the position of the first byte of the body in the file, -1 where that is unknown."""
+        """Return the position in the file of the body's first byte; -1 if unknown."""
         if self.status != PARTIAL:
             return 0
         start = self.header("Content-Range").removeprefix("bytes ").partition("-")[0]
         return int(start) if start.isdecimal() else -1
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raise one of BROKEN."""
+        """Yield the body as it arrives. Raise one of BROKEN."""
         return self._response.content.iter_any()
 
     def header(self, name: str) -> str:
@@ -90,7 +90,7 @@ class Answer:
 
 
 class _Sockets:
-    """The sockets of a request and of those that it is redirected to."""
+    """The sockets of a request and of its redirects."""
 
     def __init__(self) -> None:
         self._was_public = False
@@ -110,7 +110,7 @@ class _Sockets:
             raise PermissionError(address)
 
     def check_through_proxy(self, host: str) -> None:
-        """Do likewise for a host that a proxy connects to, where its address is written out; others pass as public."""
+        """Check the host of a request through a proxy, if it is an address; names count as public."""
         written = _written_addresses(host)
         for address in written:
             self.check(address)
@@ -118,9 +118,10 @@ class _Sockets:
 
 
 async def request(url: str, headers: Mapping[str, str]) -> Answer:
-    """Return the answer, after redirects. Raise ConfigurationError, or Unreachable where another try may succeed.
+    """Return the answer, after redirects.
 
-    A status of 416 is an answer, too. Proxies are those of `HTTPS_PROXY` and `HTTP_PROXY`.
+    Raise ConfigurationError, or Unreachable if a retry may succeed. A status of 416 is an answer too. Proxies are those
+    of `HTTPS_PROXY` and `HTTP_PROXY`.
     """
     with _explained(url):
         parts = urlsplit(urldefrag(url).url)
@@ -187,7 +188,7 @@ def _user(parts: SplitResult) -> aiohttp.BasicAuth | None:
 
 
 def _proxy(target: SplitResult) -> URL | None:
-    """Return the proxy for a URL, as the environment has it."""
+    """Return the environment's proxy for a URL, if any."""
     proxy = getproxies().get(target.scheme)
     if proxy is None or proxy_bypass(target.netloc):
         return None
@@ -195,7 +196,7 @@ def _proxy(target: SplitResult) -> URL | None:
 
 
 def _written_addresses(host: str) -> list[str]:
-    """Return the address that is written out as a host, or that of this one; nothing for other names."""
+    """Return the addresses of a host that is an IP address or `localhost`; empty for other names."""
     if host.lower().rstrip(".") == "localhost":
         return ["127.0.0.1"]
     try:
@@ -206,7 +207,7 @@ def _written_addresses(host: str) -> list[str]:
 
 
 def _check_redirect(target: SplitResult, following: SplitResult) -> None:
-    """Raise ConfigurationError for a redirect to another protocol, or for one that gives up TLS."""
+    """Raise ConfigurationError for a redirect to another protocol, or from HTTPS to HTTP."""
     if not is_web(following.geturl()):
         raise ConfigurationError(f"the server leads to {following.scheme[:20]}://, which is not supported")
     if target.scheme == "https" and following.scheme == "http":
@@ -264,6 +265,6 @@ def _unreachable(shown: str, error: Exception) -> ConfigurationError:
 
 
 def reason(error: BaseException) -> str:
-    """Return why a connection failed, in the system's words where it has some."""
+    """Return why a connection failed, in the system's words if possible."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number else str(error) or type(error).__name__

@@ -32,7 +32,7 @@ async def handle_streaming_response(
     accumulate_chunks: bool = False,
     **kwargs: Any,
 ) -> AsyncGenerator[Output, None]:
-    """Yield a line for each chunk; the formatter returns `(data, last)`, and the history if it keeps one."""
+    """Yield a line for each chunk; the formatter returns `(data, last)`, with the history if it keeps one."""
     history: list[Any] = []
     async for chunk in response:
         try:

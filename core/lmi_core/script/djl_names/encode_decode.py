@@ -9,7 +9,7 @@ from lmi_core.script.djl_names.outputs import Output
 
 
 def decode(inputs: Input, content_type: str | None, key: str | None = None, require_csv_headers: bool = True) -> Any:
-    """Return JSON as it is, even if curl's `-d` labels it a form; any other type as `{"inputs": ...}`."""
+    """Return JSON unchanged, even if curl's `-d` labels it a form; any other type as `{"inputs": ...}`."""
     kind = (content_type or "application/json").partition(";")[0].strip().lower()
     if kind == "application/json":
         return inputs.get_as_json(key) if inputs.get_as_bytes(key) else {"inputs": ""}

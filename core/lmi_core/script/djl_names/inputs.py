@@ -18,7 +18,7 @@ BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a reques
 class Input:
     """The content and properties of one request or, with dynamic batching, of several.
 
-    The properties are the model's options and the request's headers; names are matched without regard to case.
+    The properties are the model's options and the request's headers; names are case-insensitive.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Input:
         return int(self.properties.get(BATCH_SIZE, "1"))
 
     def get_batches(self) -> list["Input"]:
-        """Return the batch's requests; only itself if it is not a batch."""
+        """Return the batch's requests; the input itself if it is not a batch."""
         if not self.is_batch():
             return [self]
         self._batch = self._batch or self._split()
@@ -61,7 +61,7 @@ class Input:
         return self.content.get(key) is not None
 
     def is_empty(self) -> bool:
-        """Return whether there is no content, as in the one call at the loading of the model."""
+        """Return whether there is no content, as in the call that loads the model."""
         return self.content.is_empty()
 
     def get_data(self, key: str | None = None) -> Any:
@@ -80,7 +80,7 @@ class Input:
         return self.get_as_image(key) if kind.startswith("image/") else self.get_as_bytes(key)
 
     def _split(self) -> list["Input"]:
-        """Return the requests of a batch that was built by the script's own code."""
+        """Return the requests of a batch that the script's own code has built."""
         batch = [Input() for _ in range(self.get_batch_size())]
         for name, value in self.properties.items():
             if match := BATCH_KEY.fullmatch(name):
@@ -107,7 +107,7 @@ class Input:
         return {"inputs": [""]} if self.unfinished and not text else json.loads(text)
 
     def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
-        """Return an object for each line after the header line."""
+        """Return an object for each line after the header."""
         return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
 
     def get_as_image(self, key: str | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The modules of DJLServing's Python package: those that exist here, and why others do not."""
+"""The modules of DJLServing's Python package that exist here, and the reasons for missing ones."""
 
 from collections.abc import Mapping
 
@@ -120,7 +120,7 @@ MISSING_PACKAGES: Mapping[str, str] = {
 
 
 def why_missing(module: str) -> str | None:
-    """Return why a module of the package, or an engine's package, is missing; None for other packages."""
+    """Return why a module of DJLServing's package or an engine's package is missing; None for other packages."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         name = ".".join(parts[:length])

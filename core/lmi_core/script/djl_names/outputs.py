@@ -16,7 +16,7 @@ StreamFormatter = Callable[[Any], bytes | bytearray | str]
 
 
 def stream_line(item: Any) -> bytes:
-    """Return a stream's item as a line of JSON: an object as it is, anything else as `{"outputs": ...}`."""
+    """Return a stream's item as a line of JSON: an object unchanged, anything else as `{"outputs": ...}`."""
     if isinstance(item, bytes | bytearray):
         return bytes(item)
     return _json(item if isinstance(item, dict) else {"outputs": item}) + b"\n"
@@ -29,7 +29,7 @@ class EncodedChunk(bytes):
 
 
 class Output:
-    """The answer to a request or, for a batch, a content for each of its requests in order."""
+    """The answer to a request or, for a batch, a content for each request in order."""
 
     def __init__(self, code: int = 200, message: str = "OK") -> None:
         self.code = code
@@ -64,7 +64,7 @@ class Output:
         return self
 
     def add(self, value: Any, key: str | None = None, batch_index: int | None = None) -> Self:
-        """Add a content: str and bytes as they are, anything else as JSON."""
+        """Add a content: str and bytes unchanged, anything else as JSON."""
         if isinstance(value, EncodedChunk):
             return self._add_chunk(value, key, batch_index)
         if isinstance(value, str):
@@ -94,7 +94,7 @@ class Output:
         return named[-1] if named else self._added_type
 
     def add_stream_content(self, stream_content: Any, output_formatter: StreamFormatter | None = stream_line) -> Self:
-        """Stream the iterator's items through the formatter; without one, str and bytes are sent as they are."""
+        """Stream the iterator's items through the formatter; without one, str and bytes are sent unchanged."""
         self.stream_content = stream_content
         self.stream_formatter = output_formatter
         self._added_type = "application/jsonlines" if output_formatter is stream_line else TEXT

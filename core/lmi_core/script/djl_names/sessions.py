@@ -31,7 +31,7 @@ class Session:
         return pickle.loads(path.read_bytes()) if path.is_file() else d
 
     def get_as_numpy(self, key: str, shape: tuple[int, ...], dtype: Any = "float32", create: bool = False) -> Any:
-        """Return a memory-mapped array, to which writes are kept."""
+        """Return a memory-mapped array; writes to it are kept."""
         import numpy
 
         return numpy.memmap(self._path(key), dtype=dtype, mode="w+" if create else "r+", shape=shape)

@@ -12,7 +12,7 @@ Function = Callable[..., Any]
 
 
 class OutputContract(StrEnum):
-    """The argument of an output formatter; the values are printed by `lmi check`."""
+    """The argument of an output formatter; `lmi check` prints the values."""
 
     GENERATION_OUTPUT = "(output: GenerationOutput) -> str | bytes | dict"
     REQUEST_OUTPUT = "(request_output: TextGenerationOutput) -> str"
@@ -22,7 +22,7 @@ class OutputContract(StrEnum):
 
 
 class InputContract(StrEnum):
-    """The argument of an input formatter; the values are printed by `lmi check`."""
+    """The argument of an input formatter; `lmi check` prints the values."""
 
     INPUT_ITEM = "(input_item: Input, **kwargs) -> RequestInput"
     PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
@@ -42,7 +42,7 @@ class Reading(NamedTuple, Generic[C]):
 
 
 class _Signs(NamedTuple, Generic[C]):
-    """The evidence for a contract: names of annotations, of the parameter, and of attributes that are read."""
+    """The evidence for a contract: the names of annotations, the parameter, and accessed attributes."""
 
     annotations: Mapping[str, C]
     names: Mapping[str, C]
@@ -92,9 +92,9 @@ _INPUT = _Signs(
 
 
 def read_output_contract(function: Function, *, own_decorator: bool = False) -> Reading[OutputContract]:
-    """Return an output formatter's contract, which is ours by default where our own decorator marks it.
+    """Return an output formatter's contract; by default ours, if our own decorator marks it.
 
-    Raise ConfigurationError where it follows none.
+    Raise ConfigurationError if it follows no contract.
     """
     if inspect.iscoroutinefunction(function):
         raise ConfigurationError(f"the output formatter {_name(function)} must not be async")
@@ -113,7 +113,7 @@ def read_output_contract(function: Function, *, own_decorator: bool = False) -> 
 
 
 def read_input_contract(function: Function) -> Reading[InputContract]:
-    """Return an input formatter's contract. Raise ConfigurationError where it follows none."""
+    """Return an input formatter's contract. Raise ConfigurationError if it follows no contract."""
     positional = _positional(function)
     if not positional:
         raise ConfigurationError(
@@ -157,7 +157,9 @@ def _positional(function: Function) -> list[inspect.Parameter]:
 
 
 def _annotation_names(annotation: Any) -> list[str]:
-    """Return the class's name and its bases', of each member of a union; annotations may be text."""
+    """Return the names of an annotation's classes and their bases, for each member of a union; annotations may be
+    text.
+    """
     if annotation is inspect.Parameter.empty:
         return []
     if isinstance(annotation, str):
@@ -170,7 +172,7 @@ def _annotation_names(annotation: Any) -> list[str]:
 
 
 def _names_read(function: Function) -> set[str]:
-    """Return the attributes and globals in the function's own code, what it asks `hasattr` for, and its keys."""
+    """Return the attributes, globals, `hasattr` names and keys in the function's own code."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         return set()

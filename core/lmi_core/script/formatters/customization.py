@@ -38,7 +38,7 @@ class Customization:
     model: str = ""
 
     async def read(self, call: Call, as_payload: RequestWriter) -> Call:
-        """Return the call as the input formatter rewrites it. Raise FormatterFailed where that raises.
+        """Return the call as rewritten by the input formatter. Raise FormatterFailed if that raises.
 
         `as_payload` serializes a request that the formatter returned as an object.
         """
@@ -59,14 +59,14 @@ class Customization:
         return replace(call, body=formatted.body, headers=headers)
 
     def adapted(self, requests: tuple[GenerationRequest, ...]) -> tuple[GenerationRequest, ...]:
-        """Return each request with its adapter. Raise InvalidPayload where their numbers differ."""
+        """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""
         if not self.adapters:
             return requests
         adapters = self._adapter_of_each(len(requests))
         return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
 
     def adapted_embeddings(self, requests: tuple[EmbeddingRequest, ...]) -> tuple[EmbeddingRequest, ...]:
-        """Return each request with its adapter. Raise InvalidPayload where their numbers differ."""
+        """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""
         return tuple(
             replace(request, adapter=name)
             for request, name in zip(requests, self._adapter_of_each(len(requests)), strict=True)
@@ -83,7 +83,7 @@ class Customization:
         return adapters
 
     def formatter(self, base: OutputFormatter) -> OutputFormatter:
-        """Return the model's own output formatter around `base`, or `base` where the model has none."""
+        """Return the model's own output formatter around `base`, or `base` if the model has none."""
         output = self.formatters.output
         if output is None:
             return base

@@ -1,7 +1,7 @@
 """Responses as objects like those of vLLM's server, for formatters that change `response.choices[0].text`.
 
-Their attributes are a contract of model.py, the same for every dialect; where the dialect's own JSON has the text, its
-formatter says in `text_path`.
+Their attributes are a contract with model.py, the same for every dialect; `text_path` of a dialect's formatter is the
+place of the text in its JSON.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class ResponseObject(SimpleNamespace):
 
 
 class MessageObject(ResponseObject):
-    """A chat's message or delta, whose missing fields read as empty, such as the content of the final delta."""
+    """A chat's message or delta; missing fields, such as the content of the final delta, read as empty."""
 
     role: str | None = None
     content: str | None = None
@@ -52,9 +52,9 @@ def plain(value: Any) -> Any:
 
 
 class EngineResponse:
-    """A conversion of a dialect's answer, or of a chunk of it, to a ResponseObject and back.
+    """A conversion of a dialect's answer or chunk to a ResponseObject and back.
 
-    Where the dialect has no `choices` of its own, the object shows them, and a text changed there is written back.
+    If the dialect has no `choices`, the object adds them, and text changed there is written back.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EngineResponse:
         )
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
-        """Return the texts of the choices after the formatter."""
+        """Return the texts of the choices after the formatter has run."""
         return [choice.text for choice in response.choices] if "choices" in self._shown else self.texts
 
     def data(self, response: ResponseObject) -> JsonObject:
@@ -91,7 +91,7 @@ class EngineResponse:
         return data
 
     def _show(self, shown: JsonObject) -> JsonObject:
-        """Add the attributes that the answer itself lacks."""
+        """Add the attributes that the answer lacks."""
         lacking = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
         for name, value in lacking.items():
             setattr(self.object, name, as_object(value))
@@ -122,7 +122,7 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
 
 
 def texts_in(data: JsonObject, path: Sequence[str]) -> list[str]:
-    """Return the texts to which the path leads in an answer, also through lists; none where it ends before."""
+    """Return the texts at the path in an answer, also through lists; empty if the path does not exist."""
     return [str(text) for holder in _holders(data, path) for text in _listed(holder[path[-1]])]
 
 
@@ -134,7 +134,7 @@ def _write_texts(data: JsonObject, path: Sequence[str], texts: Sequence[str]) ->
 
 
 def _holders(data: JsonObject, path: Sequence[str]) -> list[JsonObject]:
-    """Return the objects that have the path's last member, a text or a list of texts."""
+    """Return the objects with the path's last member, a text or a list of texts."""
     if not path:
         return []
     objects = [data]

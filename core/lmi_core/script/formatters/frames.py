@@ -25,14 +25,14 @@ def has_frames(content_type: str) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Return text and bytes as they are, anything else as JSON."""
+    """Return text and bytes unchanged, anything else as JSON."""
     if isinstance(value, str):
         return value.encode()
     return bytes(value) if isinstance(value, bytes | bytearray) else orjson.dumps(value, option=_OPTIONS)
 
 
 def frame(value: Any, content_type: str) -> bytes:
-    """Return one result as a line or an event, if the content type has those."""
+    """Return one result as a line or an event, if the content type is one of lines or events."""
     data = encode(value)
     kind = media_type(content_type)
     if kind == EVENTS:
@@ -41,7 +41,7 @@ def frame(value: Any, content_type: str) -> bytes:
 
 
 def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
-    """Return the data with every object changed; `[DONE]`, comments and anything but JSON are kept."""
+    """Return the data with every object changed; `[DONE]`, comments and anything except JSON are kept."""
     kind = media_type(content_type)
     if kind == WHOLE:
         return _change_whole(orjson.loads(data), change)

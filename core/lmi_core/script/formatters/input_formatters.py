@@ -46,7 +46,7 @@ class FormattedInput:
 
 
 def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:
-    """Return the function with its contract. Raise ConfigurationError where it follows none."""
+    """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     name = getattr(function, "__name__", "input_formatter")
     reading = read_input_contract(function)
     return InputFunction(name, function, reading, directory, _keywords(name, function))
@@ -55,7 +55,7 @@ def input_function(function: Callable[..., Any], directory: Path) -> InputFuncti
 async def format_input(
     custom: InputFunction, call: Call, arguments: Mapping[str, Any], as_payload: RequestWriter, seconds: float
 ) -> FormattedInput:
-    """Return the function's result for a call. Raise FormatterFailed where it raises or exceeds `seconds`."""
+    """Return the function's result for a call. Raise FormatterFailed if it raises or exceeds `seconds`."""
     try:
         payload = _payload(custom, call)
         with time_limit(seconds):

@@ -1,4 +1,4 @@
-"""A model's own formatters: those of `model.py`, and those of its adapters."""
+"""A model's own formatters, in `model.py` and in its adapters."""
 
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ class AdapterCode:
 
 @dataclass
 class ModelCode:
-    """The formatters of a model, and of each adapter that has a script of its own."""
+    """The formatters of a model, and of each adapter with its own script."""
 
     base: ChosenFormatters = field(default_factory=ChosenFormatters)
     adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
@@ -52,23 +52,23 @@ class ModelCode:
 
     @property
     def writes(self) -> bool:
-        """Whether an output formatter of the model or of an adapter writes answers."""
+        """Whether the model or an adapter has its own output formatter."""
         return any(chosen.output is not None for _, chosen in self._all())
 
     @property
     def adapters_with_code(self) -> list[str]:
-        """The names of the adapters whose own scripts are loaded."""
+        """The names of the adapters with loaded scripts."""
         return sorted(self._scripts)
 
     def of(self, adapter: str | None) -> ChosenFormatters:
-        """Return the formatters of an adapter; where it has none of its own, the model's."""
+        """Return the formatters of an adapter, or the model's if it has none."""
         own = None if adapter is None else self.adapters.get(adapter)
         if own is None:
             return self.base
         return ChosenFormatters(own.output or self.base.output, input=own.input or self.base.input)
 
     def base_options(self, options: RequestProperties, formatters: Container[object]) -> RequestProperties:
-        """Return the options by which the formatter is chosen that writes where the model's own does not."""
+        """Return the options that choose the formatter of answers that the model's own formatter does not write."""
         if options.output_formatter != self.base.output_name or options.output_formatter in formatters:
             return options
         return options.model_copy(update={"output_formatter": None})
@@ -84,7 +84,7 @@ class ModelCode:
         return [(None, self.base), *self.adapters.items()]
 
     def read_adapter(self, directory: Path) -> AdapterCode:
-        """Load an adapter's script without activating it. Raise ConfigurationError where it cannot be loaded."""
+        """Load an adapter's script without activating it. Raise ConfigurationError if this fails."""
         script = load_script(directory / SCRIPT, self.site_packages, self.loading_seconds)
         try:
             return AdapterCode(script, choose(script, None, {}))
@@ -93,7 +93,7 @@ class ModelCode:
             raise
 
     def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
-        """Activate an adapter's code, replacing any of that name."""
+        """Activate an adapter's code, replacing any code of that name."""
         self.unload_adapter(name)
         if code is not None:
             self._scripts[name], self.adapters[name] = code.script, code.formatters
@@ -122,9 +122,9 @@ def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
 def load_code(
     directory: Path, options: RequestProperties, plugin_formatters: Mapping[str, CustomOutput], adapters: Path
 ) -> ModelCode:
-    """Load the directory's `model.py`, or what `option.entryPoint` names, and those in the folders of `adapters`.
+    """Load the directory's `model.py` or `option.entryPoint`, and the scripts in the folders of `adapters`.
 
-    Raise ConfigurationError where one cannot be loaded.
+    Raise ConfigurationError if one cannot be loaded.
     """
     path = directory / (options.script or SCRIPT)
     environment = model_environment(directory, options.enable_venv)
@@ -140,7 +140,7 @@ def load_code(
 
 @contextmanager
 def unloaded_on_failure(code: ModelCode) -> Iterator[None]:
-    """Drop all modules of the code where the body raises."""
+    """Drop all modules of the code if the body raises."""
     try:
         yield
     except BaseException:
@@ -161,7 +161,7 @@ def _base(
 
 
 def _load_adapters(code: ModelCode, adapters: Path) -> None:
-    """Load what the folders of the start's adapters have."""
+    """Load the scripts of the initial adapters."""
     with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
     with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
     for adapter in sorted(with_script | with_weights):
@@ -172,7 +172,7 @@ def _load_adapters(code: ModelCode, adapters: Path) -> None:
 def choose(
     script: ModelScript | None, output_formatter: str | None, plugin_formatters: Mapping[str, CustomOutput]
 ) -> ChosenFormatters:
-    """Choose the output formatter that `option.output_formatter` names, or the script's, and its input formatter."""
+    """Choose the output formatter in `option.output_formatter` or in the script, and the script's input formatter."""
     outputs, inputs = (script.outputs, script.inputs) if script is not None else ({}, {})
     taken = sorted(outputs.keys() & plugin_formatters.keys())
     if taken:

@@ -41,7 +41,7 @@ class ModelScript:
 def load_script(path: Path, site_packages: Path | None = None, seconds: float = LOADING_SECONDS) -> ModelScript:
     """Load a script in this process. Raise ConfigurationError with the traceback of the script's own lines.
 
-    `seconds` is the time that it has, as code that never ends would keep the server from its work.
+    `seconds` limits its time, because endless code would block the server.
     """
     require_imports(path, own_environment=site_packages is not None)
     directory = path.parent.resolve()
@@ -71,7 +71,7 @@ def load_script(path: Path, site_packages: Path | None = None, seconds: float = 
 
 
 def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the formatters by name, each once: those with a decorator, or the one with the legacy name."""
+    """Yield the unique formatters by name: all with a decorator, or the one with the legacy name."""
     members = {name: found for name, found in sorted(vars(module).items()) if _mark(found, OUTPUT_MARK)}
     if not members and callable(oldest := getattr(module, OLDEST_NAME, None)):
         members = {OLDEST_NAME: oldest}
@@ -97,7 +97,7 @@ def _add(script: ModelScript, name: str, found: Callable[..., Any]) -> None:
 
 
 def custom_output(found: Callable[..., Any], directory: Path) -> CustomOutput:
-    """Return a function, decorated or not, or a class as an output formatter. Raise ConfigurationError otherwise."""
+    """Return a function or class as an output formatter. Raise ConfigurationError for anything else."""
     mark: OutputMark | None = _mark(found, OUTPUT_MARK)
     if not isinstance(found, type):
         return formatter_function(found, directory)

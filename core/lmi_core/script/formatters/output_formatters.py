@@ -39,19 +39,19 @@ class FormatterFunction:
 
 
 def formatter_function(function: Callable[..., Any], directory: Path) -> FormatterFunction:
-    """Return the function with its contract. Raise ConfigurationError where it follows none."""
+    """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     mark = getattr(function, OUTPUT_MARK, None) or OutputMark(getattr(function, "__name__", "output_formatter"))
     reading = read_output_contract(function, own_decorator=mark.own)
     return FormatterFunction(mark.name, function, reading, directory, mark.content_type, mark.headers)
 
 
 def custom_formatter(custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> "CustomFormatter":
-    """Create the formatter that writes one call's answer with the function, in place of `base`."""
+    """Create the formatter of one call that uses the function instead of `base`."""
     return _CLASSES[custom.reading.contract](custom, base, context)
 
 
 class CustomFormatter(OutputFormatter):
-    """An output formatter that calls a user function, whose results are final, in place of `base`."""
+    """An output formatter that calls a user function instead of `base`; its results are final."""
 
     name: ClassVar[str] = "custom"
 
@@ -128,7 +128,7 @@ class PieceFormatter(CustomFormatter):
 
     @abstractmethod
     def results(self, output: GenerationOutput) -> list[Any]:
-        """Call the function for the latest step, perhaps repeatedly, and return its results."""
+        """Call the function for the latest step, once or several times, and return its results."""
 
     def type_of(self, result: Any) -> str | None:
         """Return the content type of a result, or None for that of `base`."""
@@ -191,7 +191,7 @@ class RequestOutputFormatter(PieceFormatter):
         return [self.call(request_output) for _ in add_tokens(request_output, output)]
 
     def answer_error(self, error: LmiError) -> bytes:
-        """Give the function one more token, without text, with the finish reason `error`."""
+        """Pass one more token to the function, without text and with the finish reason `error`."""
         words = b""
         for request_output in self._outputs.values():
             if not request_output.finished:
@@ -261,7 +261,7 @@ class EngineObjectFormatter(ResponseDataFormatter):
         return changed
 
     def _rewrite_full_text(self, chunk: dict[str, Any], name: str) -> None:
-        """Change the text that a stream's last object repeats to what the formatter made of it."""
+        """Replace the full text in a stream's last object with the formatter's texts."""
         text = chunk.get(name)
         if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
             chunk[name] = text.removesuffix(self._said) + self._changed_to

@@ -40,7 +40,7 @@ class Token:
 
 @dataclass
 class Sequence:
-    """One generated sequence, with a cursor over its tokens."""
+    """One generated sequence and a cursor over its tokens."""
 
     tokens: list[Token] = field(default_factory=list)
     top_tokens: list[list[Token]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """The number of tokens that the formatter has not read."""
+        """The number of tokens that the formatter has not read yet."""
         return len(self.tokens) - self._next_token
 
     def has_next_token(self) -> bool:

@@ -10,7 +10,7 @@ from lmi_core.script.formatters.request_io import CallContext, Sequence, TextGen
 
 
 def new_request_output(output: GenerationOutput, context: CallContext, stream: bool) -> TextGenerationOutput:
-    """Return an output for the prompt of the latest step; what an input formatter built is its `input`, filled in."""
+    """Return an output for the prompt of the latest step; its `input` is the input formatter's object, completed."""
     request = output.request
     found = context.request_input if context.request_input is not None else TextInput()
     found.request_id = found.request_id if found.request_id is not None else request.request_id
@@ -28,9 +28,9 @@ def new_request_output(output: GenerationOutput, context: CallContext, stream: b
 
 
 def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -> Iterator[None]:
-    """Add the latest step's tokens; yield each time that the formatter is to be called.
+    """Add the latest step's tokens; yield whenever the formatter must be called.
 
-    Of several sequences the best is not known until the end, so the formatter is called for its tokens then.
+    The best of several sequences is not known until the end; the formatter is then called for its tokens.
     """
     generated = output.sequences_of(output.prompt_index)
     request_id = request_output.request_id
@@ -60,7 +60,7 @@ def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
 
 
 def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[dict[str, Any], str]:
-    """Return arguments of formatters up to LMI v0.27: `details`, if asked for, and at the end the whole text."""
+    """Return arguments for formatters up to LMI v0.27: `details`, if requested, and the whole text at the end."""
     parameters = request_output.input.parameters
     sequence = request_output.sequences[request_output.best_sequence_index]
     prompt = getattr(request_output.input, "input_text", "")
@@ -82,7 +82,7 @@ def legacy_details(request_output: TextGenerationOutput, last: bool) -> tuple[di
 def _new_tokens(
     output: GenerationOutput, request_id: int | str | None
 ) -> Iterator[tuple[tuple[Token, list[Token]], bool]]:
-    """Yield the step's tokens, each with its top ones, and whether it is the last: there is always a last one."""
+    """Yield the step's tokens, each with its top tokens and whether it is the last; there is always a last one."""
     tokens = output.step.tokens
     if not tokens and output.is_last:
         tokens = [generation.Token(-1, "", None, True)]
@@ -103,7 +103,7 @@ def _choose_best(request_output: TextGenerationOutput, generated: list[Generated
 
 
 def _until_read(request_output: TextGenerationOutput) -> Iterator[None]:
-    """Yield once, and again for as long as the formatter takes tokens and there are more."""
+    """Yield once, and again while the formatter reads tokens and there are more."""
     sequence = request_output.sequences[request_output.best_sequence_index]
     while True:
         before = sequence.unread

@@ -10,7 +10,7 @@ PIN = "pin"  # a field of requests that register adapters
 
 
 class FunctionAdapters(ModelAdapters):
-    """The adapters that were registered with the functions of a script, each with its source as given."""
+    """The adapters registered with the functions of a script, with their sources."""
 
     takes_any_fields: ClassVar[bool] = True
 
@@ -20,12 +20,12 @@ class FunctionAdapters(ModelAdapters):
 
     @property
     def folders(self) -> Mapping[str, str]:
-        """The source of each adapter, which only the script interprets."""
+        """The source of each adapter; only the script interprets it."""
         return {name: self._function.adapter_source(name) for name in sorted(self._function.adapters)}
 
     @property
     def pinned(self) -> Collection[str]:
-        """The adapters whose last request said `pin`, which the script interprets."""
+        """The adapters whose last request contained `pin`; only the script interprets it."""
         return [name for name in self._function.adapters if self._function.adapter_field(name, PIN) == "true"]
 
     async def _add(self, name: str, source: str, fields: Mapping[str, str], *, pin: bool) -> None:

@@ -61,7 +61,7 @@ def answer_of(result: Any) -> Output:
 
 
 def failure(call_id: int, error: BaseException, words: str, begun: bool, note: str = "") -> list[Reply]:
-    """Return the messages that end a call whose function raised: status 507 where memory ran out before the answer."""
+    """Return the messages that end a call whose function raised; status 507 if memory ran out before the answer."""
     message = sendable(f"{words} {type(error).__name__}: {error}{note}")
     if begun or not is_out_of_memory(error):
         return [End(call_id, message)]
@@ -95,7 +95,7 @@ def head_of(call_id: int, output: Output) -> Head:
 def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
     """Return an answer's properties as headers, with `content_type` where they set no content type.
 
-    Model functions copy the request's properties into the answer's: those that HTTP itself sets are left out.
+    Model functions copy the request's properties into the answer; headers that HTTP itself sets are left out.
     """
     given = {str(name): sendable(str(value)) for name, value in properties.items()}
     headers = {name: value for name, value in given.items() if name.lower() not in OWN_HEADERS}
@@ -104,7 +104,7 @@ def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, st
 
 
 def sendable(text: str) -> str:
-    """Return the text with lone surrogates escaped, as messages and headers may quote any bytes."""
+    """Return the text with lone surrogates escaped; messages and headers may quote any bytes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -126,7 +126,7 @@ async def _items(items: Any) -> AsyncGenerator[Any, None]:
 
 
 def finalize(output: Output) -> None:
-    """Call the function that was registered to run after the answer is sent. Log what it raises."""
+    """Call the function registered to run after the answer is sent. Log its exceptions."""
     try:
         output.execute_finalize()
     except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent

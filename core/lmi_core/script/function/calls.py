@@ -21,7 +21,7 @@ class FunctionCall:
         self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
 
     async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
-        """Yield the replies as they arrive; closing the generator cancels the call. Raise LmiError where it fails."""
+        """Yield the replies as they arrive; closing the generator cancels the call. Raise LmiError if it fails."""
         try:
             while (reply := await self._replies.get()) is not None:
                 if isinstance(reply, LmiError):
@@ -58,7 +58,7 @@ class FunctionBatch:
         return all(call.cancelled for call in self.calls)
 
     def on_cancel(self, cancel: Callable[[], None] | None) -> None:
-        """Set the callback for when every request of the batch was cancelled."""
+        """Set the callback for the case that every request of the batch is cancelled."""
         for call in self.calls:
             call.on_cancel = (lambda: cancel() if cancel is not None and self.cancelled else None) if cancel else None
 
@@ -78,7 +78,7 @@ class FunctionBatch:
                 call.fail(error)
 
     def _share(self, head: Head) -> None:
-        """Deliver each request its own content, and an error to all."""
+        """Deliver each request its own content, and errors to all."""
         if head.streams:
             self.fail(FormatterFailed("a model function that streams its answer needs batch_size=1"))
         elif head.code >= 300:
@@ -97,9 +97,9 @@ class FunctionBatch:
 
 
 def _shares(content: Content, size: int) -> list[Content] | None:
-    """Return the content of each request, by the index in its key, or by its place where keys have none.
+    """Return the content of each request, by the index in its key or, without one, by position.
 
-    None means that some request has no content.
+    None means that a request has no content.
     """
     matches = [BATCH_KEY.fullmatch(key or "") for key, _ in content]
     shares: list[Content] = [[] for _ in range(size)]

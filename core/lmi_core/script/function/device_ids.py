@@ -1,4 +1,4 @@
-"""The GPU of each worker, which `handle` functions read from the property `device_id`."""
+"""The GPU of each worker, in the property `device_id` of `handle` functions."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ NO_DEVICE = "-1"
 def device_id(
     worker: int, chosen: Sequence[str] = (), environment: Mapping[str, str] = os.environ, root: Path = Path("/")
 ) -> str:
-    """Return the index of the worker's GPU among those that its process sees; "-1" where there is none.
+    """Return the index of the worker's GPU among those visible to its process; "-1" if there is none.
 
     `chosen` are the devices to use, by default all.
     """

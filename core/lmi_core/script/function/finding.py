@@ -1,4 +1,4 @@
-"""Detection of a model function in a file, and of the way to call it, without running the file."""
+"""Detection of a model function and its form in a file, without running the file."""
 
 import ast
 from pathlib import Path
@@ -17,10 +17,10 @@ LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the other
 
 
 def find_model_function(directory: Path, options: RequestProperties) -> Path | None:
-    """Return the Python file whose function serves the model; None where a backend does.
+    """Return the Python file whose function serves the model; None if a backend does.
 
-    The file is not run, as that may load a model. Raise ConfigurationError where a named file or
-    function is missing.
+    The file is not run, because that might load a model. Raise ConfigurationError if a named file or function is
+    missing.
     """
     path = directory / (options.script or SCRIPT)
     if options.entry_point in LMI_MODULES:
@@ -40,7 +40,7 @@ def find_model_function(directory: Path, options: RequestProperties) -> Path | N
 def rolls(script: Path, configuration: Configuration, options: RequestProperties) -> bool:
     """Return whether the function is of the rolling-batch form: `option.rolling_batch` is given and not `disable`.
 
-    A prediction handler never is, as what it returns is the whole answer.
+    A prediction handler never is, because it returns whole answers.
     """
     given = any(each.key == ROLLING_BATCH and each.source != DEFAULT for each in configuration.effective())
     asked = given and options.rolling_batch != "disable" and not options.async_mode
@@ -65,7 +65,7 @@ def _names_in(script: Path) -> list[str]:
 
 
 def _names(statement: ast.stmt) -> list[str]:
-    """Return the names that a statement at the top of a file defines."""
+    """Return the names that a top-level statement defines."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         return [statement.name]
     if isinstance(statement, ast.ImportFrom):

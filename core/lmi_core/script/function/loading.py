@@ -39,9 +39,9 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
 
 
 def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
-    """Make the call without content, and return the traceback if it failed, or None.
+    """Call the function without content, and return the traceback if that failed, or None.
 
-    Raise SystemExit, and errors of memory that ran out, which end the process.
+    Raise SystemExit and out-of-memory errors, which end the process.
     """
     try:
         runner.run(_check(script.initialize()))
@@ -54,7 +54,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
 
 
 async def _check(result: object) -> None:
-    """Raise RuntimeError where a loading call was answered with an error, or MemoryError where memory ran out."""
+    """Raise RuntimeError if a loading call was answered with an error, or MemoryError if memory ran out."""
     async with aclosing(replies(0, result)) as found:
         async for reply in found:
             if isinstance(reply, Head) and reply.code >= 400:

@@ -41,7 +41,7 @@ class PoolSettings:
 
 
 class FunctionPool:
-    """A pool of `min_workers` processes, and of more, up to `max_workers`, while requests find all of them busy."""
+    """A pool of `min_workers` processes, and of up to `max_workers` while all of them are busy."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
         self.processes: list[FunctionProcess] = []
@@ -60,7 +60,7 @@ class FunctionPool:
         self._why_unhealthy: str | None = "the model function is being loaded"
 
     async def start(self) -> None:
-        """Start the first processes. Raise ConfigurationError where the script cannot be loaded."""
+        """Start the first processes. Raise ConfigurationError if the script cannot be loaded."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.min_workers):
@@ -72,9 +72,9 @@ class FunctionPool:
         self._spawn(self._dispatch())
 
     async def change(self, settings: PoolSettings) -> None:
-        """Have other settings: start processes that are missing, and end idle ones that are too many.
+        """Change the settings: start missing processes, and end surplus idle ones.
 
-        Raise ConfigurationError where one cannot be started.
+        Raise ConfigurationError if one cannot be started.
         """
         self._settings = settings
         missing = settings.min_workers - len(self.processes) - self._starting
@@ -112,12 +112,12 @@ class FunctionPool:
         return self._restarts.reason
 
     def figures(self) -> EngineFigures:
-        """Return the numbers of processes, and of the requests that they work on and that wait for one."""
+        """Return the numbers of processes, running requests and waiting requests."""
         running = sum(not call.cancelled for call in list(self._running))
         return EngineFigures(running, len(self._queue), restarts=self._restarts.count, workers=len(self.processes))
 
     def submit(self, function: str, request: Request, client: str = "") -> FunctionCall:
-        """Queue a request of a client, and return its call. Raise BackendUnhealthy where no process is left."""
+        """Queue a client's request, and return its call. Raise BackendUnhealthy if no process is left."""
         self.check_health()
         call = FunctionCall(function, request)
         call.on_cancel = lambda: self._queue.discard(client, call)  # until a process has it
@@ -126,7 +126,7 @@ class FunctionPool:
         return call
 
     async def broadcast(self, function: str, request: Request, undo: tuple[str, Request]) -> None:
-        """Call a function in every process. Raise LmiError, with the call undone, where it fails in one."""
+        """Call a function in every process. If it fails in one, undo the call and raise LmiError."""
         changed: list[FunctionProcess] = []
         try:
             for process in list(self.processes):
@@ -167,14 +167,14 @@ class FunctionPool:
             await self._arrived.wait()
 
     async def _gather(self, deadline: float) -> list[FunctionCall]:
-        """Return the calls of a batch, once they are there or have waited until the deadline."""
+        """Return the calls of a batch when it is full or at its deadline."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._until_waiting(self._settings.batch_size)
         return [self._queue.pop() for _ in range(min(len(self._queue), self._settings.batch_size))]
 
     async def _free_process(self) -> FunctionProcess | None:
-        """Wait for a process that takes calls, and return the least busy one, or None where no process is left."""
+        """Wait for an available process, and return the least busy one, or None if no process is left."""
         while True:
             free = [process for process in self.processes if process.free]
             if free:
@@ -245,12 +245,12 @@ class FunctionPool:
         return process
 
     def _load_of(self, number: int) -> Load:
-        """Return a worker's load message, with a device of its own unless an option sets one."""
+        """Return a worker's load message, with its own device unless an option sets one."""
         device = device_id(number, self._settings.devices)
         return structs.replace(self._load, properties={DEVICE_ID: device} | self._load.properties)
 
     def _log_failure(self, failure: str | None) -> None:
-        """Log the failure of the first call, once, as every process fails alike."""
+        """Log the failure of the first call once, because every process fails in the same way."""
         if failure is not None and failure not in self._failures:
             self._failures.add(failure)
             logger.error(

@@ -1,4 +1,4 @@
-"""A model function made of the prediction handler, the init handler and the formatters of a model.py."""
+"""A model function that consists of the prediction handler, the init handler and the formatters in a model.py."""
 
 import importlib
 from collections.abc import Callable
@@ -18,7 +18,7 @@ PIPELINES = "djl_python.huggingface"  # whose service loads the model of a direc
 
 
 def adopt_prediction_handler(module: ModuleType, name: str) -> None:
-    """Add a function of that name, if the module has a prediction handler."""
+    """Add a function of that name to a module with a prediction handler."""
     predict = _marked(module, PREDICTION_MARK)
     if predict is not None:
         predictor = Predictor(
@@ -30,8 +30,8 @@ def adopt_prediction_handler(module: ModuleType, name: str) -> None:
 class Predictor:
     """A model function that calls the prediction handler with each request's data and the model, and writes its result.
 
-    The model is what the init handler returns; without one it is the model directory's own, as a pipeline:
-    `model(prompts, **parameters)` gives an object with `generated_text` for each prompt.
+    The model is the result of the init handler; without one, it is the model directory's model as a pipeline:
+    `model(prompts, **parameters)` returns an object with `generated_text` for each prompt.
     """
 
     def __init__(self, predict: Function, init: Function | None, read: Function | None, write: Function | None) -> None:

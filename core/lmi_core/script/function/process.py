@@ -30,7 +30,7 @@ TARGET = "lmi_core.script.function.worker:run"
 class FunctionProcess:
     """The server's side of one process.
 
-    When the process dies, or is killed because a call took too long, its calls fail and `died` is set.
+    If the process dies, or is killed because a call took too long, its calls fail and `died` is set.
     """
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
@@ -57,7 +57,7 @@ class FunctionProcess:
         return not self.died.is_set() and (limit is None or self.calls < limit)
 
     async def start(self, load: Load) -> None:
-        """Start the process, and let it load the script. Raise ConfigurationError where it cannot be loaded."""
+        """Start the process, and let it load the script. Raise ConfigurationError if this fails."""
         answer = await self._worker.load(load, f"{load.script} could not be loaded")
         assert isinstance(answer, Loaded), answer
         self.loaded = answer
@@ -74,12 +74,12 @@ class FunctionProcess:
         await self._die(_lost("the worker was stopped"))
 
     def fail_calls(self, error: LmiError) -> None:
-        """End the calls that it works on with an error, whatever the function does then."""
+        """End the running calls with an error, whether or not the function ends."""
         for replies in self._replies.values():
             replies.fail(error)
 
     async def run(self, batch: FunctionBatch) -> None:
-        """Let the function answer a batch, and return when it is done, even if every request was cancelled."""
+        """Let the function answer a batch, and return when it is done, even if every request is cancelled."""
         self.calls += 1
         try:
             async with self._places:

@@ -13,7 +13,7 @@ class Request(msgspec.Struct, array_like=True):
 
 
 class Load(msgspec.Struct, tag=True):
-    """The first message to a worker: the script to load, and with what."""
+    """The first message to a worker: the script to load, and its properties."""
 
     script: str
     function: str
@@ -44,7 +44,7 @@ class Loaded(msgspec.Struct, tag=True):
 
 
 class Head(msgspec.Struct, tag=True):
-    """A whole answer or, if it streams, its status and headers."""
+    """A whole answer or, for a stream, its status and headers."""
 
     call_id: int
     code: int
@@ -54,7 +54,7 @@ class Head(msgspec.Struct, tag=True):
 
     @property
     def body(self) -> bytes:
-        """The content named `data`, otherwise the first one."""
+        """The content named `data`, or the first one."""
         return dict(reversed(self.content)).get("data", self.content[0][1]) if self.content else b""
 
 

@@ -1,4 +1,4 @@
-"""The model function as a serving runtime: it answers whole requests, and no backend generates."""
+"""The model function as a serving runtime, which answers whole requests without a backend."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
@@ -22,7 +22,7 @@ OPPOSITES = {
 
 
 class ModelFunction(ServingRuntime[FunctionProperties]):
-    """The function in a model's own `model.py`, which answers whole requests in worker processes."""
+    """The function in a `model.py`, which answers whole requests in worker processes."""
 
     name: ClassVar[str] = "model_function"
     properties_type = FunctionProperties
@@ -37,13 +37,13 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
 
     @classmethod
     def downloads(cls, setup: RuntimeSetup[FunctionProperties]) -> Mapping[str, RemoteModel]:
-        """Return the model, with files of every format, as the function may read any of them."""
+        """Return the model with files of every format, because the function may read any of them."""
         model_id = setup.properties.model_id
         return {"model_id": RemoteModel(model_id, everything=True)} if model_id is not None and is_s3(model_id) else {}
 
     @classmethod
     def takes(cls, undeclared: Collection[str]) -> Collection[str]:
-        """Return every undeclared key, as the function gets all of them as properties."""
+        """Return every undeclared key, because the function gets all of them as properties."""
         return undeclared
 
     async def start(self) -> None:
@@ -68,8 +68,8 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
     def answer(self, call: Call, content: Content, client: str = "") -> AsyncGenerator[Head | Chunk, None]:
         """Yield the head of the answer and, if it streams, its chunks; closing the generator cancels the call.
 
-        `content` has the parts of the call's query and body by name; calls of each `client` take turns with those of
-        others. Raise LmiError where the call fails.
+        `content` contains the parts of the call's query and body by name; clients take turns. Raise LmiError if the
+        call fails.
         """
         replies = self.pool.submit(self.function, Request(call_properties(call), content), client).answer()
         return _no_larger(replies, self._max_output_size)
@@ -83,25 +83,26 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         return self._load.adapters[name].properties[SOURCE]
 
     def adapter_field(self, name: str, field: str) -> str | None:
-        """Return a field of the request that registered or last updated an adapter, None where it had none."""
+        """Return a field of the request that registered or last updated an adapter, or None."""
         return self._load.adapters[name].properties.get(field)
 
     async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `register_adapter` in every process, and in later ones. Raise LmiError where one fails.
+        """Call the script's `register_adapter` in every current and later process.
 
-        It gets the source as it is, and every other field of the request, as a property and as a content.
+        Raise LmiError if one fails. It gets the source unchanged, and every other field of the request, as properties
+        and as contents.
         """
         await self._adapter("register_adapter", name, adapter_change(name, source, fields or {}))
 
     async def update_adapter(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `update_adapter` in every process; fields that the request leaves out are kept."""
+        """Call the script's `update_adapter` in every process; fields that are not in the request are kept."""
         before = dict(self._load.adapters[name].content) if name in self._load.adapters else {}
         kept = {key: value.decode() for key, value in before.items() if key not in (None, NAME, SOURCE)}
         change = adapter_change(name, source or self.adapter_source(name), kept | dict(fields or {}))
         await self._adapter("update_adapter", name, change)
 
     async def unregister_adapter(self, name: str) -> None:
-        """Call the script's `unregister_adapter` in every process. Raise LmiError where one fails."""
+        """Call the script's `unregister_adapter` in every process. Raise LmiError if one fails."""
         await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
 
     async def _adapter(self, function: str, name: str, change: Request) -> None:
@@ -116,7 +117,7 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
 
 
 async def _no_larger(replies: AsyncGenerator[Head | Chunk, None], max_bytes: int) -> AsyncGenerator[Head | Chunk, None]:
-    """Yield the replies. Raise FormatterFailed where their total size exceeds `max_bytes`."""
+    """Yield the replies. Raise FormatterFailed if their total size exceeds `max_bytes`."""
     size = 0
     async with aclosing(replies):
         async for reply in replies:

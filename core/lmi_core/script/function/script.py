@@ -1,4 +1,4 @@
-"""The script with a model function, loaded in a process of its own."""
+"""The script of a model function, loaded in its own process."""
 
 import inspect
 import logging
@@ -22,7 +22,7 @@ ADAPTER_FUNCTIONS = (REGISTER_ADAPTER, "update_adapter", "unregister_adapter")
 
 
 class FunctionScript:
-    """A script in a process of its own, with its folder on the import path and as the working directory."""
+    """A script in its own process, with its folder on the import path and as the working directory."""
 
     def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
         self.path = path
@@ -38,12 +38,12 @@ class FunctionScript:
         self._module = import_module(self.path.stem)
 
     def initialize(self) -> Any:
-        """Make the call without content, in which model functions load their models."""
+        """Call the function without content, so that it loads its model."""
         return self.call(self.function, Input())
 
     @property
     def concurrent(self) -> bool:
-        """Whether the function can take a request while it works on others."""
+        """Whether the function can process several requests concurrently."""
         function = self._function(self.function)
         return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
@@ -67,13 +67,13 @@ class FunctionScript:
         return f"{function} in {self.path.name} raised"
 
     def note(self, error: BaseException) -> str:
-        """Return the earlier failure of the initialization, to add to a call's error that differs from it, or ""."""
+        """Return an earlier failure of the initialization, to add to a different error of a call, or ""."""
         if self.initialization_error in (None, description(error)):
             return ""
         return f" (when it was loaded, it raised {self.initialization_error})"
 
     def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the model's properties, overridden by the request's except for those that decide what is loaded."""
+        """Return the model's properties, overridden by the request's except for those that affect loading."""
         if self.initialization_error is not None:  # so the function may load its model with this request
             return {**self._properties, **given, **self._properties}
         own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}

@@ -24,21 +24,21 @@ CONTENT_TYPES = {"json": JSON, "jsonlines": "application/jsonlines", "sse": "tex
 
 
 class FunctionProperties(ModelProperties):
-    """The declared `option.*` keys of a model function, which gets every other key too, as a property of its input."""
+    """The declared `option.*` keys of a model function. It gets all keys as properties of its input."""
 
     task: str | None = Field(default=None, description="Whatever the function does.")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSetup(RuntimeSetup[FunctionProperties]):
-    """The setup of a model function: that of every runtime, and what its processes and their pool need."""
+    """The setup of a model function: that of every runtime, and of its processes and their pool."""
 
     load: Load = field(kw_only=True)
     pool: PoolSettings = field(kw_only=True)
     max_output_size: int = field(kw_only=True)
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
-        """Return the setup with folders as the values of options, also in the function's own properties."""
+        """Return the setup with folders as the values of options and of the function's own properties."""
         values = {option: str(folder) for option, folder in folders.items()}
         load = msgspec.structs.replace(self.load, properties={**self.load.properties, **values})
         return replace(super(FunctionSetup, self).with_folders(folders), load=load)
@@ -53,7 +53,7 @@ def function_setup(
 ) -> FunctionSetup:
     """Return the setup for the function in a script.
 
-    Its properties are the keys that were given, those of the environment too, and `model_dir`.
+    Its properties are the given keys, also from the environment, and `model_dir`.
     """
     given = [each for each in configuration.effective() if each.source != DEFAULT and each.key != BATCH_SIZE]
     properties = {each.key.removeprefix(OPTION_PREFIX): each.value for each in given}
@@ -82,7 +82,7 @@ def function_setup(
 
 
 def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSettings:
-    """Return the settings with what the server's options say of processes and batches."""
+    """Return the settings of processes and batches in the server's options."""
     min_workers, max_workers = server.workers(visible_gpus())
     devices = max(1, len(server.devices))  # each has workers of its own, as in DJLServing
     return replace(
@@ -100,7 +100,7 @@ def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSetti
 def adapter_change(name: str, source: str, fields: Mapping[str, str]) -> Request:
     """Return the request that registers or updates an adapter.
 
-    Where a script looks for the further fields depends on who wrote it: they are properties, and contents too.
+    The further fields are both properties and contents, because scripts read either.
     """
     given = {**fields, NAME: name, SOURCE: source}
     return Request(given, [(key, value.encode()) for key, value in given.items()])

@@ -20,7 +20,7 @@ from lmi_core.workers.worker import Channel
 
 
 def run(channel: Channel) -> None:
-    """Serve one model's script until the server ends the process."""
+    """Serve a model's script until the server ends the process."""
     load = channel.begin(decode_to_worker)
     assert isinstance(load, Load), load
     script = FunctionScript(Path(load.script), load.function, load.properties)
@@ -65,7 +65,7 @@ def _is_cancelled(channel: Channel, call_id: int) -> bool:
 
 
 def _serve_rolling_batch(script: FunctionScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
-    """Call a function of the rolling-batch form with all unfinished requests, again and again."""
+    """Call a function of the rolling-batch form repeatedly with all unfinished requests."""
     batch = RollingBatch(script, runner, content_type)
     while True:
         received = channel.receive() if batch.empty else channel.pending()

@@ -1,4 +1,4 @@
-"""The rolling batch of a model function, which is called with all unfinished requests until none is left."""
+"""The rolling batch of a model function, which is called repeatedly with all unfinished requests."""
 
 import asyncio
 import inspect
@@ -23,7 +23,7 @@ SEED_BITS = 31
 
 @dataclass
 class RollingRequest:
-    """A request that the function is called with until its last answer."""
+    """A request in the batch until its last answer."""
 
     call_id: int
     inputs: Input
@@ -32,7 +32,7 @@ class RollingRequest:
     cancelled: bool = False  # its answers are ignored, but the function counts on its index
 
     def next_inputs(self) -> Input:
-        """Return the request, with a seed, for its first call, and an empty Input for each later one."""
+        """Return the request, with a seed, for its first call, and an empty Input for later calls."""
         if not self.known:
             self.known = True
             self.inputs.content.add("seed", str(secrets.randbits(SEED_BITS)).encode())
@@ -44,7 +44,7 @@ class RollingRequest:
 
 
 class RollingBatch:
-    """The unfinished requests in order of arrival, which the function knows by their indexes."""
+    """The unfinished requests in order of arrival; the function refers to them by index."""
 
     def __init__(self, script: FunctionScript, runner: asyncio.Runner, content_type: str) -> None:
         self._script = script
@@ -62,7 +62,7 @@ class RollingBatch:
         self._requests.append(RollingRequest(call_id, inputs))
 
     def cancel(self, call_id: int) -> list[Reply]:
-        """Drop a request that is in no call yet; otherwise ignore its further answers."""
+        """Drop a request that was not in a call yet; otherwise ignore its further answers."""
         for request in self._requests:
             if request.call_id == call_id:
                 request.cancelled = True
@@ -124,7 +124,7 @@ class RollingBatch:
         return f"{self._script.function} in {self._script.path.name}"
 
     def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
-        """Return an error as every request's answer, or the reason as the end of a stream that has begun."""
+        """Return an error as every request's answer, or as the end of a stream that has started."""
         logger.error("%s %s", self._name, reason)
         replies: list[Reply | Working] = []
         for request in self._clear():

@@ -18,7 +18,7 @@ EXPECTED = (
 
 
 class WrongAnswer(Exception):
-    """The output does not have the form of a rolling batch's; the message continues after the function's name."""
+    """The output is not that of a rolling batch; the message continues after the function's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RollingStep:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def replies(self, call_id: int, begun: bool) -> list[Reply | Working]:
-        """Return the messages to the server; `begun` tells that the answer's head was sent."""
+        """Return the messages to the server; `begun` means that the answer's head was sent."""
         if self.error is not None and begun:
             return [End(call_id, self.error)]
         if self.error is not None:
@@ -47,9 +47,9 @@ class RollingStep:
 
 
 def read_steps(output: Output, size: int, content_type: str) -> list[RollingStep]:
-    """Return the step of each request in order. Raise WrongAnswer where the output has another form.
+    """Return the step of each request in order.
 
-    `content_type` is the default for answers whose content type the function does not set.
+    Raise WrongAnswer for output of another form. `content_type` is the default content type of answers.
     """
     values = output.content.values
     if len(values) != size or output.stream_content is not None:
@@ -70,7 +70,7 @@ def _step(index: int, value: bytes, headers: Mapping[str, str]) -> RollingStep:
 
 
 def _code(index: int, fields: Mapping[str, Any]) -> int:
-    """Return a step's status, 0 for none. Raise WrongAnswer where it is not a number."""
+    """Return a step's status; 0 for none. Raise WrongAnswer if it is not a number."""
     given = fields.get("code") or 0
     try:
         return int(given)
@@ -94,7 +94,7 @@ def _fields(index: int, value: bytes) -> Mapping[str, Any]:
 
 
 def _headers(properties: Mapping[str, Any], size: int, content_type: str) -> list[dict[str, str]]:
-    """Return the headers of each request, whose own properties override those of the batch."""
+    """Return the headers of each request; its own properties override those of the batch."""
     common = {name: value for name, value in properties.items() if not str(name).startswith("batch_")}
     own: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, value in properties.items():

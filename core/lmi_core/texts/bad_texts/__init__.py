@@ -1,1 +1,1 @@
-"""Bans of texts, however they are split into tokens."""
+"""Bans of texts, regardless of their tokenization."""

@@ -1,4 +1,4 @@
-"""Bans of the tokens that would complete a bad text."""
+"""Bans of tokens that would complete a bad text."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,14 +15,14 @@ KEY_LENGTH = 4  # number of trailing bytes by which prefixes of bad texts are in
 
 
 class TextBan:
-    """One request's bad texts, without the state of any sequence, so that tokens may be rolled back at any time.
+    """One request's bad texts, without state per sequence, so that tokens may be rolled back at any time.
 
-    A bad text is looked for in what is generated, as bytes: in the prompt, and across its end, it may come. To leave
-    out each token that would complete one is enough to keep it out, and leaves all others.
+    Bad texts are matched against the bytes of the generated text only, not in the prompt or across its end. Banning
+    every token that would complete a bad text is sufficient, and bans no others.
     """
 
     def __init__(self, index: TokenIndex, texts: Iterable[str], spaced: Collection[int] = frozenset()) -> None:
-        """Ban the texts; `spaced` are the special tokens, if each after another is written with a blank before it."""
+        """Ban the texts; `spaced` are the special tokens, if a space is written between consecutive ones."""
         self._index = index
         self._spaced = spaced
         self._texts = _shortest([text.encode(errors="surrogatepass") for text in texts])
@@ -43,7 +43,7 @@ class TextBan:
         return numpy.concatenate(found) if found else None
 
     def _rests(self, token_ids: Sequence[int], start: int) -> Iterator[bytes]:
-        """Yield the missing rest of each bad text that a suffix of the generated text begins."""
+        """Yield the missing rest of each bad text that starts with a suffix of the generated text."""
         tail = self._tail(token_ids, start, KEY_LENGTH)
         found = [each for size in range(1, len(tail) + 1) for each in self._beginnings.get(tail[-size:], ())]
         max_length = max((length for _, length in found), default=0)
@@ -67,7 +67,7 @@ class TextBan:
         return b"".join(reversed(parts))[-length:]
 
     def _is_spaced(self, token_ids: Sequence[int], place: int, start: int) -> bool:
-        """Return whether the token at index `place` is a special one with a blank before it."""
+        """Return whether the token at index `place` is a special one with a space before it."""
         return place > start and token_ids[place - 1] in self._spaced
 
     def _completing_behind_a_blank(self, token_ids: Sequence[int], start: int) -> "Ids":
@@ -78,7 +78,7 @@ class TextBan:
 
 
 def _shortest(texts: Iterable[bytes]) -> list[bytes]:
-    """Return the texts that contain no other one; banning these bans all."""
+    """Return the texts that contain no other one; banning these bans all of them."""
     kept: list[bytes] = []
     for text in sorted(set(texts), key=len):
         if not any(shorter in text for shorter in kept):
@@ -87,10 +87,10 @@ def _shortest(texts: Iterable[bytes]) -> list[bytes]:
 
 
 class TokenIndexes:
-    """Two token indexes of a vocabulary: one with the text of special tokens, one without."""
+    """Two indexes of a vocabulary: one with the text of special tokens, one without."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, vocabulary: int, eos_token_ids: Collection[int]) -> None:
-        """Index a model with `vocabulary` ids, of which `eos_token_ids` end a generation by themselves."""
+        """Index a model with `vocabulary` ids; `eos_token_ids` end a generation."""
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._special_ids = tokenizer.special_ids.union(eos_token_ids)  # as in TokenWriter
@@ -101,7 +101,7 @@ class TokenIndexes:
     def ban(
         self, texts: Iterable[str], *, skip_special_tokens: bool, spaces_between_special_tokens: bool, ignore_end: bool
     ) -> TextBan:
-        """Return the ban for a request's texts, which special tokens are part of unless the request skips them."""
+        """Return the ban for a request's texts; special tokens are part of the text unless the request skips them."""
         hidden = self._special_ids if skip_special_tokens else frozenset[int]()
         if not ignore_end:  # an end token is not part of the text
             hidden |= self._eos_token_ids

@@ -15,7 +15,7 @@ MAX_KEPT = 128  # cached lookups; a short text is in most tokens
 
 
 class TokenIndex:
-    """A lookup of tokens by a prefix or a part of their bytes, without a scan; ids may have no bytes."""
+    """A lookup of tokens by a prefix or part of their bytes, without a scan; ids may have no bytes."""
 
     def __init__(self, token_bytes: Sequence[bytes]) -> None:
         """Index `token_bytes`, the bytes of each id in order."""
@@ -36,7 +36,7 @@ class TokenIndex:
         return self.token_bytes[token_id] if token_id < len(self.token_bytes) else b""
 
     def beginning_with(self, start: bytes) -> "Ids":
-        """Return the ids of the tokens that begin with these bytes."""
+        """Return the ids of the tokens that start with these bytes."""
         after = start[:-1] + bytes([start[-1] + 1])  # the first bytes that sort after all of them
         return self._ids[bisect_left(self._sorted, start) : bisect_left(self._sorted, after)]
 

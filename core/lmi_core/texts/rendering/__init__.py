@@ -1,1 +1,1 @@
-"""Rendering of chats by their templates, which are programs: a template that takes too long is ended."""
+"""Rendering of chats by their templates, which are programs; rendering is stopped if it takes too long."""

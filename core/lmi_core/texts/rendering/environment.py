@@ -1,4 +1,4 @@
-"""Jinja's sandbox, in the form that transformers gives it."""
+"""Jinja's sandbox, set up as in transformers."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,17 +27,17 @@ class GenerationBlocks(Extension):
 
 @lru_cache(maxsize=CACHED_TEMPLATES)
 def compiled(template: str) -> Template:
-    """Return the program of a template. Raise TemplateSyntaxError where it is not Jinja."""
+    """Compile a template. Raise TemplateSyntaxError if it is not Jinja."""
     return _environment().from_string(template)
 
 
 def renderer(_: str = "") -> Callable[[str, Mapping[str, Any]], str]:
-    """Return the function that renders a template with its variables, for a process of its own."""
+    """Return the function that renders a template with its variables, for a child process."""
     return render_template
 
 
 def render_template(template: str, variables: Mapping[str, Any]) -> str:
-    """Return the text that a template makes of its variables, or raise whatever it raises."""
+    """Render a template with its variables; exceptions of the template propagate."""
     return compiled(template).render(variables)
 
 

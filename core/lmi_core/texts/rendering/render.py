@@ -1,4 +1,4 @@
-"""A chat's text, as its template writes it."""
+"""The text of a chat, rendered by its template."""
 
 import importlib
 import sys
@@ -16,10 +16,10 @@ END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, 
 
 
 def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
-    """Return the text that the template makes of a chat, with further variables that the chat's own override.
+    """Render a chat with the template; the chat's variables override further ones.
 
-    A client's template is always rendered in a process of its own. Raise NeedsTimeError on the event loop,
-    CallTooCostlyError where the template takes too long, or whatever it raises itself.
+    A client's template is always rendered in a child process. Raise NeedsTimeError on the event loop,
+    CallTooCostlyError if the template takes too long, or the template's own exceptions.
     """
     if not chat.messages:
         raise ValueError("Cannot apply chat template to an empty conversation. Provide at least one message.")
@@ -36,7 +36,10 @@ def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
 
 
 def _import_jinja() -> None:
-    """Import Jinja, but not in a helper thread, which may be ended amid it. Raise NeedsTimeError on the event loop."""
+    """Import Jinja, but not in a helper thread, which could be interrupted during the import.
+
+    Raise NeedsTimeError on the event loop.
+    """
     if ENVIRONMENT not in sys.modules:
         if on_event_loop():
             raise NeedsTimeError
@@ -53,7 +56,7 @@ _RENDERING = Bounded(_render, Killable(f"{ENVIRONMENT}:renderer"))
 
 
 def _mark_end(message: dict[str, Any], template: str) -> str:
-    """Put a mark behind the text of the last message, and return the text."""
+    """Append a mark to the text of the last message, and return the text."""
     content = message.get("content")
     if content is None:
         raise ValueError('continue_final_message is set but the final message has no "content" to continue!')
@@ -70,7 +73,7 @@ def _mark_end(message: dict[str, Any], template: str) -> str:
 
 
 def _up_to_end(text: str, continued: str) -> str:
-    """Return the text up to the mark; a template that trims the message has trimmed the mark's blank too."""
+    """Return the text up to the mark; if the template trims the message, it has trimmed the mark's space too."""
     mark = END.strip()
     if continued.strip() not in text or mark not in text:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Request bodies that are compressed, of which a few kilobytes may hold gigabytes."""
+"""Compressed request bodies, a few kilobytes of which can expand to gigabytes."""
 
 import zlib
 from importlib.util import find_spec
@@ -18,9 +18,9 @@ WINDOW = 1 << 16  # bytes of a body that are decompressed at a time
 
 
 def body_encoding(request: web.Request) -> str | None:
-    """Return how the body is compressed, None where it is not.
+    """Return the compression of the body, if any.
 
-    Raise UnsupportedEncoding for an encoding that the server does not know, as it would take the body for JSON.
+    Raise UnsupportedEncoding for an unknown encoding, which would otherwise be parsed as JSON.
     """
     encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower()
     if encoding == "identity" or not request.body_exists:
@@ -33,9 +33,9 @@ def body_encoding(request: web.Request) -> str | None:
 
 
 def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    """Return what a compressed body holds, with no more memory than its bound.
+    """Decompress a body in bounded memory.
 
-    Raise PayloadTooLarge where it is longer than `limit` or far longer than its compressed form, or InvalidPayload.
+    Raise PayloadTooLarge if it is longer than `limit` or far longer than its compressed form, or InvalidPayload.
     """
     found = bytearray()
     try:
@@ -66,14 +66,14 @@ def _decompress(body: bytes, encoding: str, limit: int, found: bytearray) -> Non
 
 
 def _window_bits(body: bytes, encoding: str) -> int:
-    """Return zlib's name of the format; `deflate` comes with zlib's header, and from some clients without."""
+    """Return zlib's code for the format; `deflate` has zlib's header, except from some clients."""
     if encoding == "gzip":
         return 16 + zlib.MAX_WBITS
     return zlib.MAX_WBITS if body[:1] and body[0] & 0xF == zlib.DEFLATED else -zlib.MAX_WBITS
 
 
 def _from_zlib(body: bytes, bound: int, window_bits: int, found: bytearray) -> bool:
-    """Append what the body holds, or a little more than the bound of it; return False where it ends too early."""
+    """Append the decompressed body up to just above the limit; return False if it is truncated."""
     data, position = memoryview(body), 0
     members, member = 1, zlib.decompressobj(window_bits)
     while position < len(data) and len(found) <= bound:
@@ -88,7 +88,7 @@ def _from_zlib(body: bytes, bound: int, window_bits: int, found: bytearray) -> b
 
 
 def _from_brotli(body: bytes, bound: int, found: bytearray) -> bool:
-    """Append what the body holds, or a little more than the bound of it; return False where it ends too early."""
+    """Append the decompressed body up to just above the limit; return False if it is truncated."""
     import brotli
 
     decompressor, data = brotli.Decompressor(), body

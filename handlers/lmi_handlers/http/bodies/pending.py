@@ -1,4 +1,4 @@
-"""The memory that the bodies of all connections take while they come."""
+"""The memory of incoming bodies of all connections."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ SHORT = 1 << 16  # bytes of a body that are always taken: as much as a connectio
 
 
 class PendingBodies:
-    """The bytes of bodies whose rest is still to come, or to be decompressed, bounded over all connections."""
+    """The bytes of incomplete or compressed bodies, bounded over all connections."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
@@ -26,7 +26,7 @@ class PendingBodies:
             self._taken -= pending.taken
 
     def take(self, size: int) -> None:
-        """Raise Overloaded where the long bodies of all connections leave no room for as many more bytes."""
+        """Reserve as many more bytes. Raise Overloaded if the long bodies of all connections leave no room."""
         if self._taken + size > self._max:
             raise Overloaded(
                 f"the bodies that are being received take {self._taken} of at most {self._max} bytes "
@@ -36,7 +36,7 @@ class PendingBodies:
 
 
 class PendingBody:
-    """The bytes that one body has taken so far; a short one takes none."""
+    """The bytes reserved by one body; short bodies reserve none."""
 
     __slots__ = ("_bodies", "taken")
 
@@ -45,7 +45,7 @@ class PendingBody:
         self.taken = 0
 
     def grow(self, size: int) -> None:
-        """Take what a body of `size` bytes lacks. Raise Overloaded where there is no room."""
+        """Reserve the missing bytes of a body of `size` bytes. Raise Overloaded if there is no room."""
         if size > SHORT:
             self._bodies.take(size - self.taken)
             self.taken = size

@@ -1,4 +1,4 @@
-"""Long bodies of answers, written piece by piece."""
+"""Long bodies of answers, sent in pieces."""
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
@@ -7,7 +7,7 @@ PIECE = 1 << 18  # bytes; a longer body is written in as many, and between two o
 
 
 class BodyInPieces(Payload):
-    """A body in memory that neither is copied nor fills the buffers of a connection faster than its client reads."""
+    """A body in memory that is sent without copying, and no faster than its client reads."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)

@@ -1,4 +1,4 @@
-"""Reading of a request's body, within bounds of its own and of all bodies together."""
+"""Reading of request bodies, within limits for each and for all together."""
 
 from functools import partial
 
@@ -12,10 +12,10 @@ from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBody
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
-    """Return the body, decompressed: one after the other, beside the event loop.
+    """Return the decompressed body; bodies are decompressed one by one, outside the event loop.
 
-    Raise PayloadTooLarge as soon as it is announced, or found, to be longer than `limit` bytes, BodyTimeout where it
-    comes too slowly, Overloaded where the bodies of other connections leave no room, and UnsupportedEncoding.
+    Raise PayloadTooLarge as soon as it exceeds `limit` bytes, BodyTimeout if it arrives too slowly, Overloaded if the
+    bodies of other connections leave no room, and UnsupportedEncoding.
     """
     encoding = body_encoding(request)
     if (request.content_length or 0) > limit:

@@ -22,14 +22,14 @@ class Owner(Protocol):
     limits: ConnectionLimits
 
     def opened(self, connection: "Connection") -> bool:
-        """Take a new connection, and return whether it is to be served."""
+        """Add a new connection, and return whether to serve it."""
 
     def closed(self, connection: "Connection") -> None:
         """Forget a connection."""
 
 
 class Connection(asyncio.Protocol):
-    """A connection, which passes all on to aiohttp's protocol and can tell what the server waits for."""
+    """A connection, which passes everything to aiohttp's protocol and tracks what the server waits for."""
 
     __slots__ = (
         "_answered", "_deadline", "_owner", "_received", "_turn", "_writer", "inner", "request", "served", "transport",
@@ -74,22 +74,22 @@ class Connection(asyncio.Protocol):
             self.inner.connection_lost(exc)
 
     def begin(self, request: web.BaseRequest) -> None:
-        """Note that a request is being answered."""
+        """Record that a request is being answered."""
         self._turn += 1
         self.request, self._writer = request, request.writer
 
     def end(self) -> None:
-        """Note that the answer is made; parts of it may still have to be written."""
+        """Record that the answer is complete; parts of it may still be unsent."""
         self._turn += 1
         self.request, self._answered = None, self._received
 
     @property
     def awaits_client(self) -> bool:
-        """Whether a request, or the rest of one, is still to come."""
+        """Whether the server waits for a request or the rest of one."""
         return self.request is None or not self.request.content.is_eof()
 
     def check(self, now: float) -> Phase | None:
-        """Return the phase that has lasted too long, if it has, after ending it."""
+        """End a phase that has lasted too long, and return it, if any."""
         phase, moved = self._phase()
         if not self._deadline.has_passed(phase, self._turn, moved, now):
             return None
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         return phase
 
     def _phase(self) -> tuple[Phase, int]:
-        """Return what the server waits for, and how many bytes of it have moved."""
+        """Return the current phase, and the number of its transferred bytes."""
         if unwritten := self.transport.get_write_buffer_size():
             return Phase.WRITE, (self._writer.output_size if self._writer else 0) - unwritten
         if self.request is None:

@@ -1,4 +1,4 @@
-"""The connections of a server: bounded in number, and each in time."""
+"""The connections of a server, limited in number and time."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ AT_A_TIME = 500  # connections that are looked at before others have their turn
 
 
 class Connections:
-    """All connections of a server, which are closed when they take too long, or when others need their place."""
+    """All connections of a server. They are closed if they take too long, or if others need their place."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -37,7 +37,7 @@ class Connections:
         return Connection(new_protocol(), self)
 
     def opened(self, connection: Connection) -> bool:
-        """Take a new connection, and return whether it is to be served: one that waits makes room for it."""
+        """Add a new connection, and return whether to serve it; an idle connection makes room for it."""
         if len(self._by_protocol) >= self._max and not self._close_longest_waiting():
             self._refuse(connection)
             return False
@@ -51,7 +51,7 @@ class Connections:
 
     @web.middleware
     async def follow(self, request: web.Request, handler: Responder) -> web.StreamResponse:
-        """Know of each request while it is answered, and close the connection behind a body that is not read on."""
+        """Track each request while it is answered, and close the connection after an unread body."""
         connection = self._by_protocol.get(request.protocol)
         if connection is None:  # it has just been closed
             raise asyncio.CancelledError
@@ -92,7 +92,7 @@ class Connections:
             logger.log(level, "closed %d connections: %s", count, reason)
 
     def _close_longest_waiting(self) -> bool:
-        """Close the connection that has waited longest for its client; return False where none waits."""
+        """Close the connection that has waited longest for its client; return False if none waits."""
         while self._waiting:
             connection, _ = self._waiting.popitem(last=False)
             if connection.awaits_client:

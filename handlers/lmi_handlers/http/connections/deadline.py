@@ -1,4 +1,4 @@
-"""The deadline of a connection's phase, looked at from time to time."""
+"""The deadline of a connection's phase, checked from time to time."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from lmi_handlers.http.connections.limits import ConnectionLimits
 
 
 class Phase(StrEnum):
-    """What the server waits for, as the log names it when that does not come."""
+    """The phases in which the server waits, with their names in the log."""
 
     HEADERS = "no complete headers within header_timeout"
     BODY = "a body that came too slowly for body_timeout"
@@ -16,7 +16,7 @@ class Phase(StrEnum):
 
 
 class Deadline:
-    """The time since a phase began or, of a body or an answer, since enough of it has moved."""
+    """The time since the start of a phase or, for bodies and answers, since enough bytes were transferred."""
 
     __slots__ = ("_limits", "_moved", "_since", "_turn", "phase")
 
@@ -30,7 +30,7 @@ class Deadline:
     def has_passed(self, phase: Phase, turn: int, moved: int, now: float) -> bool:
         """Return whether the phase has lasted too long.
 
-        `turn` tells phases of different requests apart, `moved` is how many bytes have come or gone so far.
+        `turn` distinguishes requests, and `moved` is the number of bytes transferred so far.
         """
         seconds = self._seconds(phase)
         begins = phase is not self.phase or turn != self._turn

@@ -1,4 +1,4 @@
-"""The bounds on the server's connections, in number and in time."""
+"""The limits of the server's connections, in number and time."""
 
 import resource
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ RESERVED_DESCRIPTORS = 256  # for all but the clients' connections: models' file
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be, and how long each may take for each phase; times are in seconds."""
+    """The maximum number of connections, and the maximum seconds of each phase."""
 
     max_connections: int = 10_000
     header_timeout: float = 30
@@ -20,7 +20,7 @@ class ConnectionLimits:
 
     @property
     def sweep_interval(self) -> float:
-        """The time between two looks at the connections."""
+        """The seconds between two checks of the connections."""
         shortest = min(self.header_timeout, self.body_timeout, self.write_timeout, self.keep_alive_timeout)
         return min(1, shortest / 4)
 
@@ -37,7 +37,7 @@ DEFAULT_LIMITS = ConnectionLimits()
 
 
 def raise_descriptor_limit(connections: int) -> str | None:
-    """Let this process open as many descriptors as the connections need; return a warning where it may not."""
+    """Raise the descriptor limit to the needs of the connections; return a warning if that fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + RESERVED_DESCRIPTORS
     if soft == resource.RLIM_INFINITY or soft >= wanted:

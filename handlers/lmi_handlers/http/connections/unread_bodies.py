@@ -1,4 +1,4 @@
-"""Connections whose request was answered although its body was not read to its end."""
+"""Connections whose request was answered before its body was read to the end."""
 
 from collections.abc import Awaitable, Callable
 
@@ -8,9 +8,9 @@ Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aioh
 
 
 def is_left_unread(request: web.Request) -> bool:
-    """Return whether nobody should read on, as the body came too slowly.
+    """Return whether to stop reading the body, because it arrived too slowly.
 
-    aiohttp otherwise does for a while, so that the client gets the answer.
+    Otherwise aiohttp reads for a while, so that the client gets the answer.
     """
     content = request.content
     return not content.at_eof() and content.exception() is not None
@@ -24,7 +24,7 @@ async def send_and_close(request: web.Request, response: web.StreamResponse) -> 
 
 @web.middleware
 async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
-    """Close the connection behind the answer to a body that is left unread."""
+    """Close the connection after the answer to an unread body."""
     response = await handler(request)
     if is_left_unread(request):
         await send_and_close(request, response)

@@ -22,7 +22,7 @@ DESCRIPTION = (
 
 
 class Health(TypedDict):
-    """Whether every model takes requests."""
+    """Whether every model accepts requests."""
 
     status: str
     error: NotRequired[str]

@@ -51,7 +51,7 @@ ANY_TYPE = "*/*"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the forms of answers depend on, beside the routes."""
+    """The facts, besides the routes, on which the forms of answers depend."""
 
     models: tuple[str, ...]
     own_code: bool = False  # whether a model has code of its own that writes answers
@@ -59,7 +59,7 @@ class Served:
 
 
 class Responses:
-    """The responses of every route, of which errors are shared by the routes of a dialect."""
+    """The responses of every route; the routes of a dialect share errors."""
 
     def __init__(self, schemas: Schemas, served: Served) -> None:
         self._schemas = schemas
@@ -67,7 +67,7 @@ class Responses:
         self.shared: JsonObject = {}
 
     def of(self, handler: type[Handler] | None, route: Route) -> JsonObject:
-        """Return the responses of a route by status, and as `default` those of its other errors."""
+        """Return the responses of a route by status; `default` is that of other errors."""
         answers = [form for form in route.answers if self._served.formatted or not form.formatted]
         errors = handler.errors if handler is not None else ()
         responses: JsonObject = {"200": {"description": ANSWERED}} if not answers else {}

@@ -43,7 +43,7 @@ async def openapi(request: web.Request) -> web.Response:
 
 
 def described(dispatcher: Dispatcher) -> Served:
-    """Return what the document says of the models, as they are now: adapters may bring code."""
+    """Return the document's current facts about the models; adapters may contain code."""
     models = dispatcher.models.values()
     return Served(
         models=tuple(sorted(dispatcher.models)),

@@ -1,4 +1,4 @@
-"""JSON schemas of the types of bodies and answers, which the OpenAPI document refers to by name."""
+"""JSON schemas of bodies and answers, for references in the OpenAPI document."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ REFERENCE = "#/components/schemas/{model}"
 
 
 class Schemas:
-    """The schema of each of several types, and the definitions of those with a name."""
+    """The schemas of several types, and the definitions of named types."""
 
     def __init__(self, types: Iterable[Any]) -> None:
         unique = list(dict.fromkeys(types))

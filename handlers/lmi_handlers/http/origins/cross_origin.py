@@ -1,7 +1,6 @@
-"""Answers to pages of other web sites, which browsers let them read if the answer's headers say so (CORS).
-
-aiohttp-cors wants its own declaration of each route, and knows neither the routes that are for operators nor patterns
-of origins; what browsers need is this much: https://fetch.spec.whatwg.org/#http-cors-protocol
+"""Answers to pages of other web sites, which browsers show them only with certain headers (CORS). aiohttp-cors needs
+its own declaration of each route, and supports neither operator routes nor patterns of origins. The protocol:
+https://fetch.spec.whatwg.org/#http-cors-protocol
 """
 
 import logging
@@ -30,7 +29,7 @@ READ_ANYWAY = frozenset(
 
 
 class CrossOriginAnswers:
-    """What is added for pages of other web sites to the answers of routes that are for them."""
+    """The headers and preflight answers for pages of other web sites."""
 
     def __init__(self, rules: CrossOrigin, shared: Collection[AbstractRoute]) -> None:
         """Follow the rules for the `shared` routes, and none of the others."""
@@ -43,7 +42,7 @@ class CrossOriginAnswers:
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Responder) -> web.StreamResponse:
-        """Answer a browser that asks whether a page may send a request; it cannot show the page's key with that."""
+        """Answer a browser that asks whether a page may send a request; such requests carry no API key."""
         method = request.headers.get("Access-Control-Request-Method", "")
         if request.method != "OPTIONS" or "Origin" not in request.headers or not is_token(method):
             return await handler(request)
@@ -60,7 +59,7 @@ class CrossOriginAnswers:
         return web.Response(status=204, headers=self._permission(request, asked))
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Let the page of an admitted origin read the answer, its headers too."""
+        """Let the page of an admitted origin read the answer and its headers."""
         if request.match_info.route not in self._shared:
             return
         headers = response.headers
@@ -72,7 +71,7 @@ class CrossOriginAnswers:
                 headers["Access-Control-Expose-Headers"] = ", ".join(named)
 
     def _fault(self, request: web.Request, method: str, asked: list[str]) -> str | None:
-        """Return the reason why a page may not send what its browser asks for."""
+        """Return the reason why a page may not send the request of its browser."""
         given = ", ".join(request.headers.getall("Origin"))
         if not self._is_admitted(request):
             return f"pages of {shown(given)} may not use this server: cors_allowed_origin has those that may"
@@ -105,7 +104,7 @@ class CrossOriginAnswers:
 
 
 def is_admitted(rules: CrossOrigin, request: web.Request) -> bool:
-    """Return whether the request comes from a page of an origin that the rules admit."""
+    """Return whether the request comes from a page of an admitted origin."""
     origins = request.headers.getall("Origin", ())
     return len(origins) == 1 and rules.admits(origins[0])
 

@@ -1,8 +1,8 @@
 """Protection against cross-site requests, sent by a foreign page through the browser of someone with access.
 
 A browser sends a page's POST to any address, even of a local server, without asking the server first. But its headers
-tell the page's site (`Origin`, `Sec-Fetch-Site`) and the name used for the server (`Host`), and no page can change
-these. Other clients may omit the first two. The content type proves nothing: a page may put everything into the query
+contain the page's site (`Origin`, `Sec-Fetch-Site`) and the name used for the server (`Host`), which no page can
+change. Other clients may omit the first two. The content type proves nothing: a page can put everything into the query
 and send no body, and `curl -d` declares a form.
 """
 
@@ -21,10 +21,10 @@ SERVER_HOST = web.AppKey("server_host", str)  # the configured address to listen
 
 
 def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, proven: bool = False) -> None:
-    """Raise Forbidden where a header shows another site's page, or a host name that is not this server's.
+    """Raise Forbidden if a header shows another site's page, or a host name that is not this server's.
 
-    `allowed` holds patterns of further host names, from allowed_hosts. `proven` takes any host name, as the request has
-    a credential, which a page that has taken a name of this server's address cannot know.
+    `allowed` contains patterns of further host names, from allowed_hosts. `proven` allows any host name: the request
+    has a credential, which a page that points a name to this server's address cannot know.
     """
     own = OwnHosts(_known_hosts(request), allowed)
     headers = request.headers
@@ -44,7 +44,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
 
 
 class OwnHosts(NamedTuple):
-    """The host names of this server; `known` is None on a Unix socket, which has none."""
+    """The host names of this server; `known` is None on a Unix socket, which has no name."""
 
     known: tuple[Host, ...] | None
     allowed: Collection[Host]
@@ -84,7 +84,7 @@ def _refuse_foreign_hosts(named: Iterable[str], own: OwnHosts, scheme: str) -> N
 
 
 def _host(given: str, scheme: str) -> Host | None:
-    """Return the parsed host, with the scheme's default port where it has none; None if it is no host."""
+    """Return the parsed host, with the scheme's default port if it has none; None if it is not a host."""
     try:
         name, port = Host.parse(given)
     except ValueError:
@@ -93,6 +93,6 @@ def _host(given: str, scheme: str) -> Host | None:
 
 
 def _origin_host(given: str) -> Host | None:
-    """Return an origin's host; None for `null`, which hides the site, and for schemes other than HTTP's."""
+    """Return an origin's host; None for `null`, which hides the site, and for schemes except HTTP's."""
     scheme, separator, host = given.lower().partition("://")
     return _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None

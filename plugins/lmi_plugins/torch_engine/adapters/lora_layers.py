@@ -1,4 +1,4 @@
-"""Low-rank deltas, added to the outputs of a model's linear modules: each token gets its own adapter's."""
+"""Low-rank deltas, added to the outputs of a model's linear modules; each token gets those of its own adapter."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -15,9 +15,9 @@ PROBED_TOKENS = 3
 
 
 class LoraLayer:
-    """The deltas of one module: those of all adapters on the device side by side, each in the columns of its slot.
+    """The deltas of one module, for all adapters on the device, each in the columns of its slot.
 
-    One product serves a step with any number of adapters; what is not of a token's own adapter is masked in between.
+    One product serves a step with any number of adapters; columns of other adapters than a token's own are masked.
     """
 
     def __init__(self, module: torch.nn.Module, slots: int, rank: int) -> None:
@@ -65,7 +65,7 @@ class LoraLayers:
 
     @property
     def modules(self) -> dict[str, tuple[int, int]]:
-        """The sizes of each module that can be adapted: how many numbers it takes and gives for a token."""
+        """The input and output sizes of each module that can be adapted."""
         return {name: module_shape(module) for name, module in self._modules.items()}
 
     def check(self, weights: AdapterWeights) -> None:
@@ -95,7 +95,7 @@ class LoraLayers:
 
     @torch.inference_mode()
     def fill(self, slot: int, weights: AdapterWeights) -> None:
-        """Put an adapter's weights into a slot, in place of any others."""
+        """Put an adapter's weights into a slot, replacing any others."""
         for name in weights.keys() - self._layers.keys():
             self._layers[name] = self._add_layer(self._modules[name])
         for name, layer in self._layers.items():
@@ -103,7 +103,7 @@ class LoraLayers:
                 layer.fill(slot, weights.get(name))
 
     def begin(self, slots: Items[int | None], lengths: Items[int]) -> None:
-        """Prepare for forward passes over parts of these lengths, each with the adapter in its slot, if it has one."""
+        """Prepare for forward passes over chunks of these lengths, each with the adapter in a slot, if any."""
         self._active = {slot for slot in slots if slot is not None}
         self._mask = None
         if not self._active:
@@ -128,7 +128,7 @@ class LoraLayers:
 
 
 def module_shape(module: torch.nn.Module) -> tuple[int, int]:
-    """Return how many numbers a module takes and gives for a token."""
+    """Return the input and output sizes of a module."""
     weight = module.weight
     assert isinstance(weight, torch.Tensor)
     first, second = weight.shape
@@ -137,7 +137,7 @@ def module_shape(module: torch.nn.Module) -> tuple[int, int]:
 
 @torch.inference_mode()
 def _find_modules(model: PreTrainedModel, run_tokens: Callable[[int], object]) -> dict[str, torch.nn.Module]:
-    """Return the linear modules that a step's tokens pass once, all together and in order; so not those of experts."""
+    """Return the linear modules that all tokens of a step pass once, in order; this excludes those of experts."""
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
     passed: dict[torch.nn.Module, list[int]] = {module: [] for module in linear.values()}
 

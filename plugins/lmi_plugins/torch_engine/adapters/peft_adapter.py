@@ -41,7 +41,7 @@ CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # as the start of `init_
 def read_directory(directory: Path, *, allow_pickle: bool = False) -> AdapterWeights:
     """Return the weights of an adapter's directory; raise InvalidAdapter if it cannot be used.
 
-    How the model's own weights lie (`fan_in_fan_out`) is ignored: it matters only for merging.
+    The layout of the model's own weights (`fan_in_fan_out`) is ignored: it matters only for merging.
     """
     try:
         config = json.loads((directory / CONFIG_FILE).read_bytes())
@@ -73,7 +73,7 @@ def _read_tensors(directory: Path, allow_pickle: bool) -> dict[str, torch.Tensor
 
 
 def read_tensors(source: AdapterTensors) -> AdapterWeights:
-    """Return the weights of an adapter that came as tensors; raise InvalidAdapter if it cannot be used."""
+    """Return the weights of an adapter given as tensors; raise InvalidAdapter if it cannot be used."""
     try:
         tensors = {name: from_data(data, f"tensor {name}") for name, data in source.tensors.items()}
     except InvalidParameter as error:
@@ -92,7 +92,7 @@ def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] 
 
 
 def _check(config: Mapping[str, Any]) -> None:
-    """Raise InvalidAdapter for a configuration of a kind that cannot be served."""
+    """Raise InvalidAdapter for an unsupported configuration."""
     if config.get("peft_type") != "LORA":
         raise InvalidAdapter(f"peft_type must be LORA. Given: {config.get('peft_type')}")
     for key in UNSUPPORTED_KEYS:

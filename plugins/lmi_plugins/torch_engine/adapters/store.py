@@ -1,4 +1,4 @@
-"""The adapters that there are, those in main memory, and those on the device."""
+"""All adapters, including those in main memory and on the device."""
 
 import logging
 from collections import OrderedDict
@@ -23,11 +23,11 @@ Source = Path | AdapterTensors
 
 
 class AdapterStore:
-    """The adapters by name, of which those used last are kept: on the device and, more of them, in main memory.
+    """The adapters by name.
 
-    One with a directory is read again when it is asked for; one that came as tensors is gone when others displace it.
-    Those that are pinned are displaced by none, but leave a slot on the device for the others.
-    Only `read` may be called beside the engine's own thread.
+    The most recently used are on the device, and more of them in main memory. An evicted adapter with a directory is
+    read again on demand; one given as tensors is lost. Pinned adapters are never evicted, but leave a slot on the
+    device for others. Only `read` may be called outside of the engine's thread.
     """
 
     def __init__(self, layers: LoraLayers, max_loras: int, max_cpu_loras: int, *, allow_pickle: bool = False) -> None:
@@ -47,7 +47,7 @@ class AdapterStore:
 
     @property
     def modules(self) -> dict[str, tuple[int, int]]:
-        """The sizes of each module that can be adapted: how many numbers it takes and gives for a token."""
+        """The input and output sizes of each module that can be adapted."""
         return self._layers.modules
 
     def read(self, source: Source) -> AdapterWeights:
@@ -60,7 +60,7 @@ class AdapterStore:
         return weights
 
     def add(self, name: str, source: Source, weights: AdapterWeights) -> None:
-        """Give an adapter a name; sequences that run with another one of that name go on with theirs."""
+        """Add an adapter under a name; running sequences keep a previous one of that name."""
         if name in self._by_name:
             self._forget(self._by_name[name])
         adapter = Adapter(name, source if isinstance(source, Path) else None, weights)
@@ -71,7 +71,7 @@ class AdapterStore:
                 self._load_pinned(adapter)
 
     def remove(self, name: str) -> None:
-        """Forget an adapter, which its sequences hold as long as they run; raise AdapterNotFound if there is none."""
+        """Remove an adapter; running sequences keep it. Raise AdapterNotFound if there is none."""
         self._forget(self.get(name))
         self._pinned.discard(name)
 
@@ -80,9 +80,9 @@ class AdapterStore:
         self._in_memory.pop(adapter, None)
 
     def pin(self, name: str, pinned: bool) -> None:
-        """Keep an adapter on the device, or no longer.
+        """Pin an adapter to the device, or unpin it.
 
-        Raise AdapterNotFound, or InvalidAdapter where none of the others could be used beside those that are pinned.
+        Raise AdapterNotFound, or InvalidAdapter if pinned adapters would leave no slot for others.
         """
         adapter = self.get(name)
         if not pinned:
@@ -97,11 +97,11 @@ class AdapterStore:
         self._pinned.add(name)
 
     def pinned(self) -> set[Adapter]:
-        """Return the adapters that have a slot on the device as long as they are pinned."""
+        """Return the pinned adapters, which keep a slot on the device."""
         return {self._by_name[name] for name in self._pinned}
 
     def _load_pinned(self, adapter: Adapter) -> None:
-        """Put an adapter on the device. Raise InvalidAdapter where it cannot be there."""
+        """Put an adapter on the device. Raise InvalidAdapter if that fails."""
         try:
             if adapter.serial not in self._slots:
                 self._load(adapter)
@@ -109,7 +109,7 @@ class AdapterStore:
             raise InvalidAdapter(f"adapter {adapter.name}: {error}") from None
 
     def get(self, name: str) -> Adapter:
-        """Return the adapter of that name, as the one used last; raise AdapterNotFound if there is none."""
+        """Return the adapter of that name and mark it as used; raise AdapterNotFound if there is none."""
         if name not in self._by_name:
             raise AdapterNotFound.of(name, self._by_name)
         adapter = self._by_name[name]
@@ -118,7 +118,7 @@ class AdapterStore:
         return adapter
 
     def begin(self, chunks: Items[Chunk]) -> None:
-        """Make the next forward passes those of these chunks, for which `prepare` was called."""
+        """Set up the next forward passes for these chunks, after `prepare`."""
         if not self._slots:
             return  # none has ever been on the device
         slots: list[int | None] = []
@@ -130,7 +130,7 @@ class AdapterStore:
         self._layers.begin(slots, lengths)
 
     def prepare(self, chunks: Items[Chunk]) -> dict[Adapter | None, str]:
-        """Put the adapters of the chunks on the device; return those that cannot be there, and why."""
+        """Put the adapters of the chunks on the device; return those that fail, and why."""
         failed: dict[Adapter | None, str] = {}
         needed: dict[Adapter, None] = {}
         for chunk in chunks:
@@ -148,7 +148,7 @@ class AdapterStore:
         return failed
 
     def _load(self, adapter: Adapter, needed: Collection[Adapter] = ()) -> None:
-        """Put an adapter on the device, in place of one that is neither pinned nor `needed` in the next step."""
+        """Put an adapter on the device, replacing one that is neither pinned nor `needed` in the next step."""
         if (weights := adapter.weights) is None:
             assert adapter.directory is not None
             weights = adapter.weights = self.read(adapter.directory)
@@ -163,7 +163,7 @@ class AdapterStore:
         self._slots[adapter.serial] = slot
 
     def _displaced(self, needed: Collection[Adapter]) -> int:
-        """Return who leaves the device: a pinned one only where sequences that run already need all other slots."""
+        """Return the adapter to evict; a pinned one only if running sequences need all other slots."""
         running, pinned = ({each.serial for each in kept} for kept in (needed, self.pinned()))
         for kept in (running | pinned, running):
             if (found := next((serial for serial in self._slots if serial not in kept), None)) is not None:
@@ -183,14 +183,14 @@ class AdapterStore:
 
 
 def require_store(store: AdapterStore | None) -> AdapterStore:
-    """Return the store; raise AdapterNotFound where there is none."""
+    """Return the store; raise AdapterNotFound if there is none."""
     if store is None:
         raise AdapterNotFound("this model does not support adapters: option.enable_lora is false")
     return store
 
 
 def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Callable[[int], object]) -> AdapterStore:
-    """Return a store of the options' adapters; raise ConfigurationError for a wrong one, or leave it out."""
+    """Return a store with the options' adapters; raise ConfigurationError for an invalid one, or leave it out."""
     layers = LoraLayers(model, options.max_loras, options.max_lora_rank, run_tokens)
     most = options.max_cpu_loras or options.max_loras
     store = AdapterStore(layers, options.max_loras, most, allow_pickle=options.allow_pickle)

@@ -1,4 +1,4 @@
-"""Beam search as transformers does it."""
+"""Beam search as in transformers."""
 
 import math
 from collections.abc import Sequence as Items
@@ -49,12 +49,12 @@ class Candidate:
 
 
 class BeamSearch(SequenceGroup):
-    """The sequence group of one request's beams, which share the blocks of what they have in common."""
+    """The sequence group of one request's beams, which share the blocks of their common tokens."""
 
     sampled: ClassVar[bool] = False
 
     def __init__(self, root: Sequence, pool: BlockPool, texts: TokenTexts) -> None:
-        """Begin a search from `root`, which has the prompt's tokens and never runs itself."""
+        """Start a search from `root`, which has the prompt's tokens and never runs itself."""
         self._root = root
         self._pool = pool
         self._texts = texts
@@ -73,7 +73,7 @@ class BeamSearch(SequenceGroup):
         return not self.sequences[0].started  # most beams are soon dropped
 
     def restart(self) -> None:
-        """Begin anew with the prompt alone: it comes to the same beams."""
+        """Start over with the prompt alone, which leads to the same beams."""
         self.sequences = [self._root.fork([])]
         self.num_rows = self._width
         root, parameters = self._root, self._root.parameters
@@ -84,9 +84,9 @@ class BeamSearch(SequenceGroup):
         self._choices: list[list[Choice]] = [[]]  # of each beam
 
     def advance(self, logits: torch.Tensor) -> list[GenerationStep]:
-        """Go on with the best continuations by the beams' logits, [beams, vocabulary].
+        """Continue with the best candidates by the beams' logits, [beams, vocabulary].
 
-        Return nothing until the search is over, and then a step for each sequence that it found, best first.
+        Return nothing until the search is done, then a step for each found sequence, best first.
         """
         self._start()
         log_probs = logits.float().log_softmax(-1)
@@ -104,7 +104,7 @@ class BeamSearch(SequenceGroup):
         return []
 
     def _start(self) -> None:
-        """Take what the first beam, which has computed the prompt, tells about it."""
+        """Take over the facts about the prompt from the first beam, which has computed it."""
         first = self.sequences[0]
         if not first.started:
             self._prefill, self._prompt_logits = self._texts.prefill(first), take_prompt_logits(first)
@@ -175,7 +175,7 @@ class BeamSearch(SequenceGroup):
         self._hypotheses.add(Hypothesis(choices, reason, logits), candidate.score, length)
 
     def _branch(self, candidates: list[Candidate]) -> None:
-        """Make the candidates the beams; those that none goes on from give up their blocks."""
+        """Make the candidates the new beams; old beams without candidates release their blocks."""
         beams: list[Sequence] = []
         for candidate in candidates:
             beam = self.sequences[candidate.parent]
@@ -194,7 +194,7 @@ class BeamSearch(SequenceGroup):
 
 
 def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: ParameterNames) -> None:
-    """Raise InvalidParameter where a cache of `blocks` and a batch of `rows` can never hold all the beams."""
+    """Raise InvalidParameter if a cache of `blocks` and a batch of `rows` can never hold all beams."""
     parameters = sequence.parameters
     beams = parameters.num_beams
     if not paged:

@@ -6,15 +6,15 @@ BLOCK_SIZE = 16  # tokens
 
 
 def blocks_for(length: int) -> int:
-    """Return how many blocks hold `length` tokens."""
+    """Return the number of blocks for `length` tokens."""
     return -(-length // BLOCK_SIZE)
 
 
 class BlockPool:
-    """The blocks of the cache, handed out by number, low ones first. Block 0 is never handed out: it pads block tables.
+    """The blocks of the cache, allocated by number, lowest first.
 
-    A block may have several holders. One that was kept under a key can be found again until its memory is needed; of
-    those without a holder, the one that was released first is reused first.
+    Block 0 is never allocated: it pads block tables. A block may have several holders. A block kept under a key can be
+    found again until its memory is needed; blocks without holders are reused in order of release.
     """
 
     def __init__(self, size: int) -> None:
@@ -27,11 +27,13 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """The number of blocks that can be handed out."""
+        """The number of blocks that can be allocated."""
         return len(self._free) + len(self._idle)
 
     def extend(self, block_table: list[int], length: int) -> list[int] | None:
-        """Make a block table hold `length` tokens; return its new blocks, or take none and return None."""
+        """Extend a block table to `length` tokens; return the new blocks, or None, without a change, if there are
+        too few.
+        """
         missing = blocks_for(length) - len(block_table)
         if missing > self.free:
             return None
@@ -40,7 +42,7 @@ class BlockPool:
         return new
 
     def release(self, block_table: list[int]) -> None:
-        """Give up all blocks of a block table, which is empty then."""
+        """Release all blocks of a block table, and empty it."""
         for block in reversed(block_table):  # the end of a prompt is of less use to others than its beginning
             self._holders[block] -= 1
             if not self._holders[block]:
@@ -61,7 +63,7 @@ class BlockPool:
         return self._holders[block] > 1
 
     def replace(self, block_table: list[int], index: int) -> int | None:
-        """Put a new block in the place of a shared one, and return it; None where none is free."""
+        """Replace a shared block with a new one, and return it; None if none is free."""
         if not self.free:
             return None
         new = self._take()
@@ -70,13 +72,13 @@ class BlockPool:
         return new
 
     def keep(self, block: int, key: bytes) -> None:
-        """Make a block findable by a key, unless another block is already."""
+        """Make a block findable by a key, unless another block already is."""
         if key not in self._kept and block not in self._keys:
             self._kept[key] = block
             self._keys[block] = key
 
     def find(self, keys: Iterable[bytes]) -> list[int]:
-        """Return the blocks of the longest run of first keys that are kept, held for the caller."""
+        """Return the blocks of the longest kept prefix of the keys, held for the caller."""
         found = []
         for key in keys:
             block = self._kept.get(key)

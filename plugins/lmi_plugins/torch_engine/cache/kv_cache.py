@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """The sizes of what one attention layer keeps of a token."""
+    """The sizes of one attention layer's keys and values of a token."""
 
     heads: int
     key_size: int
@@ -18,12 +18,15 @@ class LayerShape:
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The numbers that a token's keys and its values take."""
+        """The number of elements in a token's keys and in its values."""
         return self.heads * self.key_size, self.heads * self.value_size
 
 
 class PagedCache:
-    """The memory of the cache. All of it is touched at once, so that what a server takes is seen at its start."""
+    """The memory of the cache.
+
+    All of it is touched at the start, so that a server's memory use is visible from then on.
+    """
 
     def __init__(self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, device: torch.device) -> None:
         self._shapes = shapes
@@ -44,7 +47,7 @@ class PagedCache:
 
     @staticmethod
     def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
-        """Return the bytes that one block takes over all layers."""
+        """Return the bytes of one block over all layers."""
         return BLOCK_SIZE * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
 
     def clear(self, blocks: torch.Tensor) -> None:

@@ -16,7 +16,7 @@ CUDA_SHARE = 0.9  # of what is free once the model is loaded
 
 
 def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
-    """Return as many blocks as all rows could need at full length, or as many as the memory has room for."""
+    """Return the number of blocks that all rows need at full length, or as many as fit in memory."""
     needed = options.max_batch_size * blocks_for(max_length)
     memory = options.kv_cache_memory
     if memory is None and options.gpu_memory_utilization is not None:
@@ -27,7 +27,7 @@ def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, devi
 
 
 def memory_within(utilization: float, device: torch.device) -> int | None:
-    """Return the bytes that the cache may take of this share of the GPU's memory, which the weights are in too."""
+    """Return the bytes for the cache in this share of the GPU's memory, which includes the weights."""
     if device.type != "cuda":
         logger.warning("option.gpu_memory_utilization has no effect: the model runs on %s", device.type)
         return None
@@ -36,12 +36,12 @@ def memory_within(utilization: float, device: torch.device) -> int | None:
 
 
 def available_memory(device: torch.device, share: float | None = None) -> int:
-    """Return the bytes that the cache may take of the memory that is free now."""
+    """Return the bytes for the cache in the memory that is free now."""
     return int(free_memory(device) * (share or (CUDA_SHARE if device.type == "cuda" else CPU_SHARE)))
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that this process can still take: of the device, or of main memory within its container."""
+    """Return the bytes that this process can still allocate on the device, or in main memory within its container."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free

@@ -1,4 +1,4 @@
-"""The prefix cache: the common beginning of prompts is computed once, and found again by its tokens in full blocks."""
+"""The prefix cache: common prefixes of prompts are computed once, and found again by the tokens of full blocks."""
 
 from array import array
 from hashlib import sha256
@@ -8,7 +8,7 @@ from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 
 class PrefixCache:
-    """Full blocks by a key that is chained from block to block, so that equal keys mean equal prefixes."""
+    """Full blocks by keys that are chained from block to block, so that equal keys mean equal prefixes."""
 
     def __init__(self, pool: BlockPool, for_draft_model: bool = False) -> None:
         self.prompt_tokens = 0  # of sequences that were looked up
@@ -17,7 +17,7 @@ class PrefixCache:
         self._for_draft_model = for_draft_model  # which has computed what is kept, too
 
     def restore(self, sequence: Sequence) -> None:
-        """Give a sequence without blocks those of its prefix. Its last token is always left to compute."""
+        """Restore the cached blocks of a new sequence's prefix. Its last token is always left to compute."""
         if sequence.wants_whole_prompt:
             return
         limit = (len(sequence.token_ids) - 1) // BLOCK_SIZE
@@ -27,7 +27,7 @@ class PrefixCache:
         sequence.num_computed_tokens = sequence.num_draft_computed_tokens = sequence.num_cached_blocks * BLOCK_SIZE
 
     def count(self, sequence: Sequence) -> None:
-        """Add a sequence that runs with what was restored to the statistics, and have it know how much that is."""
+        """Add a sequence with restored tokens to the statistics, and record their number in the sequence."""
         self.prompt_tokens += len(sequence.token_ids)
         self.cached_tokens += sequence.num_computed_tokens
         # Not those that it finds of its own after a preemption.
@@ -49,7 +49,7 @@ class PrefixCache:
 
     @staticmethod
     def _extend_keys(sequence: Sequence, count: int) -> None:
-        """Work out the keys of the sequence's first `count` blocks."""
+        """Compute the keys of the sequence's first `count` blocks."""
         keys = sequence.block_keys
         key = keys[-1] if keys else sha256(repr(sequence.variant).encode()).digest()
         for start in range(len(keys) * BLOCK_SIZE, count * BLOCK_SIZE, BLOCK_SIZE):

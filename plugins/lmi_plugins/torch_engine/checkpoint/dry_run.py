@@ -1,6 +1,7 @@
-"""A model loaded as transformers would load it, from the names, types and shapes of its weights alone.
+"""A model loaded by transformers from only the names, types and shapes of its weights.
 
-torch documents FakeTensorMode under this private name: https://docs.pytorch.org/docs/stable/torch.compiler_fake_tensor.html
+torch documents FakeTensorMode under this private name:
+https://docs.pytorch.org/docs/stable/torch.compiler_fake_tensor.html
 """
 
 import os
@@ -44,10 +45,9 @@ TORCH_TYPES = {
 def load_without_data(
     factory: Any, config: PreTrainedConfig, options: EngineOptions, dtype: Any, weights: Mapping[str, WeightFacts]
 ) -> tuple[PreTrainedModel, LoadingInfo]:
-    """Return the model, whose weights take no memory, and what transformers tells of them.
-
-    transformers itself decides which weight is which: checkpoints have some by other names, or several in one. Raises
-    what transformers does where it cannot load the model, and what torch does at an operation that needs data.
+    """Return the model, whose weights take no memory, and transformers' report about them. transformers itself
+    matches weights: checkpoints may rename or merge them. Raises transformers' errors if it cannot load the model,
+    and torch's for operations that need data.
     """
     with torch.device("meta"):
         model_type = type(factory.from_config(config, trust_remote_code=options.trust_remote_code))

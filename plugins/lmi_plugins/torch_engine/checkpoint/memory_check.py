@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.cache.memory import free_memory
 
 
 def too_little_memory(weights: int, cache: int, device: torch.device) -> str | None:
-    """Return why weights and KV cache of that many bytes do not fit on a device; None if they do."""
+    """Return why weights and KV cache of these sizes do not fit on a device; None if they fit."""
     free = free_memory(device)
     if weights + cache <= free:
         return None
@@ -19,5 +19,5 @@ def too_little_memory(weights: int, cache: int, device: torch.device) -> str | N
 
 
 def least_bytes(checkpoint: Checkpoint) -> int:
-    """Return the bytes that the weights take in the types that they are saved in; 0 where they are not known."""
+    """Return the bytes of the weights in their saved types; 0 if unknown."""
     return sum(map(weight_bytes, checkpoint.weights.values()))

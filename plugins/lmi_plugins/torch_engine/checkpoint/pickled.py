@@ -1,4 +1,4 @@
-"""The weights in files that PyTorch pickled, read without their data and without running code in them."""
+"""The weights in pickled PyTorch files, read without their data and without running their code."""
 
 import warnings
 from collections.abc import Iterable
@@ -19,9 +19,9 @@ NAMES = {data_type: name for name, data_type in TORCH_TYPES.items()}
 
 
 def with_pickled(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with the weights of its pickled files, and with their faults.
+    """Return the checkpoint with the weights and faults of its pickled files.
 
-    Nothing is known of files in PyTorch's format before 1.6, which cannot be read without their data.
+    Files in PyTorch's format before 1.6 are skipped, because they cannot be read without their data.
     """
     weights, faults = dict(checkpoint.weights), list(checkpoint.faults)
     if all(is_zipfile(file) for file in checkpoint.pickled):
@@ -36,7 +36,7 @@ def with_pickled(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def wrong_pickles(files: Iterable[Path]) -> list[str]:
-    """Return a fault for each file that holds more than tensors."""
+    """Return a fault for each file that contains more than tensors."""
     faults = []
     for file in files:
         try:
@@ -58,9 +58,10 @@ def _read(file: Path) -> dict[str, WeightFacts]:
 
 
 def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> Any:
-    """Return what is in a file of PyTorch's format, without running code in it. Raise Fault where that is not possible.
+    """Return the contents of a PyTorch file, without running its code.
 
-    On the device `meta` the weights have no data; `mapped` reads none of it before it is used.
+    Raise Fault if that is not possible. On the device `meta`, the weights have no data; `mapped` reads data on first
+    use.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # of how the file was pickled

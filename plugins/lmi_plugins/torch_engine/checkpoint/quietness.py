@@ -1,4 +1,4 @@
-"""Contexts in which transformers prints nothing: its reports and progress bars are for people at a notebook."""
+"""Contexts in which transformers prints nothing; its reports and progress bars are for notebooks."""
 
 import logging
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def without_report() -> Iterator[None]:
-    """Leave transformers' table of wrong weights, many lines long, to the log level debug."""
+    """Log transformers' long table of wrong weights only at level debug."""
     verbosity = transformers_logging.get_verbosity()
     if not logger.isEnabledFor(logging.DEBUG):
         transformers_logging.set_verbosity(logging.ERROR)

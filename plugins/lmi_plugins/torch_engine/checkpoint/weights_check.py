@@ -1,4 +1,4 @@
-"""Whether a checkpoint's weights are those of the model that its configuration describes."""
+"""The check that a checkpoint's weights match its configuration."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ LoadingInfo = Mapping[str, Any]
 
 
 def wrong_weights(loading_info: LoadingInfo) -> str | None:
-    """Return what is wrong with the weights, given transformers' `loading_info`; None if nothing is."""
+    """Return the fault of the weights in transformers' `loading_info`, or None."""
     shapes = {
         f"{name} has the shape {list(found)} instead of {list(wanted)}"
         for name, found, wanted in loading_info["mismatched_keys"]
@@ -31,7 +31,7 @@ def wrong_weights(loading_info: LoadingInfo) -> str | None:
 
 
 def wrong_weights_of_base(loading_info: LoadingInfo) -> str | None:
-    """Return what is wrong with the weights of a model without its head, whose weights the checkpoint may have."""
+    """Return the fault of the weights of a model without its head; the checkpoint may contain the head's weights."""
     needed = {name for name in loading_info["missing_keys"] if not POOLER.search(name)}
     return wrong_weights({**loading_info, "missing_keys": needed, "unexpected_keys": set()})
 

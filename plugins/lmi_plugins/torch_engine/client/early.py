@@ -1,4 +1,4 @@
-"""What is known of the torch engine before its plugin is imported, so that its worker can be started by then."""
+"""Facts about the torch engine that are known before its plugin is imported, for an early start of its worker."""
 
 from importlib.util import find_spec
 

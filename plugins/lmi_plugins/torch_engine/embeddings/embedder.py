@@ -1,4 +1,4 @@
-"""Vectors of texts."""
+"""The embedding of texts."""
 
 import json
 from collections.abc import Sequence as Items
@@ -34,7 +34,7 @@ class Head:
         self._normalize = recipe.normalize
 
     def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
-        """Return the vector, [numbers], for pooled hidden states, in the form that its request asks for."""
+        """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
         vector = pooled
         for layer in self._layers:
             vector = normalize(vector, dim=0) if layer is None else layer(vector)
@@ -45,7 +45,7 @@ class Head:
 
 
 def _dense(path: Path, allow_pickle: bool) -> Module:
-    """Return a dense layer of sentence-transformers, whose numbers are float32 whatever the model's are."""
+    """Return a dense layer of sentence-transformers, always in float32."""
     try:
         config: dict[str, Any] = json.loads((path / CONFIG).read_text(encoding="utf-8"))
         linear = Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
@@ -79,22 +79,22 @@ def _activation(name: str) -> Module:
 
 
 class Embedder:
-    """A model's hidden states, and the recipe of its vectors."""
+    """A model's hidden states, and the recipe for its vectors."""
 
     def __init__(
         self, states: HiddenStates, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False
     ) -> None:
-        """Load the recipe's layers. Raise ConfigurationError where one cannot be."""
+        """Load the recipe's layers. Raise ConfigurationError if one cannot be loaded."""
         self._states = states
         self._modes = recipe.modes
         self._head = Head(recipe, device, allow_pickle=allow_pickle)
 
     def embed(self, inputs: Items[EmbeddingInput]) -> list[bytes | None]:
-        """Return the vector of each input as float32; None where the model gives no numbers."""
+        """Return the vector of each input as float32; None if it contains NaN."""
         return [to_bytes(vector) if vector.isfinite().all() else None for vector in self._vectors(inputs)]
 
     def size(self) -> int:
-        """Return how many numbers a vector has, by making one."""
+        """Return the size of a vector, by computing one."""
         return len(self._vectors([EmbeddingInput([0, 0])])[0])
 
     @torch.inference_mode()

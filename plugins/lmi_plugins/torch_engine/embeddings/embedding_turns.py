@@ -1,4 +1,4 @@
-"""Vectors of a model that generates too."""
+"""Embeddings from a model that also generates."""
 
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults
 from lmi_plugins.torch_engine.engine.engine import Engine
@@ -6,10 +6,10 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 
 
 class EmbeddingTurns:
-    """The engine of a generating model's vectors, whose steps slow streams no more than other prompts do.
+    """The embedding engine of a generating model, which delays streams no more than prompts do.
 
-    Each step of generation allows for as many tokens as a prompt in it might have; a step of vectors uses up what it
-    computes, which may be more than was left, and then waits until that is allowed for too.
+    Each generation step adds a budget of tokens; an embedding step spends its tokens, possibly more than the budget,
+    and the next one waits until the budget is positive again.
     """
 
     def __init__(self, embeddings: EmbeddingEngine, generation: Engine) -> None:
@@ -22,15 +22,15 @@ class EmbeddingTurns:
         return self._embeddings.has_work
 
     def add(self, job: EmbeddingJob) -> None:
-        """Have the inputs of a request wait for their turn."""
+        """Queue the inputs of a request."""
         self._embeddings.add(job)
 
     def abort(self, request_id: str) -> None:
-        """Drop what is left of a request; unknown and finished ones are ignored."""
+        """Drop the rest of a request; ignore unknown and finished ones."""
         self._embeddings.abort(request_id)
 
     def step(self) -> EmbeddingResults:
-        """Make vectors if it is their turn; called after each step of generation, and where nothing generates."""
+        """Run an embedding step if it is its turn; called after each generation step, and when nothing generates."""
         has_work, generates = self._embeddings.has_work, self._generation.has_work
         if not has_work or not generates:
             self._allowed = 0

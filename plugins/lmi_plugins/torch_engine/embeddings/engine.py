@@ -1,4 +1,4 @@
-"""Batches of texts that wait for their vectors."""
+"""Batches of waiting texts."""
 
 import logging
 from collections import OrderedDict, deque
@@ -26,7 +26,7 @@ class WaitingInput(NamedTuple):
 
 
 class WaitingInputs:
-    """The inputs of all requests, which take turns: one of many inputs does not hold up those that come after it."""
+    """The inputs of all requests, which take turns, so that a request with many inputs does not delay later ones."""
 
     def __init__(self) -> None:
         self._by_request: OrderedDict[str, deque[WaitingInput]] = OrderedDict()
@@ -41,12 +41,12 @@ class WaitingInputs:
             )
 
     def drop(self, request_ids: Iterable[str]) -> None:
-        """Forget what is left of requests; unknown ones are ignored."""
+        """Drop the rest of requests; ignore unknown ones."""
         for request_id in request_ids:
             self._by_request.pop(request_id, None)
 
     def take(self, max_tokens: int) -> list[WaitingInput]:
-        """Take out inputs of at most `max_tokens` together, or one that alone has more."""
+        """Remove and return inputs of at most `max_tokens` in total, or one longer input."""
         taken: list[WaitingInput] = []
         tokens = 0
         while self._by_request:
@@ -67,7 +67,7 @@ NO_NUMBERS = "the model gave no numbers for one of the inputs"
 
 @dataclass(slots=True)
 class EmbeddingResults:
-    """What requests get from one step: vectors, each with the index of its input, and failures."""
+    """The results of one step: vectors, each with the index of its input, and failures."""
 
     vectors: list[tuple[str, int, bytes]] = field(default_factory=list)
     failures: dict[str, GenerationFailed] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class EmbeddingResults:
 
 
 class EmbeddingEngine:
-    """A model that makes vectors for many requests. Use it from one thread: `add`, `abort`, `step` while `has_work`."""
+    """An embedding model for many requests. Use it from one thread: `add`, `abort`, and `step` while `has_work`."""
 
     def __init__(self, embedder: Embedder, model: EmbeddingModel, max_tokens: int, threads: Threads) -> None:
         """`max_tokens`: of one step; a longer input takes a step of its own."""
@@ -90,15 +90,15 @@ class EmbeddingEngine:
         return bool(self._waiting)
 
     def add(self, job: EmbeddingJob) -> None:
-        """Have the inputs of a request wait for their turn."""
+        """Queue the inputs of a request."""
         self._waiting.add(job)
 
     def abort(self, request_id: str) -> None:
-        """Drop what is left of a request; unknown and finished ones are ignored."""
+        """Drop the rest of a request; ignore unknown and finished ones."""
         self._waiting.drop([request_id])
 
     def step(self, max_tokens: int | None = None) -> EmbeddingResults:
-        """Run the model once over inputs that wait, perhaps fewer than otherwise, and return what came of it."""
+        """Run the model once over waiting inputs, and return the results."""
         batch = self._waiting.take(min(self._max_tokens, max_tokens or self._max_tokens))
         results = EmbeddingResults(num_tokens=sum(len(each.input.prompt_ids) for each in batch))
         self._threads.use(results.num_tokens)
@@ -119,6 +119,6 @@ class EmbeddingEngine:
         return results
 
     def _fail(self, batch: list[WaitingInput], reason: str, results: EmbeddingResults) -> None:
-        """End the requests of these inputs, also what else they wait for."""
+        """End the requests of these inputs, including their other inputs."""
         results.failures |= {each.request_id: GenerationFailed(reason) for each in batch}
         self._waiting.drop(results.failures)

@@ -1,4 +1,4 @@
-"""Hidden states of whole texts, from models that attend in their own way."""
+"""Hidden states of whole texts, from models with their own attention."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ MAX_PADDING = 0.25  # of the tokens that one pass computes
 
 
 class HiddenStates(ABC):
-    """A model that gives the hidden states of its last layer."""
+    """A model that returns the hidden states of its last layer."""
 
     @abstractmethod
     def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
@@ -21,7 +21,7 @@ class HiddenStates(ABC):
 
 
 class PaddedStates(HiddenStates):
-    """Hidden states of texts of about the same length, computed side by side and padded at the right."""
+    """Hidden states of texts of similar length, computed in a batch with padding on the right."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -50,7 +50,7 @@ class PaddedStates(HiddenStates):
 
 
 def _alike(lengths: list[int], most: int) -> Iterator[list[int]]:
-    """Yield the indices of texts that go together, at most `most`, so that little of a pass is padding."""
+    """Yield the indices of texts of similar length, at most `most` together, to minimize padding."""
     group: list[int] = []
     tokens = 0
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):

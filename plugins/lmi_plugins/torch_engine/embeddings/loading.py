@@ -1,4 +1,4 @@
-"""Loading of an embedding model, or of a generating model that makes vectors too."""
+"""Loading of an embedding model, or of a generating model that also embeds."""
 
 import logging
 from collections.abc import Sequence as Items
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class BaseModelStates(HiddenStates):
-    """Hidden states of the model without the adapters of the generation step before."""
+    """Hidden states of the base model, without the adapters of the previous generation step."""
 
     def __init__(self, states: HiddenStates, adapters: AdapterStore) -> None:
         self._states = states
@@ -41,7 +41,7 @@ ACCELERATOR_TOKENS = 8192  # of a step at least, where nothing else runs: fewer 
 
 
 def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
-    """Load a model that makes vectors only. Raise ConfigurationError where that fails."""
+    """Load an embedding model. Raise ConfigurationError if that fails."""
     model = _load(options)
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
     length = _max_input_length(model, options, recipe)
@@ -52,7 +52,9 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
 
 
 def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
-    """Return what makes vectors with a model that generates, at no cost while nobody asks; None where it cannot."""
+    """Return an embedding engine on a generating model, without cost while unused; None if the model does not
+    support it.
+    """
     try:
         return _beside_generation(parts, options)
     except ConfigurationError as error:
@@ -105,7 +107,7 @@ def _load(options: EngineOptions) -> PreTrainedModel:
 
 
 def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
-    """Return how many tokens an input may have."""
+    """Return the maximum number of tokens of an input."""
     length = context_length(model, options.max_model_len)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
@@ -116,7 +118,7 @@ def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Re
 
 
 def _smaller_sizes(config: PreTrainedConfig, options: EngineOptions) -> tuple[int, ...] | None:
-    """Return the sizes of a matryoshka model, by the options or the model's configuration; None: any."""
+    """Return the sizes of a matryoshka model, from the options or the model's configuration; None means any."""
     if options.embedding.any_dimensions:
         return None
     if options.embedding.dimensions is not None:

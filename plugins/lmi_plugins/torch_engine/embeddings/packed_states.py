@@ -1,4 +1,4 @@
-"""Hidden states of whole texts, from a model whose attention the paged runner has taken over."""
+"""Hidden states of whole texts, from a model with the paged runner's attention."""
 
 from collections.abc import Sequence as Items
 
@@ -15,7 +15,7 @@ from lmi_plugins.torch_engine.model.attention import (
 
 
 class PackedStates(HiddenStates):
-    """Hidden states of texts that lie one after the other in one pass, in which nothing is padded or kept."""
+    """Hidden states of texts packed into one pass, without padding or a cache."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -33,7 +33,7 @@ class PackedStates(HiddenStates):
 
 
 class PackedStep(AttentionStep):
-    """Causal attention of texts that lie one after the other, each to itself."""
+    """Causal attention of packed texts, each to itself."""
 
     def __init__(self, lengths: Items[int]) -> None:
         self._lengths = list(lengths)
@@ -63,7 +63,7 @@ class PackedStep(AttentionStep):
         return output.reshape(heads, length, -1).transpose(0, 1)
 
     def _mask(self, length: int, window: int | None, sharing: int, like: torch.Tensor) -> torch.Tensor:
-        """Return what to add to the attention's logits, [1, 1, sharing * tokens, tokens]."""
+        """Return the mask to add to the attention's logits, [1, 1, sharing * tokens, tokens]."""
         if (length, window, sharing) not in self._masks:
             context = torch.arange(length, device=like.device)
             positions = context.repeat(sharing)[:, None]

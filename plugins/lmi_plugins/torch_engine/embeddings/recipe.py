@@ -1,4 +1,4 @@
-"""What sentence-transformers' files in a model's folder say of how its vectors are made."""
+"""The recipe for a model's vectors, from sentence-transformers' files in its folder."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ def pool(states: torch.Tensor, modes: Items[Pooling]) -> torch.Tensor:
 
 
 def _weighted_mean(states: torch.Tensor) -> torch.Tensor:
-    """Return the mean in which a token counts by its position, from 1 on."""
+    """Return the mean weighted by the tokens' positions, from 1."""
     weights = torch.arange(1, len(states) + 1, device=states.device, dtype=states.dtype)
     return (states * weights[:, None]).sum(0) / weights.sum()
 
@@ -55,7 +55,7 @@ MODES: tuple[Pooling, ...] = tuple(_POOLS)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a vector is made of hidden states: pooled, put through further layers, and made 1 long or not."""
+    """The steps from hidden states to a vector: pooling, further layers, and optional normalization."""
 
     modes: tuple[Pooling, ...]
     normalize: bool
@@ -66,14 +66,14 @@ class Recipe:
 
 
 def has_recipe(folder: Path) -> bool:
-    """Return whether the folder is of a model of sentence-transformers' that makes one vector of a text."""
+    """Return whether the folder contains a sentence-transformers model with one vector per text."""
     return (folder / MODULES).is_file() and any(_kind(each) == "Pooling" for each in _modules(folder))
 
 
 def read_recipe(folder: Path, default: Pooling, options: EmbeddingOptions) -> Recipe:
-    """Return the recipe in the folder or, without one, the default pooling to vectors of length 1, as vLLM has it.
+    """Return the recipe in the folder or, without one, vLLM's default pooling with normalization.
 
-    What the options say comes first. Raise ConfigurationError for a recipe that cannot be followed.
+    The options take precedence. Raise ConfigurationError for an unsupported recipe.
     """
     recipe = _read(folder) if has_recipe(folder) else Recipe((default,), normalize=True)
     if options.pooling is not None:
@@ -139,12 +139,12 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def _kind(module: dict[str, Any]) -> str:
-    """Return the class of a module, of which sentence-transformers has moved the packages."""
+    """Return the class of a module; sentence-transformers has moved its packages."""
     return str(module.get("type", "")).rpartition(".")[2]
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file; an empty one where there is no such file."""
+    """Return the JSON object of a file; an empty one if the file does not exist."""
     content: Any = _parsed(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} must be a JSON object")

@@ -1,4 +1,4 @@
-"""The task of a model, to make vectors or to generate, and the default pooling of both kinds."""
+"""The task of a model, embedding or generation, and the default pooling for both."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ EMBEDDING = ("Model", "ForMaskedLM", "ForPreTraining", "ForTextEncoding")
 
 
 def choose_task(options: EngineOptions) -> Task:
-    """Return what the options ask for or, where they do not, what the model's files are for."""
+    """Return the task in the options, or by default that of the model's files."""
     if options.embedding.task is not None:
         return options.embedding.task
     if has_recipe(Path(options.model)):
@@ -49,9 +49,9 @@ def is_encoder_of_two(config: PreTrainedConfig) -> bool:
 
 
 def default_pooling(config: PreTrainedConfig) -> Pooling:
-    """Return vLLM's default: the last token of what reads from left to right, and the first of other encoders.
+    """Return vLLM's default pooling: the last token of causal models, and the first token of other encoders.
 
-    Encoders of encoder-decoder models have no first token of their own: it is the mean there.
+    For encoders of encoder-decoder models, which have no first special token, it is the mean.
     """
     if is_encoder_of_two(config):
         return "mean"

@@ -26,7 +26,7 @@ MAX_FAILED_STEPS = 5  # in a row, after which the engine itself is at fault
 
 
 class Engine:
-    """A model that works on many requests. Use it from one thread: `add` and `abort`, and `step` while `has_work`."""
+    """A model that serves many requests. Use it from one thread: `add`, `abort`, and `step` while `has_work`."""
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
@@ -36,7 +36,7 @@ class Engine:
 
     @classmethod
     def load(cls, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Self:
-        """Load the model that the options name; raise ConfigurationError if it cannot be."""
+        """Load the model in the options; raise ConfigurationError if it cannot be loaded."""
         engine = cls(load_parts(options, tokenizer))
         logger.info(
             "Cache of %d tokens (at most %.1f MB), sequences of up to %d",
@@ -65,16 +65,18 @@ class Engine:
         return require_store(self.parts.adapters)
 
     def load_adapter(self, name: str, source: Source) -> None:
-        """Read an adapter and give it a name; what runs with another of that name goes on. Raise InvalidAdapter."""
+        """Load an adapter under a name; running requests keep a previous one of that name. Raise InvalidAdapter."""
         self.adapters.add(name, source, self.adapters.read(source))
 
     def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; what runs with it goes on. Raise AdapterNotFound."""
+        """Unload an adapter; running requests keep it. Raise AdapterNotFound."""
         self.adapters.remove(name)
 
     @property
     def unnoticed_tokens(self) -> int:
-        """Tokens of prompts, or of other work, that one step may add without holding up what decodes by much."""
+        """The number of prompt tokens, or tokens of other work, that one step may add without delaying decoding
+        much.
+        """
         return self.parts.scheduler.unnoticed_tokens
 
     @property
@@ -82,19 +84,21 @@ class Engine:
         return bool(self.parts.requests.groups)
 
     def add(self, request: EngineRequest, names: ParameterNames = OWN_NAMES) -> None:
-        """Begin a request; raise InvalidParameter or ContextLengthExceeded, in the caller's names, if it cannot run."""
+        """Start a request; raise InvalidParameter or ContextLengthExceeded, with the caller's names, if it cannot
+        run.
+        """
         self.parts.requests.check_unused(request.request_id)
         groups = self.parts.inputs.groups(request, names)
         self._speculates |= groups[0].sequences[0].draft is not None
         self.parts.requests.add(groups, request.parameters.guide)
 
     def abort(self, request_id: str) -> None:
-        """Drop a request and free its memory: nothing more comes for it. Unknown and finished ones are ignored."""
+        """Drop a request and free its memory; ignore unknown and finished ones."""
         self.parts.requests.abort(request_id)
 
     @torch.inference_mode()
     def step(self) -> Results:
-        """Run the model once, and return what became final by it, by request."""
+        """Run the model once, and return the new final steps by request."""
         chunks, ended = self._schedule()
         if not chunks:
             return ended
@@ -125,7 +129,7 @@ class Engine:
         return chunks, ended
 
     def _run(self, chunks: list[Chunk]) -> tuple[StepBatch, torch.Tensor]:
-        """Run the model over the chunks, with drafts behind them; return the batch that they make, and its logits."""
+        """Run the model over the chunks and their drafts; return the batch and its logits."""
         parts = self.parts
         if self._speculates:
             parts.speculation.extend(chunks, parts.scheduler, parts.sampler)
@@ -136,13 +140,13 @@ class Engine:
         return batch, parts.runner.run(batch, parts.scheduler.new_blocks)
 
     def _sample(self, batch: StepBatch, logits: torch.Tensor) -> StepOutput:
-        """Choose tokens by the logits of a batch, and take its drafts off their sequences."""
+        """Choose tokens by the logits of a batch, and remove its drafts from their sequences."""
         outcomes = read_outcomes(batch, logits, self.parts.sampler)
         checks = begin_checks(batch, logits, self.parts.speculation.acceptance) if self._speculates else []
         return StepOutput(batch, logits, outcomes, checks)
 
     def _fail(self, chunks: list[Chunk], error: Exception) -> Results:
-        """End the requests of a step that has failed; raise the error where the engine itself is at fault."""
+        """End the requests of a failed step; raise the error if the engine itself is at fault."""
         self._failed_steps += 1
         if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
             raise error  # a new process has its memory whole

@@ -1,4 +1,4 @@
-"""Turns what a step has computed into the steps that requests get."""
+"""Conversion of a step's results into the generation steps of requests."""
 
 import logging
 import math
@@ -28,7 +28,7 @@ NO_TOKEN = "the model's logits are not numbers, or the request's parameters excl
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """The logits of a batch, and what is to be made of them."""
+    """The logits of a batch, and how to use them."""
 
     batch: StepBatch
     logits: torch.Tensor  # [rows, vocabulary]
@@ -54,7 +54,7 @@ class OutputProcessor:
         self._prefix_cache = prefix_cache
 
     def publish(self, output: StepOutput) -> Results:
-        """Return what became final by a step, by request."""
+        """Return the new final steps by request."""
         pairs = zip(output.batch.chunks, output.outcomes, strict=True)
         results = [result for chunk, outcome in pairs if (result := self._advance(chunk, outcome)) is not None]
         if output.checks:
@@ -64,7 +64,7 @@ class OutputProcessor:
         return results
 
     def _advance(self, chunk: Chunk, outcome: Outcome) -> tuple[str, Result] | None:
-        """Note that a chunk is computed, and add the token that was chosen after it, if one was."""
+        """Mark a chunk as computed, and add the token chosen after it, if any."""
         sequence = chunk.sequence
         if sequence.request_id not in self._requests:
             return None  # another sequence of the request has failed in this step
@@ -77,7 +77,7 @@ class OutputProcessor:
         return None if outcome.token_id is None else self._take(chunk, outcome)
 
     def _take(self, chunk: Chunk, outcome: Outcome) -> tuple[str, Result] | None:
-        """Add the chosen token to the chunk's sequence; return what became final by it."""
+        """Add the chosen token to the chunk's sequence; return the new final steps."""
         assert outcome.token_id is not None
         sequence = chunk.sequence
         if sequence.request_id not in self._requests:
@@ -95,7 +95,7 @@ class OutputProcessor:
         return (sequence.request_id, step)
 
     def _extend(self, chunk: Chunk, token_id: int, outcome: Outcome) -> GenerationStep | None:
-        """Return the step that a sequence's next token makes; None where no text is final with it."""
+        """Return the step for a sequence's next token; None if no text becomes final."""
         sequence = chunk.sequence
         sequence.token_ids.append(token_id)
         top_tokens = self._texts.top_tokens(outcome.top_logprobs)
@@ -137,7 +137,7 @@ class OutputProcessor:
         return [result for check in checks for result in merge_steps(check.results)] + failed
 
     def _search(self, search: BeamSearch, logits: torch.Tensor) -> Results:
-        """Advance a beam search by its beams' logits, [beams, vocabulary]; return its sequences once it is over."""
+        """Advance a beam search by its beams' logits, [beams, vocabulary]; return its sequences when it is done."""
         request_id = search.request_id
         try:
             steps = search.advance(logits)
@@ -164,7 +164,7 @@ def _finish_reason(sequence: Sequence) -> FinishReason | None:
 
 
 def _beam_rows(batch: StepBatch) -> list[tuple[BeamSearch, list[int]]]:
-    """Return the searches whose beams are computed to their end, and the row of the logits of each beam."""
+    """Return the searches with fully computed beams, and each beam's row in the logits."""
     rows: dict[BeamSearch, list[int]] = {}
     for chunk in batch.chunks:
         group = chunk.group

@@ -1,4 +1,4 @@
-"""The parts of an engine, and how they are made."""
+"""The parts of an engine, and their creation."""
 
 import logging
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine is put together from."""
+    """The parts of an engine."""
 
     model: PreTrainedModel
     limits: EngineLimits
@@ -54,7 +54,7 @@ class EngineParts:
 
 
 def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> EngineParts:
-    """Load the model and make everything around it; raise ConfigurationError if the options and it do not fit."""
+    """Load the model and create the other parts; raise ConfigurationError if the options do not fit the model."""
     model = load_model(options)
     check_tokenizer(model, tokenizer)
     threads = Threads(model, options.threads)
@@ -97,7 +97,7 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
 
 
 def choose_runner(model: PreTrainedModel, max_length: int) -> ModelRunner:
-    """Return the runner that is the fastest of those that can run the model."""
+    """Return the fastest runner that supports the model."""
     try:
         return PagedRunner(model, max_length)
     except UnsupportedAttention as reason:
@@ -109,7 +109,7 @@ def choose_runner(model: PreTrainedModel, max_length: int) -> ModelRunner:
 def allocate_cache(
     options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, device: torch.device
 ) -> tuple[BlockPool, int]:
-    """Take the memory of keys and values; return the blocks that it holds, and its bytes."""
+    """Allocate the KV cache; return its number of blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
     blocks = count_blocks(options, block_bytes, length, device)
     runner.allocate(blocks)
@@ -119,7 +119,7 @@ def allocate_cache(
 
 
 def read_limits(options: EngineOptions, model: PreTrainedModel, max_length: int, cache_bytes: int) -> EngineLimits:
-    """Return what the loaded model and its cache can take."""
+    """Return the limits of the loaded model and its cache."""
     return EngineLimits(
         max_length=max_length,
         max_batch_size=options.max_batch_size,

@@ -1,4 +1,4 @@
-"""The guides that are being compiled, and who waits for them."""
+"""Guides that are being compiled, and the requests that wait for them."""
 
 import hashlib
 import threading
@@ -19,7 +19,7 @@ PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for 
 
 
 def guide_key(guide: Guide) -> bytes:
-    """Return what tells a guide from others."""
+    """Return the identity of a guide."""
     return hashlib.sha256(msgspec.msgpack.encode(guide)).digest()
 
 
@@ -31,7 +31,7 @@ def guide_size(guide: Guide) -> int:
 
 @dataclass(eq=False)
 class Compilation:
-    """A guide on its way to a grammar."""
+    """The compilation of one guide."""
 
     key: bytes
     guide: Guide
@@ -43,7 +43,7 @@ class Compilation:
 
 
 class Compilations:
-    """The guides that wait for a place or have one."""
+    """The running and waiting compilations."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -51,7 +51,7 @@ class Compilations:
         self._by_key: dict[bytes, Compilation] = {}
 
     def join(self, key: bytes) -> Compilation | None:
-        """Return the compilation of the same guide, if there is one that goes on, and wait for it too."""
+        """Join the running compilation of the same guide, if any, and return it."""
         with self._lock:
             compilation = self._by_key.get(key)
             if compilation is None or compilation.cancellation.cancelled:
@@ -65,7 +65,7 @@ class Compilations:
 
     @contextmanager
     def place(self, compilation: Compilation) -> Iterator[None]:
-        """Give a compilation its place while it is worked on. Raise Overloaded where others needed the place."""
+        """Hold a place for a compilation while it runs. Raise Overloaded if others needed the place."""
         compilation.begun = time.monotonic()
         try:
             yield
@@ -80,7 +80,7 @@ class Compilations:
                 self._forget(compilation)
 
     def leave(self, compilation: Compilation) -> None:
-        """Have one request fewer wait; with the last one the compilation ends."""
+        """Remove one waiting request; without any, the compilation ends."""
         with self._lock:
             compilation.num_waiting -= 1
             if compilation.num_waiting:
@@ -90,7 +90,7 @@ class Compilations:
         compilation.cancellation.cancel()
 
     def make_room(self) -> None:
-        """End the one that has kept its place the longest, and longer than it may, if another waits for a place."""
+        """End the compilation that has held its place longest and too long, if another waits for a place."""
         with self._lock:
             begun = [each for each in self._by_key.values() if each.begun is not None]
             if len(self._by_key) == len(begun) or len(begun) < self._places:

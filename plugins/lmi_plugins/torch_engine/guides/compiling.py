@@ -1,4 +1,4 @@
-"""Compilation of guides, which say what texts must be, into grammars over the model's tokens, with xgrammar."""
+"""Compilation of guides, which constrain texts, into grammars over the model's tokens, with xgrammar."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The state of one sequence in its grammar."""
+"""The grammar state of one sequence."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ GiveUp = Callable[[threading.Thread], LmiError]
 
 
 class Matcher:
-    """The place of one sequence in its grammar, brought up to date when it is looked at."""
+    """The grammar state of one sequence, updated on demand."""
 
     def __init__(self, matcher: "GrammarMatcher", start: int, mask_seconds: float, give_up: GiveUp) -> None:
         """Follow a sequence from its token `start` on, which is the length of its prompt.

@@ -1,4 +1,4 @@
-"""Grammars of guides, which say what texts must be, by xgrammar's compiler."""
+"""Grammars of guides, by xgrammar's compiler."""
 
 import json
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,6 @@
-"""Refusal of JSON schemas with keywords that xgrammar ignores: a text that nearly fits is worse than an error."""
+"""Refusal of JSON schemas with keywords that xgrammar ignores: an error is better than text that violates the
+schema.
+"""
 
 from collections.abc import Iterator
 from typing import Any

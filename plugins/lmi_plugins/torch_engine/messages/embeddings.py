@@ -1,4 +1,4 @@
-"""What goes into the torch engine to make vectors. It imports no torch: the process that asks need not have it."""
+"""Embedding requests to the torch engine. Imports no torch, so that other processes need not have it."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lastto
 
 
 class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
-    """The options of a model's vectors; None is what the model's own files say."""
+    """The options of a model's vectors; None means the model's own files."""
 
     task: Task | None = None  # a model that generates makes vectors too, where it can
     pooling: Pooling | None = None
@@ -19,7 +19,7 @@ class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EmbeddingInput(msgspec.Struct, array_like=True, frozen=True):
-    """One text to make a vector of."""
+    """One text to embed."""
 
     prompt_ids: list[int]
     dimensions: int | None = None  # numbers of the vector; None: all
@@ -27,7 +27,7 @@ class EmbeddingInput(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EmbeddingJob(msgspec.Struct, array_like=True, frozen=True):
-    """The texts of one request. The id is the caller's, and unique among unfinished ones."""
+    """The texts of one request. The id is the caller's, and unique among unfinished requests."""
 
     request_id: str
     inputs: list[EmbeddingInput]

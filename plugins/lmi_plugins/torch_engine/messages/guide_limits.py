@@ -1,4 +1,4 @@
-"""What a guide may cost."""
+"""Limits on the cost of guides."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ MIB = 2**20
 
 
 class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
-    """The most that one guide may take; a request that needs more is refused or ended."""
+    """The limits of one guide; requests that exceed them are refused or ended."""
 
     size: int = MIB  # bytes of text, and characters of a regular expression with its bounded repetitions written out
     compile_seconds: int = 20  # of CPU time

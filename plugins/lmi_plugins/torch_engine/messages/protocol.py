@@ -21,13 +21,13 @@ from lmi_plugins.torch_engine.messages.results import StepFailed
 
 
 class Load(msgspec.Struct, tag=True):
-    """The first message to the worker: what to load."""
+    """The first message to the worker: the model to load."""
 
     options: EngineOptions
 
 
 class Submit(msgspec.Struct, tag=True):
-    """A request to begin."""
+    """A request to start."""
 
     request: EngineRequest
 
@@ -39,13 +39,13 @@ class Abort(msgspec.Struct, tag=True):
 
 
 class Embed(msgspec.Struct, tag=True):
-    """A request for vectors to begin."""
+    """An embedding request to start."""
 
     job: EmbeddingJob
 
 
 class LoadAdapter(msgspec.Struct, tag=True):
-    """A call that is answered once the adapter is loaded."""
+    """A call that is answered when the adapter is loaded."""
 
     call_id: str
     name: str
@@ -53,14 +53,14 @@ class LoadAdapter(msgspec.Struct, tag=True):
 
 
 class UnloadAdapter(msgspec.Struct, tag=True):
-    """A call that is answered once the adapter is forgotten."""
+    """A call that is answered when the adapter is unloaded."""
 
     call_id: str
     name: str
 
 
 class PinAdapter(msgspec.Struct, tag=True):
-    """A call that is answered once the adapter stays on the device, or no longer has to."""
+    """A call that is answered when the adapter is pinned or unpinned."""
 
     call_id: str
     name: str
@@ -68,7 +68,7 @@ class PinAdapter(msgspec.Struct, tag=True):
 
 
 class Loaded(msgspec.Struct, tag=True):
-    """The end of a start: the model takes requests."""
+    """The end of a start: the model accepts requests."""
 
     max_length: int
     adapters: list[str]
@@ -85,7 +85,7 @@ class Failure(msgspec.Struct, array_like=True):
 
     @property
     def of_step(self) -> bool:
-        """Whether the step of the engine failed, and perhaps not by this request."""
+        """Whether the engine's step failed, possibly because of another request."""
         return self.kind == StepFailed.kind
 
     @property
@@ -112,7 +112,7 @@ class AdapterAnswer(msgspec.Struct, tag=True):
 
 
 class Steps(msgspec.Struct, tag=True):
-    """What requests get from one step of the engine."""
+    """The results of one step of the engine."""
 
     steps: list[tuple[str, GenerationStep]]
     failures: list[Failure]

@@ -1,4 +1,4 @@
-"""What goes into the torch engine. It imports no torch: the process that asks for text need not have it."""
+"""Requests to the torch engine. Imports no torch, so that other processes need not have it."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +30,7 @@ class AdapterTensors(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
-    """What the text must be: one of several, or of a JSON schema, a regular expression, a grammar or a structural tag.
+    """A constraint on the text: a choice, a JSON schema, a regular expression, a grammar or a structural tag.
 
     Schemas and tags are given as JSON.
     """
@@ -41,7 +41,7 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):
-    """The most tokens of reasoning, as LMI's `reasoning_budget`."""
+    """The maximum number of reasoning tokens, as LMI's `reasoning_budget`."""
 
     tokens: int
     starts: list[list[int]]
@@ -108,7 +108,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def num_sequences(self) -> int:
-        """The number of sequences that the request is answered with."""
+        """The number of sequences in the answer."""
         return max(self.num_samples, self.num_beams)
 
 
@@ -160,7 +160,7 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ParameterNames(NamedTuple):
-    """What an interface on top of the engine calls the parameters that only the engine can check."""
+    """An interface's names of the parameters that only the engine can check."""
 
     num_beams: str = "`num_beams`"
     draft_ids: str = "draft tokens"

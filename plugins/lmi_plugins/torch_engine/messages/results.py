@@ -1,4 +1,4 @@
-"""What requests get from a step of the engine."""
+"""The results of a step for requests."""
 
 from collections.abc import Iterable
 
@@ -10,13 +10,13 @@ Results = list[tuple[str, Result]]  # by request id
 
 
 class StepFailed(GenerationFailed):
-    """The failure of a whole step, whichever of its requests it is by."""
+    """The failure of a whole step, caused by any of its requests."""
 
     kind = "step_failed"
 
 
 def merge_steps(results: Iterable[tuple[str, Result]]) -> Results:
-    """Make one step of those of one sequence that follow each other; an error stays by itself."""
+    """Merge consecutive steps of the same sequence; errors stay separate."""
     merged: Results = []
     for request_id, result in results:
         before = merged[-1][1] if merged else None

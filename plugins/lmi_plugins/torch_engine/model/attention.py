@@ -1,4 +1,4 @@
-"""Attention over the paged cache: the form in which models of transformers call it, and its computation."""
+"""Attention over the paged cache, for models of transformers."""
 
 from abc import ABC, abstractmethod
 from functools import cached_property
@@ -16,7 +16,7 @@ MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one cal
 
 
 class AttentionOptions(NamedTuple):
-    """How one layer attends."""
+    """The attention options of one layer."""
 
     scale: float | None
     window: int | None  # tokens that one token sees, itself among them
@@ -35,7 +35,7 @@ class AttentionStep(ABC):
 
 
 class UnsupportedAttention(Exception):
-    """A layer attends in a way that the paged cache cannot serve."""
+    """The paged cache does not support the attention of a layer."""
 
 
 def paged_attention(
@@ -64,7 +64,7 @@ def paged_attention(
 
 
 class LayoutProbe(AttentionStep):
-    """A stand-in for attention that learns from one forward pass what each layer keeps of a token."""
+    """A replacement for attention that records, in one forward pass, the KV sizes of each layer."""
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
@@ -81,7 +81,7 @@ class LayoutProbe(AttentionStep):
 
 
 class AttentionGroup:
-    """Successive chunks of a batch that have one length, and one call of attention: all that decode, or one prefill."""
+    """Consecutive chunks of the same length with one attention call: all in decode, or one prefill."""
 
     def __init__(self, batch: StepBatch, part: slice, dtype: torch.dtype, device: torch.device) -> None:
         self.chunks = batch.chunks[part]
@@ -116,7 +116,7 @@ class AttentionGroup:
         return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
     def sees_only_itself(self, options: AttentionOptions) -> bool:
-        """Return whether causal attention without a mask and without the cache does for it, which is fresh."""
+        """Return whether causal attention without a mask and cache suffices, as for a new prompt."""
         whole = options.window is None or options.window >= self.length
         return whole and options.softcap is None and options.sinks is None
 
@@ -125,7 +125,7 @@ class AttentionGroup:
     ) -> torch.Tensor:
         """Return the output, as `query` is: [tokens, heads, size]; keys, values: [chunks, key heads, context, size].
 
-        The query heads that share a key head count as further tokens of it, so that no key is ever repeated.
+        Query heads that share a key head are treated as additional tokens, so that keys are never repeated.
         """
         (rows, length), heads, key_heads = self._positions.shape, query.shape[1], keys.shape[1]
         sharing = heads // key_heads
@@ -146,7 +146,7 @@ class AttentionGroup:
         return output.reshape(rows * length, heads, -1)
 
     def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
-        """Return what to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
+        """Return the mask to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
         context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
         positions = self._positions.repeat(1, sharing)[..., None]
         hidden = context > positions
@@ -157,7 +157,9 @@ class AttentionGroup:
 
 
 def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> list[AttentionGroup]:
-    """Group the chunks in decode with as many drafted tokens; prompts, whose contexts differ more, stay alone."""
+    """Group chunks in decode with the same number of drafted tokens; prompts, whose contexts differ more, stay
+    single.
+    """
     starts: list[int] = []
     for index, chunk in enumerate(batch.chunks):
         if not starts or not len(chunk) == len(batch.chunks[starts[-1]]) <= MAX_SHARED_LENGTH:
@@ -177,7 +179,9 @@ def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 def attend_step_by_step(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, options: AttentionOptions
 ) -> torch.Tensor:
-    """Compute also what `scaled_dot_product_attention` has no argument for: a soft cap on the logits, and sinks."""
+    """Compute attention with features that `scaled_dot_product_attention` lacks: a soft cap on the logits, and
+    sinks.
+    """
     scale = query.shape[-1] ** -0.5 if options.scale is None else options.scale
     logits = query * scale @ keys.transpose(2, 3)  # [rows, key heads, sharing * length, context]
     if options.softcap is not None:

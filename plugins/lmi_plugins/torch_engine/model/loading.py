@@ -1,4 +1,4 @@
-"""Loading of a model, and what the engine needs to know of its configuration."""
+"""Loading of a model and of its configuration."""
 
 import logging
 import warnings
@@ -52,7 +52,7 @@ def load_model(options: EngineOptions) -> PreTrainedModel:
 
 
 def check_decoder(options: EngineOptions, config: PreTrainedConfig) -> None:
-    """Raise ConfigurationError for a model that does not continue its own text."""
+    """Raise ConfigurationError for a model that is not a causal language model."""
     if config.is_encoder_decoder:
         raise ConfigurationError(
             f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
@@ -79,9 +79,9 @@ def load_weights(
     find_fault: Callable[[LoadingInfo], str | None],
     **arguments: Any,
 ) -> PreTrainedModel:
-    """Return the model that one of transformers' factories makes of the configuration and the checkpoint.
+    """Return the model that a transformers factory creates from the configuration and the checkpoint.
 
-    Raise ConfigurationError where it cannot be loaded, or `find_fault` finds something wrong with its weights.
+    Raise ConfigurationError if it cannot be loaded, or if `find_fault` finds a fault in its weights.
     """
     device = choose_device(options.device)
     _check_files(options, device)
@@ -110,7 +110,7 @@ def load_weights(
 
 
 def _check_files(options: EngineOptions, device: torch.device) -> None:
-    """Raise ConfigurationError where a file must not be read, or not even the weights as they are saved fit."""
+    """Raise ConfigurationError if a file must not be read, or if even the saved weights do not fit."""
     folder = Path(options.model)
     if not folder.is_dir():
         return
@@ -124,7 +124,7 @@ def _check_files(options: EngineOptions, device: torch.device) -> None:
 
 
 def _why_not_loaded(source: str, error: Exception) -> str:
-    """Return the faults of the model's files, which name them, or what transformers said."""
+    """Return the faults of the model's files, or transformers' message."""
     folder = Path(source)
     if folder.is_dir():
         checkpoint = read_checkpoint(folder, named_weights(folder))
@@ -134,7 +134,7 @@ def _why_not_loaded(source: str, error: Exception) -> str:
 
 
 def check_tokenizer(model: PreTrainedModel, tokenizer: HuggingFaceTokenizer) -> None:
-    """Raise ConfigurationError where tokens have no embedding; where these are added ones alone, log it."""
+    """Raise ConfigurationError if tokens have no embedding; if only added tokens are affected, log it."""
     beyond = tokens_beyond(tokenizer, embedding_weight(model).shape[0])
     if beyond is None:
         return
@@ -157,12 +157,12 @@ def choose_device(name: str) -> torch.device:
 
 
 def context_length(model: PreTrainedModel, max_model_len: int | None) -> int:
-    """Return the length of the context: of a prompt and what is generated from it, in tokens."""
+    """Return the context length, in tokens, of a prompt and its continuation."""
     return max_context_length(model.config, max_model_len)
 
 
 def max_context_length(config: PreTrainedConfig, max_model_len: int | None) -> int:
-    """Return the length of the context, in tokens, that a configuration and the option give."""
+    """Return the context length, in tokens, from a configuration and the option."""
     config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
     if not limits:

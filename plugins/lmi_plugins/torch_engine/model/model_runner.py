@@ -1,4 +1,4 @@
-"""The interface of what runs the model over a step's batch."""
+"""The interface of model runners, which run the model over a step's batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _unheard() -> None:
 
 
 class ModelRunner(ABC):
-    """A model and the keys and values of what it ran. Which blocks these take is the scheduler's choice."""
+    """A model and its KV cache. The scheduler chooses the blocks."""
 
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
@@ -24,11 +24,11 @@ class ModelRunner(ABC):
 
     @abstractmethod
     def allocate(self, blocks: int) -> None:
-        """Make room for that number of blocks; called once, before `run`."""
+        """Allocate that number of blocks; called once, before `run`."""
 
     @abstractmethod
     def run_tokens(self, count: int) -> None:
-        """Run a forward pass over `count` tokens that nothing keeps, with logits for the last one alone."""
+        """Run a forward pass over `count` tokens without keeping them, with logits only for the last one."""
 
     @abstractmethod
     def copy(self, copies: dict[int, int]) -> None:
@@ -36,7 +36,7 @@ class ModelRunner(ABC):
 
     @abstractmethod
     def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
-        """Return the logits that the batch's chunks want, [rows, vocabulary], as `batch.logits_rows` has them.
+        """Return the requested logits, [rows, vocabulary], in the order of `batch.logits_rows`.
 
-        `new_blocks` were handed out since the last run. A sequence that fails by itself has logits that are NaN.
+        `new_blocks` were allocated since the last run. A sequence that fails alone has NaN logits.
         """

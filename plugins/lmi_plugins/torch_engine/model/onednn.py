@@ -1,4 +1,4 @@
-"""oneDNN's linear products on the CPU, by the operators that torch.compile calls.
+"""oneDNN's linear products on the CPU, through the operators that torch.compile calls.
 
 torch has no public function that packs a weight for them and no public test for bfloat16. The operators are declared in
 https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/mkldnn/RegisterMkldnnOpContextClass.cpp
@@ -11,7 +11,7 @@ import torch
 
 
 def multiplies(dtype: torch.dtype) -> bool:
-    """Return whether this build of torch and this CPU have products of that type."""
+    """Return whether this build of torch and this CPU support products of that type."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not available:
         return False
@@ -21,7 +21,7 @@ def multiplies(dtype: torch.dtype) -> bool:
 def pack(weight: torch.Tensor, bias: torch.Tensor | None, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return `torch.nn.functional.linear` for this weight, [out, in], and bias.
 
-    The weight gets the order that is the fastest for inputs of that number of rows.
+    The weight gets the fastest layout for inputs with that number of rows.
     """
     packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
     multiply = torch.ops.mkldnn._linear_pointwise

@@ -1,4 +1,4 @@
-"""Linear modules on the CPU with weights in the order that oneDNN's products read the fastest."""
+"""Linear modules on the CPU with weights in oneDNN's fastest layout."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -16,7 +16,7 @@ MAX_COMPILED_ROWS = 64  # up to which products are compiled at the start, as run
 
 
 class PackedProduct:
-    """The product of linear modules that are called with the same input: the first call computes all of them."""
+    """The product of linear modules with the same input; the first call computes all of them."""
 
     def __init__(self, linears: Items[Linear]) -> None:
         self._sizes = [linear.out_features for linear in linears]
@@ -30,7 +30,7 @@ class PackedProduct:
         self._outputs: Items[torch.Tensor] = ()
 
     def compile(self) -> None:
-        """Have oneDNN compile the product for small numbers of rows; products of one shape share what it compiles."""
+        """Let oneDNN compile the product for small numbers of rows; products of the same shape share the result."""
         for rows in {_padded_rows(rows) for rows in range(1, MAX_COMPILED_ROWS + 1)}:
             self.compute(self._zeros.expand(rows, -1).contiguous())
 
@@ -44,7 +44,7 @@ class PackedProduct:
         return output
 
     def compute(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the outputs, [..., out], of all its modules, one after the other."""
+        """Return the concatenated outputs, [..., out], of all its modules."""
         rows = input.shape[:-1].numel()
         if rows <= UNPADDED_ROWS or (missing := _padded_rows(rows) - rows) == 0:
             return self._multiply(input)
@@ -53,13 +53,13 @@ class PackedProduct:
 
 
 def _padded_rows(rows: int) -> int:
-    """Return a number of rows to compute, the same for many: oneDNN compiles a product for each, which takes time."""
+    """Round up the number of rows, because oneDNN compiles a product for each number, which takes time."""
     step = 1 << max(rows.bit_length() - 2, 0)
     return -(-rows // step) * step
 
 
 class PackedLinear(Linear):
-    """A Linear whose weights are in a packed product; its `weight` shows their shape, but no numbers."""
+    """A Linear whose weights are in a packed product; its `weight` has their shape, but no data."""
 
     def __init__(self, linear: Linear, product: PackedProduct, index: int) -> None:
         Module.__init__(self)
@@ -76,8 +76,8 @@ class PackedLinear(Linear):
 def pack_linears(model: Module, run: Callable[[], object]) -> None:
     """Replace each Linear that `run`, a forward pass, calls exactly once.
 
-    Those of experts, which are called with any number of tokens, stay as they are: each number takes some time and
-    memory of its own.
+    Those of experts, which are called with varying numbers of tokens, stay unchanged: each number costs time and
+    memory.
     """
     products: dict[tuple[int, ...], PackedProduct] = {}
     for names in _groups(model, run):
@@ -91,7 +91,7 @@ def pack_linears(model: Module, run: Callable[[], object]) -> None:
 
 
 def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
-    """Return the names of the modules to pack; those that are called in a row with the same input are together."""
+    """Return the names of the modules to pack, grouped by consecutive calls with the same input."""
     calls = _calls(model, run)
     names = [name for name, _ in calls]
     groups: list[list[str]] = []
@@ -109,7 +109,7 @@ def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
 
 
 def _calls(model: Module, run: Callable[[], object]) -> list[tuple[str, torch.Tensor]]:
-    """Return the calls of modules that can be packed, in order, with their inputs."""
+    """Return the calls of packable modules, in order, with their inputs."""
     calls: list[tuple[str, torch.Tensor]] = []
 
     def noting(name: str) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""One packed forward pass over all chunks of a step, for models that take an attention function."""
+"""One packed forward pass over all chunks of a step, for models with a replaceable attention function."""
 
 import torch
 from transformers import AttentionInterface, PreTrainedModel
@@ -16,12 +16,12 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 class PagedRunner(ModelRunner):
-    """A runner of packed batches over a paged cache. Only the attention of sequences that decode is padded."""
+    """A runner of packed batches over a paged cache. Only the attention of decoding sequences is padded."""
 
     paged = True
 
     def __init__(self, model: PreTrainedModel, max_length: int) -> None:
-        """Take over the model's attention; raise UnsupportedAttention, and leave the model as it was, if that fails."""
+        """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged."""
         check_model(model, max_length)
         AttentionInterface.register(attention.NAME, attention.paged_attention)
         before = attention_implementation(model)
@@ -92,7 +92,7 @@ class PagedRunner(ModelRunner):
 
     @torch.inference_mode()
     def _probe(self) -> dict[int, LayerShape]:
-        """Return what every layer keeps of a token, as a forward pass shows it."""
+        """Return the KV sizes of every layer, found by a forward pass."""
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)

@@ -18,9 +18,9 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 
 class WorkingCopy:
-    """A contiguous copy of what the decoding sequences have in the cache, with each head's keys and values together.
+    """A contiguous copy of the decoding sequences' KV cache, with each head's keys and values together.
 
-    It is gathered once, and then written as the cache is, for as long as each step is over the same sequences.
+    It is gathered once, and then updated like the cache, as long as the steps have the same sequences.
     """
 
     def __init__(self, cache: PagedCache, max_blocks: int, device: torch.device) -> None:
@@ -36,7 +36,7 @@ class WorkingCopy:
         self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # those gathered so far
 
     def follow(self, group: AttentionGroup) -> bool:
-        """Serve this group in the next step; return False where it does not decode, or memory has no room for it."""
+        """Prepare for this group in the next step; return False if it is not in decode, or does not fit in memory."""
         if not group.decodes or len(group.chunks) * group.width > self._max_blocks:
             self._forget()
             return False
@@ -49,7 +49,7 @@ class WorkingCopy:
         return True
 
     def read(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what the cache would, given the step's own keys and values, [tokens, heads, size], which it has."""
+        """Return the same as the cache, given the step's own keys and values, [tokens, heads, size]."""
         copies = self._layers.get(layer)
         if copies is None:
             assert self._group is not None
@@ -62,7 +62,7 @@ class WorkingCopy:
 
 
 def _by_head(states: torch.Tensor) -> torch.Tensor:
-    """Return a copy in which the tokens of one head follow each other."""
+    """Return a copy in which the tokens of each head are contiguous."""
     return states.clone(memory_format=torch.contiguous_format)
 
 
@@ -117,6 +117,6 @@ class PagedStep(AttentionStep):
 
 
 def _slots(chunk: Chunk) -> list[int]:
-    """Return where each of the chunk's tokens lies in the cache: block * BLOCK_SIZE + offset."""
+    """Return the cache slot of each of the chunk's tokens: block * BLOCK_SIZE + offset."""
     blocks = chunk.sequence.block_table
     return [blocks[i // BLOCK_SIZE] * BLOCK_SIZE + i % BLOCK_SIZE for i in range(chunk.start, chunk.end)]

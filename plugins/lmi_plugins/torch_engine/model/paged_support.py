@@ -1,4 +1,4 @@
-"""Checks of whether the paged cache can serve a model's layers."""
+"""Checks that the paged cache supports a model's layers."""
 
 import inspect
 from typing import Any
@@ -31,7 +31,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
-    """Raise UnsupportedAttention if a layer leaves its sliding window to a mask, which a packed step does not have."""
+    """Raise UnsupportedAttention if a layer implements its sliding window by a mask, which packed steps lack."""
     layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     for layer, layer_type in enumerate(layer_types):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
@@ -39,7 +39,7 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> Non
 
 
 def _rope_depends_on_length(config: Any, max_length: int) -> bool:
-    """Return whether the rotary embedding of a token would depend on the sequences that run beside its own."""
+    """Return whether the rotary embedding of a token depends on other sequences in the batch."""
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") not in LENGTH_DEPENDENT_ROPES:
         return False

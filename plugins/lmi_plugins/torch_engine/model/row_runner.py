@@ -1,4 +1,4 @@
-"""A forward pass for each sequence with transformers' own cache: slower, but right for any causal language model."""
+"""A forward pass for each sequence with transformers' own cache: slower, but correct for any causal language model."""
 
 import inspect
 import logging
@@ -20,7 +20,7 @@ CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, 
 
 
 class RowRunner(ModelRunner):
-    """A runner of one sequence after the other, each with the cache of its last pass; blocks only count memory."""
+    """A runner of one sequence at a time, each with the cache of its last pass; blocks only account for memory."""
 
     paged = False
 
@@ -45,7 +45,7 @@ class RowRunner(ModelRunner):
         return torch.cat([self._run_alone(chunk, rows.stop - rows.start) for chunk, rows in chunks])
 
     def _run_alone(self, chunk: Chunk, num_logits: int) -> torch.Tensor:
-        """Return the logits of the chunk's last tokens; NaN where its sequence fails by itself."""
+        """Return the logits of the chunk's last tokens; NaN if its sequence fails alone."""
         try:
             return self._run(chunk, num_logits)
         except torch.AcceleratorError:  # the device is beyond use
@@ -99,7 +99,7 @@ class RowRunner(ModelRunner):
 
     @torch.inference_mode()
     def _probe(self) -> tuple[int, int]:
-        """Return the vocabulary's size, and the bytes that a block of tokens takes in the cache."""
+        """Return the vocabulary size, and the bytes of a block of tokens in the cache."""
         logits, cache = self._forward([0] * BLOCK_SIZE, 0, None, 1)
         if cache is None:
             logger.warning(

@@ -1,4 +1,4 @@
-"""Soft prompts (p-tuning): embeddings that a request brings, as tokens with ids from the vocabulary's size on."""
+"""Soft prompts (p-tuning): embeddings in a request, as tokens with ids from the vocabulary size on."""
 
 from collections.abc import Sequence as Items
 
@@ -51,7 +51,7 @@ def embed(
 ) -> torch.Tensor | None:
     """Return the embeddings, [1, tokens, hidden], of tokens of which some rows belong to soft prompts.
 
-    None tells that no token is a virtual one, so that the model can look the ids up itself.
+    None means that no token is virtual, so the model can look the ids up itself.
     """
     vocabulary = model.config.get_text_config().vocab_size
     if not any(max(token_ids[rows]) >= vocabulary for rows, _ in soft_prompts):

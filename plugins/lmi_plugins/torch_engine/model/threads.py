@@ -1,4 +1,4 @@
-"""The number of threads that compute at once on the CPU."""
+"""The number of compute threads on the CPU."""
 
 import torch
 from transformers import PreTrainedModel
@@ -8,7 +8,7 @@ FEW_TOKENS = 64  # in a step; with more, it helps such a model too
 
 
 class Threads:
-    """The threads of steps: torch's own number or what was asked for, and one for small steps of small models."""
+    """The threads of steps: torch's own number or the requested one, and one for small steps of small models."""
 
     def __init__(self, model: PreTrainedModel, asked_for: int | None) -> None:
         if asked_for is not None:

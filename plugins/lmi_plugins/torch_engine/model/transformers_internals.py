@@ -1,4 +1,4 @@
-"""What transformers knows of a model and has no public name for.
+"""Facts about a model that transformers has no public name for.
 
 `is_stateful` reads the flag that makes transformers' own `generate` refuse what would rewind a model's state, and
 `attention_implementation` what `set_attn_implementation`, which is public, has set:

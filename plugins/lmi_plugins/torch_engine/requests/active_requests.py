@@ -1,4 +1,4 @@
-"""The requests that an engine works on."""
+"""The unfinished requests of an engine."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +27,7 @@ class ActiveRequests:
             raise InvalidParameter(f"request id {request_id!r} is already in use")
 
     def add(self, groups: list[SequenceGroup], guide: Guide | None) -> None:
-        """Have all groups of one request wait for their turn, or for their guide first, if they have one."""
+        """Queue all groups of one request; groups with a guide wait for it first."""
         self.groups[groups[0].request_id] = groups
         if guide is not None:
             self._guides.add(guide, tuple(groups))
@@ -47,7 +47,7 @@ class ActiveRequests:
         return list(refused)
 
     def end(self, group: SequenceGroup) -> None:
-        """Drop a group that has all its tokens; others of its request may go on."""
+        """Drop a finished group; others of its request continue."""
         self._scheduler.remove(group)
         others = self.groups[group.request_id]
         others.remove(group)

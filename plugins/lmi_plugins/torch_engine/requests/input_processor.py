@@ -123,7 +123,7 @@ def _condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.T
 
 
 def _resume(sequence: Sequence, given: Given) -> None:
-    """Bring a new sequence to where it was when its tokens were given: as if it had been preempted then."""
+    """Restore a sequence with its given tokens, as if it had been preempted."""
     sequence.started = sequence.started or given.begun
     if not given.token_ids:
         return

@@ -1,4 +1,4 @@
-"""The sequence groups whose guides are being compiled."""
+"""The sequence groups that wait for compiled guides."""
 
 from collections.abc import Sequence as Items
 from concurrent.futures import FIRST_COMPLETED, wait
@@ -14,21 +14,21 @@ PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there
 
 
 class Waiting(NamedTuple):
-    """A request's groups, and the guide that they wait for."""
+    """A request's groups, and the guide for which they wait."""
 
     compilation: Compilation
     groups: Items[SequenceGroup]
 
 
 class GuideQueue:
-    """Sequence groups that join the batch once their guide is compiled, or never if it is wrong."""
+    """Sequence groups that join the batch when their guide is compiled, or fail if it is invalid."""
 
     def __init__(self, compiler: GuideCompiler) -> None:
         self._compiler = compiler
         self.waiting: dict[str, Waiting] = {}  # by request
 
     def add(self, guide: Guide, groups: Items[SequenceGroup]) -> None:
-        """Begin to compile the guide of all groups of one request."""
+        """Start compiling the guide of all groups of one request."""
         for group in groups:
             for sequence in group.sequences:
                 sequence.eos_token_ids = self._compiler.eos_token_ids
@@ -42,11 +42,11 @@ class GuideQueue:
         return waiting is not None
 
     def wait(self) -> None:
-        """Wait a short time for something to take."""
+        """Wait briefly for a compiled guide."""
         wait([waiting.compilation.future for waiting in self.waiting.values()], PATIENCE, FIRST_COMPLETED)
 
     def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:
-        """Return the groups that can run now, and the requests that never will."""
+        """Return the groups that can run now, and the requests that have failed."""
         self._compiler.make_room()
         ready: list[SequenceGroup] = []
         refused: list[tuple[str, LmiError]] = []
@@ -63,7 +63,7 @@ class GuideQueue:
         return ready, refused
 
     def _set_matchers(self, waiting: Waiting) -> None:
-        """Give each sequence a matcher of its own; raise what compiling the guide has raised."""
+        """Give each sequence its own matcher; raise the error of the guide's compilation."""
         for group in waiting.groups:
             for sequence in group.sequences:
                 sequence.state.matcher = self._compiler.matcher(waiting.compilation, sequence.prompt_length)

@@ -11,9 +11,9 @@ LEARNING_RATE = 0.2
 
 
 class PrefillBudget:
-    """A limit learnt from how long steps take: running streams hardly notice the prompt tokens that it lets in.
+    """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
 
-    Where nothing decodes, it lets in as many as the options allow.
+    If nothing decodes, the limit is that of the options.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -22,9 +22,8 @@ class PrefillBudget:
         self._token_seconds: float | None = None  # what a prompt token adds
 
     def tokens(self, decoding: int, prefilling: int) -> int:
-        """Return the maximum for a step with these numbers of decoding streams and prefilling prompts.
-
-        More prompts get more.
+        """Return the maximum for a step with these numbers of decoding streams and prefilling prompts; more prompts
+        get more.
         """
         if not decoding:
             return self._max_tokens

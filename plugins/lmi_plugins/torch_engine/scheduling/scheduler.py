@@ -1,4 +1,4 @@
-"""The scheduler, which decides for each step who runs, who waits, and who gives up blocks to others."""
+"""The scheduler, which decides for each step which sequences run, wait, or are preempted."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 
 class Scheduler:
-    """The order of sequence groups, that of their admission; where blocks run out, the latest one is preempted."""
+    """The scheduler of sequence groups, in order of admission; if blocks run out, the latest group is preempted."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Scheduler:
         prefix_cache: PrefixCache | None = None,
         pinned: Callable[[], set[Adapter]] = set,
     ) -> None:
-        """Create a scheduler of at most `max_loras` adapters at once, of which those that are pinned take places."""
+        """Create a scheduler of at most `max_loras` adapters per step, including pinned ones."""
         self._pool = pool
         self._prefix_cache = prefix_cache
         self._max_batch_size = max_batch_size
@@ -50,14 +50,14 @@ class Scheduler:
 
     @property
     def unnoticed_tokens(self) -> int:
-        """Tokens that a step may compute beside those of the running sequences, which hardly notice so many."""
+        """The number of additional tokens in a step that hardly delay the running sequences."""
         return self.prefill_budget.tokens(len(self._running), 0)
 
     def add(self, group: SequenceGroup) -> None:
         self._waiting.append(group)
 
     def remove(self, group: SequenceGroup) -> None:
-        """Take a group out of the running or waiting ones, and free its blocks at once."""
+        """Remove a running or waiting group, and free its blocks immediately."""
         if group in self._running:
             self._running.remove(group)
         else:
@@ -65,7 +65,7 @@ class Scheduler:
         self._release(group)
 
     def reserve(self, sequence: Sequence, count: int) -> bool:
-        """Make room for `count` more tokens of a running sequence, if that leaves a block for each one that runs."""
+        """Reserve `count` more tokens for a running sequence, if that leaves a block for every running one."""
         length = len(sequence.token_ids) + count
         missing = blocks_for(length) - len(sequence.block_table)
         if missing > 0 and missing + sum(len(group.sequences) for group in self._running) > self._pool.free:
@@ -74,7 +74,7 @@ class Scheduler:
         return True
 
     def schedule(self) -> list[Chunk]:
-        """Return the chunks of the next step, those of a single token first: decoding never waits for a long prompt."""
+        """Return the chunks of the next step, single tokens first, so that decoding never waits for a long prompt."""
         self.new_blocks, self.copies = [], {}
         self._make_room()
         self._admit()
@@ -82,7 +82,9 @@ class Scheduler:
         return decoding + prefilling
 
     def _make_room(self) -> None:
-        """Find a slot for the latest token of every running sequence; preempt the latest groups where none is left."""
+        """Find a slot for the latest token of every running sequence; preempt the latest groups if there are too
+        few.
+        """
         index = 0
         while index < len(self._running):  # the list may lose its end
             for sequence in self._running[index].sequences:
@@ -118,7 +120,10 @@ class Scheduler:
             self._waiting.remove(group)
 
     def _next(self) -> SequenceGroup | None:
-        """Return who is admitted next. One whose adapter has no slot is overtaken only by those that need none."""
+        """Return the group to admit next.
+
+        A group that waits for an adapter slot is overtaken only by groups without adapters.
+        """
         if not self._waiting or self._has_slot(_adapter(self._waiting[0])):
             return self._waiting[0] if self._waiting else None
         return next((group for group in self._waiting if _adapter(group) is None), None)
@@ -131,7 +136,9 @@ class Scheduler:
         return len(running | self._pinned() | {adapter}) <= self._max_loras
 
     def _allocate(self, sequence: Sequence) -> bool:
-        """Make the sequence hold blocks for all its tokens, the next one to write unshared; return whether it does."""
+        """Allocate blocks for all tokens of the sequence, with the next one to write unshared; return whether this
+        succeeds.
+        """
         new = self._pool.extend(sequence.block_table, len(sequence.token_ids))
         if new is None:
             return False
@@ -140,7 +147,7 @@ class Scheduler:
         return not self._pool.is_shared(sequence.block_table[index]) or self._copy_on_write(sequence, index)
 
     def _copy_on_write(self, sequence: Sequence, index: int) -> bool:
-        """Replace a shared block of the sequence by one of its own, which gets the same contents before the step."""
+        """Replace a shared block of the sequence with its own, which gets the same contents before the step."""
         shared = sequence.block_table[index]
         new = self._pool.replace(sequence.block_table, index)
         if new is None:
@@ -149,7 +156,7 @@ class Scheduler:
         return True
 
     def _cut_chunks(self) -> tuple[list[Chunk], list[Chunk]]:
-        """Return what running sequences compute next: their only new token, or what the prefill budget allows."""
+        """Return the next chunks of running sequences: one new token, or as many as the prefill budget allows."""
         single: list[Chunk] = []
         prompts: list[Chunk] = []
         for group in self._running:
@@ -170,7 +177,7 @@ class Scheduler:
         return single, long
 
     def _release(self, group: SequenceGroup) -> None:
-        """Free the group's blocks, and have its sequences forget what they held."""
+        """Free the blocks of the group's sequences."""
         for sequence in group.sequences:
             self._pool.release(sequence.block_table)
             sequence.restart()

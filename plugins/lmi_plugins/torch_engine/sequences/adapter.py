@@ -27,7 +27,7 @@ AdapterWeights = Mapping[str, LoraPair]  # by the names of the model's modules
 
 @dataclass(eq=False)
 class Adapter:
-    """An adapter as it was loaded once. A later one of the same name is another; sequences keep theirs to their end."""
+    """One loaded adapter. A later adapter of the same name is a different one; sequences keep theirs until they end."""
 
     name: str
     directory: Path | None  # None: it came as tensors, and cannot be read again

@@ -1,4 +1,4 @@
-"""Drafts: tokens that may come next, of which the model checks several in one step."""
+"""Drafts: likely next tokens, which the model checks in one step."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from lmi_plugins.torch_engine.messages.tensors import from_data
 
 @dataclass(slots=True)
 class Acceptance:
-    """How many drafted tokens were accepted."""
+    """The number of accepted drafted tokens."""
 
     drafted: int = 0  # tokens
     accepted: int = 0  # of these
@@ -24,7 +24,7 @@ class Acceptance:
 
 @dataclass(slots=True)
 class Draft:
-    """Tokens that may come next, and the distributions that they were drawn from, if they were drawn."""
+    """Likely next tokens, and the distributions from which they were sampled, if any."""
 
     token_ids: list[int]
     probabilities: list[torch.Tensor] = field(default_factory=list)  # of each token, [vocabulary]

@@ -1,4 +1,4 @@
-"""The interface of logits processors: what changes the scores that a sequence's next token is chosen by."""
+"""The interface of logits processors, which change the scores for the next token."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,11 +25,13 @@ class ProcessedSequence(Protocol):
 
 
 class LogitsProcessor(ABC):
-    """One way of changing scores. It is shared by all sequences; what it remembers of one is in `sequence.state`."""
+    """A logits processor. It is shared by all sequences; its state for each is in `sequence.state`."""
 
     @abstractmethod
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        """Return new scores for sequences that ask for it, given theirs, [rows, vocabulary], which stay unchanged."""
+        """Return new scores for the requesting sequences, given their scores, [rows, vocabulary], which stay
+        unchanged.
+        """
 
 
 Condition = Callable[[SamplingParameters], bool]  # whether a request with these parameters asks for a processor

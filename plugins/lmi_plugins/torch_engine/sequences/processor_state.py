@@ -1,4 +1,4 @@
-"""What logits processors remember of one sequence."""
+"""The state of logits processors for one sequence."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 
 
 class TokenCounts:
-    """How often each token occurs from an index of the sequence on, brought up to date when it is looked at."""
+    """The number of occurrences of each token from an index of the sequence on, updated on demand."""
 
     def __init__(self, start: int, vocabulary: int, device: torch.device) -> None:
         self._start = self._length = start
@@ -32,7 +32,7 @@ class TokenCounts:
 
 
 class Ngrams:
-    """The tokens that followed each run of `size - 1` tokens, brought up to date when they are looked at."""
+    """The tokens that followed each run of `size - 1` tokens, updated on demand."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -40,7 +40,7 @@ class Ngrams:
         self._followers: dict[tuple[int, ...], set[int]] = {}
 
     def completions(self, token_ids: list[int]) -> set[int]:
-        """Return the tokens with which the end of the sequence would be an n-gram that has occurred before."""
+        """Return the tokens that would complete an n-gram that has occurred before."""
         if len(token_ids) < self._length:  # tokens were taken back
             self._followers.clear()
             self._length = 0
@@ -53,7 +53,7 @@ class Ngrams:
 
 @dataclass(slots=True)
 class ProcessorState:
-    """One part for each processor, which makes it when it first needs it."""
+    """The parts of all processors, each created on demand."""
 
     bias: torch.Tensor | None = None  # [vocabulary]
     token_counts: TokenCounts | None = None  # of the prompt's and the generated tokens
@@ -65,7 +65,7 @@ class ProcessorState:
     reasoning: ReasoningCountdown | None = None
 
     def fork(self) -> "ProcessorState":
-        """Return the state of a sequence that goes on from the same tokens."""
+        """Return a copy of the state for a sequence that continues from the same tokens."""
         return replace(
             self,
             token_counts=deepcopy(self.token_counts),

@@ -1,4 +1,4 @@
-"""One sequence of tokens as it is generated."""
+"""One sequence of tokens while it is generated."""
 
 from copy import copy
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """The tokens of a prompt and of one continuation, how far they are computed, and which cache blocks they use."""
+    """The tokens of a prompt and of one continuation, the number of computed ones, and their cache blocks."""
 
     request_id: str
     parameters: SamplingParameters
@@ -60,7 +60,7 @@ class Sequence:
 
     @classmethod
     def of(cls, request: EngineRequest, max_length: int, stream: TokenStream, index: int = 0) -> "Sequence":
-        """Begin a request's sequence of this index, in a context of `max_length` tokens."""
+        """Create a request's sequence with this index, in a context of `max_length` tokens."""
         parameters, length = request.parameters, len(request.prompt_ids)
         end = min(length + parameters.max_new_tokens, max_length)
         sequence = cls(request.request_id, parameters, list(request.prompt_ids), length, end, stream)
@@ -75,20 +75,20 @@ class Sequence:
 
     @property
     def wants_whole_prompt(self) -> bool:
-        """Whether every position of the prompt has to be computed, also those that the prefix cache holds."""
+        """Whether every position of the prompt must be computed, including those in the prefix cache."""
         parameters = self.parameters
         return not self.started and (parameters.prompt_log_probs or parameters.prompt_logits)
 
     @property
     def repeats_itself(self) -> bool:
-        """Whether what was generated ends in a repetition that its request wants to end with."""
+        """Whether the generated tokens end with a repetition that ends the request."""
         asked, generated = self.parameters.repetition, len(self.token_ids) - self.prompt_length
         if asked is None or generated < self.parameters.min_length:
             return False
         return ends_in_repetition(self.token_ids[self.prompt_length :], asked.shortest, asked.longest, asked.count)
 
     def fork(self, block_table: list[int]) -> "Sequence":
-        """Return another sequence that goes on from the same tokens, with a block table of its own."""
+        """Return another sequence that continues from the same tokens, with its own block table."""
         other = copy(self)
         other.block_table = block_table
         other.token_ids, other.block_keys = self.token_ids.copy(), self.block_keys.copy()
@@ -99,7 +99,7 @@ class Sequence:
         return other
 
     def restart(self) -> None:
-        """Forget what was computed. The tokens stay, and so does the state of the random generator."""
+        """Discard the computed state, except for the tokens and the random generator."""
         self.num_computed_tokens = self.num_draft_computed_tokens = self.num_cached_blocks = 0
         self.row_cache = None
         if not self.started:
@@ -112,7 +112,7 @@ class Sequence:
 class SequenceGroup:
     """Sequences of one request that are admitted, preempted and removed together: a sample, or the beams of a search.
 
-    The samples of a request are groups of their own, as they can run at different times.
+    The samples of a request are separate groups, because they can run at different times.
     """
 
     sampled: ClassVar[bool] = True  # the sampler chooses the next tokens of its sequences
@@ -127,8 +127,8 @@ class SequenceGroup:
 
     @property
     def caches_blocks(self) -> bool:
-        """Whether the blocks that it has computed are worth keeping in the prefix cache."""
+        """Whether its computed blocks are worth keeping in the prefix cache."""
         return True
 
     def restart(self) -> None:
-        """Get ready to wait again, after a preemption that has released every block of its sequences."""
+        """Reset the group after a preemption that released all blocks of its sequences."""

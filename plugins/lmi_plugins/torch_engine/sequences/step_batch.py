@@ -1,4 +1,4 @@
-"""What one step of the model computes, and whose rows are whose in its tensors."""
+"""The batch of one step, with the rows of each chunk in its tensors."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive tokens of one sequence: one in decode, more in prefill and where drafted tokens are checked."""
+    """Consecutive tokens of one sequence: one in decode, more in prefill and with drafted tokens."""
 
     group: SequenceGroup
     sequence: Sequence
@@ -22,7 +22,7 @@ class Chunk:
 
     @property
     def samples(self) -> bool:
-        """Whether the token after the chunk is to be chosen; not so within a prompt."""
+        """Whether to choose the token after the chunk; False within a prompt."""
         return self.end == len(self.sequence.token_ids)
 
     @property
@@ -35,18 +35,18 @@ class Chunk:
 
     @property
     def logits_start(self) -> int:
-        """The first position whose logits are wanted; they are wanted from there to the end of the chunk."""
+        """The first position with requested logits; they are requested from there to the end of the chunk."""
         if self.sequence.wants_whole_prompt:
             return self.start
         return self.end - 1 - self.num_draft_tokens if self.samples else self.end
 
 
 class StepBatch:
-    """The chunks of one forward pass, packed one after the other.
+    """The packed chunks of one forward pass.
 
-    `token_rows` tells which rows of [tokens, ...] tensors are a chunk's, `logits_rows` which rows of the logits, and
-    `next_token_rows` the row of the logits that a sequence's next token is chosen by. All are fixed when the batch is
-    made; what happens to the sequences later does not change them.
+    `token_rows` are a chunk's rows in [tokens, ...] tensors, `logits_rows` its rows in the logits, and
+    `next_token_rows` the row in the logits for a sequence's next token. All are fixed when the batch is created; later
+    changes to the sequences do not affect them.
     """
 
     def __init__(self, chunks: Items[Chunk]) -> None:

@@ -10,14 +10,14 @@ from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 class TokenTexts(TokenWriter):
-    """The texts of the engine's tokens, written in the way that requests ask for."""
+    """The texts of the engine's tokens, in the form that requests ask for."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int], vocabulary: int) -> None:
         super().__init__(tokenizer, eos_token_ids)
         self._vocabulary = vocabulary  # ids beyond it stand for a soft prompt, and have no text
 
     def stream(self, prompt_ids: list[int], parameters: SamplingParameters) -> TokenStream:
-        """Return a stream for the tokens of one sequence, which goes on from the prompt."""
+        """Return a stream for the tokens of one sequence that continues the prompt."""
         return self.sequence(
             [i for i in prompt_ids if i < self._vocabulary],
             stop_sequences=parameters.stop_sequences,
@@ -30,7 +30,7 @@ class TokenTexts(TokenWriter):
         )
 
     def prefill(self, sequence: Sequence) -> list[Token] | None:
-        """Return the prompt's tokens for the first step, if they were asked for."""
+        """Return the prompt's tokens for the first step, if requested."""
         if not sequence.parameters.prompt_log_probs:
             return None
         log_probs = [None, *sequence.prompt_log_probs]

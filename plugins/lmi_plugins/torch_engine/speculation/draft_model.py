@@ -1,4 +1,4 @@
-"""A smaller model that drafts what the engine's model is likely to say."""
+"""A smaller model that drafts the engine's next tokens."""
 
 from collections.abc import Sequence as Items
 from dataclasses import replace
@@ -21,10 +21,10 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 
 class DraftModel:
-    """A draft model, with a cache of its own that is addressed by the same block tables as the engine's."""
+    """A draft model with its own cache, addressed by the same block tables as the engine's."""
 
     def __init__(self, options: EngineOptions, name: str, model: PreTrainedModel, max_length: int) -> None:
-        """Load the model `name`; raise ConfigurationError where the two models do not fit together."""
+        """Load the model `name`; raise ConfigurationError if the two models do not match."""
         draft = load_model(msgspec.structs.replace(options, model=name, revision=None))
         sizes = [each.config.get_text_config().vocab_size for each in (model, draft)]
         if sizes[0] != sizes[1]:
@@ -49,9 +49,8 @@ class DraftModel:
     def draft(
         self, chunks: Items[Chunk], lengths: dict[Sequence, int], new_blocks: list[int], sampler: Sampler
     ) -> dict[Sequence, Draft]:
-        """Read up to the ends of the chunks, and draft `lengths[sequence]` of the tokens after them.
-
-        The drafted tokens are appended to the sequences too.
+        """Process the chunks up to their ends, and draft the next `lengths[sequence]` tokens, which are also
+        appended to the sequences.
         """
         behind = [replace(chunk, start=chunk.sequence.num_draft_computed_tokens) for chunk in chunks]
         logits = self._run(sorted(behind, key=len), new_blocks)
@@ -65,7 +64,7 @@ class DraftModel:
         return drafts
 
     def _run(self, chunks: list[Chunk], new_blocks: list[int]) -> dict[Sequence, torch.Tensor]:
-        """Return the logits, [vocabulary], of the next token of each sequence that is read to its end."""
+        """Return the logits, [vocabulary], for the next token of each fully processed sequence."""
         batch = StepBatch(chunks)
         logits = self._runner.run(batch, new_blocks)
         for chunk in chunks:
@@ -92,13 +91,13 @@ class DraftModel:
 
 
 def _rest(chunk: Chunk) -> Chunk:
-    """Return what the draft model has not read yet of the chunk's sequence."""
+    """Return the part of the chunk's sequence that the draft model has not processed yet."""
     sequence = chunk.sequence
     return replace(chunk, start=sequence.num_draft_computed_tokens, end=len(sequence.token_ids))
 
 
 def load_draft_model(options: EngineOptions, model: PreTrainedModel, paged: bool, max_length: int) -> DraftModel | None:
-    """Load the draft model that the options name; None where they name none. Raise ConfigurationError if it cannot."""
+    """Load the draft model in the options, if any. Raise ConfigurationError if that fails."""
     name = options.speculative_draft_model
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Speculative decoding: several tokens are drafted, and checked in one step of the model."""
+"""Speculative decoding: tokens are drafted, and verified in one step of the model."""
 
 import logging
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Speculation:
-    """The drafts of requests and of a draft model behind chunks, and the count of accepted tokens."""
+    """The drafts of requests and of a draft model, appended to chunks, and the count of accepted tokens."""
 
     def __init__(self, draft_model: DraftModel | None, length: int, record_acceptance_rate: bool) -> None:
         self.acceptance = Acceptance()
@@ -26,7 +26,7 @@ class Speculation:
         return self._draft_model is not None
 
     def extend(self, chunks: list[Chunk], scheduler: Scheduler, sampler: Sampler) -> None:
-        """Put drafts behind the chunks, which changes their order."""
+        """Append drafts to the chunks, which changes their order."""
         lengths = {chunk.sequence: length for chunk in chunks if (length := self._draft_length(chunk, scheduler))}
         if self._draft_model is not None:
             self._draft(self._draft_model, chunks, lengths, scheduler, sampler)
@@ -52,7 +52,7 @@ class Speculation:
             )
 
     def _draft_length(self, chunk: Chunk, scheduler: Scheduler) -> int:
-        """Return how many tokens to draft after the chunk; the cache has room for them then."""
+        """Return the number of tokens to draft after the chunk, and reserve cache for them."""
         sequence = chunk.sequence
         if not chunk.samples or not chunk.group.sampled or sequence.wants_whole_prompt:
             return 0
@@ -84,6 +84,6 @@ class Speculation:
 
 
 def _append(chunk: Chunk, draft: Draft) -> None:
-    """Append the draft's tokens, which are the last ones of the sequence already, to the chunk."""
+    """Append the draft's tokens, which are already the last ones of the sequence, to the chunk."""
     chunk.draft = draft
     chunk.end += len(draft)

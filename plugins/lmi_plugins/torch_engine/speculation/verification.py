@@ -1,4 +1,4 @@
-"""Verification of drafts: which of the drafted tokens the model accepts."""
+"""Verification of drafted tokens by the model."""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
@@ -19,7 +19,7 @@ Take = Callable[[Chunk, Outcome], tuple[str, Result] | None]  # adds a token to 
 
 @dataclass(slots=True)
 class Check:
-    """One sequence's draft, and what the model makes of it."""
+    """One sequence's draft, and the model's logits for it."""
 
     chunk: Chunk
     draft: Draft
@@ -33,7 +33,7 @@ class Check:
 
 
 def begin_checks(batch: StepBatch, logits: torch.Tensor, total: Acceptance) -> list[Check]:
-    """Take the drafts of the batch off their sequences, each to be checked by its own rows of the logits."""
+    """Remove the drafts of the batch from their sequences, to verify each with its rows of the logits."""
     checks = []
     for chunk in batch.chunks:
         if chunk.draft is not None:
@@ -47,7 +47,7 @@ def begin_checks(batch: StepBatch, logits: torch.Tensor, total: Acceptance) -> l
 
 
 def verify(checks: Items[Check], sampler: Sampler, take: Take) -> None:
-    """Choose one token after the other, as without a draft, for as long as the choice is what was drafted."""
+    """Choose tokens one by one, as without a draft, as long as they equal the drafted ones."""
     plain = [check for check in checks if _is_plain(check.sequence)]
     if plain:
         _verify_plain(plain, sampler, take)
@@ -63,7 +63,7 @@ def verify(checks: Items[Check], sampler: Sampler, take: Take) -> None:
 
 
 def _is_plain(sequence: Sequence) -> bool:
-    """Return whether the choice of a token depends on nothing but its own logits."""
+    """Return whether the choice of a token depends only on its own logits."""
     return sequence.parameters.greedy and sequence.processors == ()
 
 
@@ -84,7 +84,7 @@ def _choose(checks: Items[Check], position: int, sampler: Sampler) -> Items[Outc
 
 
 def _drawn(check: Check, position: int) -> DraftToken | None:
-    """Return the drafted token and what it was drawn from, where that is known and of use."""
+    """Return the drafted token and its distribution, if known and useful."""
     if check.sequence.parameters.greedy or position >= len(check.draft.probabilities):
         return None
     return check.draft.token_ids[position], check.draft.probabilities[position]

@@ -1,4 +1,4 @@
-"""Loading of adapters in a thread, so that running requests do not wait for files to be read."""
+"""Loading of adapters in a thread, so that running requests do not wait for it."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -22,7 +22,7 @@ class Loading(NamedTuple):
 
 
 class AdapterLoader:
-    """A loader that reads on a thread of its own, and changes the engine between steps, on the engine's thread."""
+    """A loader that reads in its own thread, and changes the engine between steps, in the engine's thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -35,7 +35,7 @@ class AdapterLoader:
         return bool(self._loading or self._answers)
 
     def load(self, call: LoadAdapter) -> None:
-        """Begin to read the adapter of a call."""
+        """Start reading the adapter of a call."""
         source = Path(call.source) if isinstance(call.source, str) else call.source
         try:
             weights = self._thread.submit(self._engine.adapters.read, source)
@@ -45,7 +45,7 @@ class AdapterLoader:
             self._loading[call.call_id] = Loading(call.name, source, weights)
 
     def pin(self, call: PinAdapter) -> None:
-        """Pin the adapter of a call at once, or let it go."""
+        """Pin or unpin the adapter of a call immediately."""
         try:
             self._engine.adapters.pin(call.name, call.pinned)
         except LmiError as error:
@@ -56,7 +56,7 @@ class AdapterLoader:
             self._answer(call.call_id)
 
     def unload(self, call: UnloadAdapter) -> None:
-        """Remove the adapter of a call at once."""
+        """Remove the adapter of a call immediately."""
         try:
             self._engine.unload_adapter(call.name)
         except AdapterNotFound as error:
@@ -65,12 +65,12 @@ class AdapterLoader:
             self._answer(call.call_id)
 
     def wait(self) -> None:
-        """Wait until there is something to answer, but not for long."""
+        """Wait briefly for an answer."""
         if not self._answers:
             wait([loading.weights for loading in self._loading.values()], PATIENCE, FIRST_COMPLETED)
 
     def answers(self) -> list[AdapterAnswer]:
-        """Return the answers to calls that are done since the last time."""
+        """Return the answers to calls that finished since the last time."""
         for call_id in [call_id for call_id, loading in self._loading.items() if loading.weights.done()]:
             self._finish(call_id, self._loading.pop(call_id))
         answers, self._answers = self._answers, []

@@ -1,4 +1,4 @@
-"""The figures of the torch engine, as its worker tells them."""
+"""The figures that the torch engine's worker reports."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -12,7 +12,7 @@ INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine
 
 
 class FiguresReport:
-    """A report of the engine's figures where they have changed, seldom enough to cost nothing per step."""
+    """A report of changed figures, rare enough to cost nothing per step."""
 
     def __init__(self, engine: Engine, send: Callable[[bytes], None]) -> None:
         self._engine = engine
@@ -21,7 +21,7 @@ class FiguresReport:
         self._next = 0.0
 
     def report(self) -> None:
-        """Tell the figures, if it is time for that."""
+        """Send the figures, if it is time."""
         now = monotonic()
         if now < self._next and self._engine.has_work:
             return

@@ -1,4 +1,4 @@
-"""What config.json and the headers of the weights tell of whether the torch engine can load a model."""
+"""Faults of a model for the torch engine that config.json and the headers of the weights show."""
 
 import logging
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def inspect_device(name: str) -> Iterator[str]:
-    """Yield the fault of a device that cannot be used."""
+    """Yield the fault of an unusable device."""
     try:
         choose_device(name)
     except ConfigurationError as error:
@@ -114,7 +114,7 @@ def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights
 
 
 def _max_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
-    """Return the bytes of keys and values of as many sequences as may run, each at full length."""
+    """Return the bytes of the KV cache for the maximum number of sequences at full length."""
     text = config.get_text_config()
     heads = getattr(text, "num_attention_heads", None) or 1
     size = getattr(text, "head_dim", None) or getattr(text, "hidden_size", 1) // heads

@@ -1,4 +1,4 @@
-"""Requests for text, written as tensors: one request for each sequence, or for all beams."""
+"""Requests for text as tensors: one request for each sequence, or for all beams."""
 
 import random
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from lmi_plugins.trtllm.requests.word_lists import write_words
 
 
 def request_tensors(request: ValidRequest, eos_token_ids: Sequence[int], index: int = 0) -> dict[str, Tensor]:
-    """Return the tensors of a request's sequence `index`, but for its bad texts and biases, which are none.
+    """Return the tensors of a request's sequence `index`, without bad texts and biases.
 
-    TensorRT-LLM knows one end token; the model's others become stop words. The first sequence has the prompt's logits.
+    TensorRT-LLM has one end token; the model's others become stop words. The first sequence has the prompt's logits.
     """
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters

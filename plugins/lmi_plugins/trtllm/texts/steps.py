@@ -1,4 +1,4 @@
-"""Generation steps, made of the responses to requests for text."""
+"""Generation steps, created from the responses to requests for text."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing
@@ -75,7 +75,7 @@ async def generation_steps(
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a request's sequence `index`, or of its beams.
 
-    Their end closes `responses`; stop sequences are found here, not by the manager.
+    Their end closes `responses`. Stop sequences are matched here, not by the manager.
     """
     parameters = request.parameters
     assert isinstance(parameters, TrtllmParameters), parameters
@@ -106,7 +106,7 @@ def _rows(response: Response) -> Iterator[tuple[list[int], list[float | None], l
 
 
 def _top(response: Response, row: int, length: int) -> list[TopLogProbs | None]:
-    """Return the most likely tokens at each position of a sequence, each None where they are not asked for."""
+    """Return the most likely tokens at each position of a sequence; None if not requested."""
     if TOP_IDS not in response:
         return [None] * length
     ids, log_probs = (response[name].array()[row, :length].tolist() for name in (TOP_IDS, TOP_LOG_PROBS))

@@ -1,7 +1,7 @@
-"""A loaded adapter, and the state in which its files were then.
+"""A loaded adapter, and the state of its files at that time.
 
-vLLM reads them again for a request once it has evicted the adapter, in the midst of a step: an error there ends the
-engine for all requests, and other weights than before would give other answers under the same name.
+After evicting an adapter, vLLM reads its files again in the middle of a step: an error there would end the engine for
+all requests, and changed weights would give different answers under the same name.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # of their
 
 @dataclass(eq=False, slots=True)
 class Adapter:
-    """What vLLM is told of an adapter, by whose number it knows it."""
+    """An adapter as passed to vLLM, which identifies it by number."""
 
     request: LoRARequest
     state: FilesState = ()
@@ -36,7 +36,7 @@ class Adapter:
         return str(self.request.lora_name)
 
     async def check(self, engine: AsyncLLM) -> None:
-        """Raise AdapterNotFound where an engine may have to read files that are gone or have changed."""
+        """Raise AdapterNotFound if the adapter's files are missing or have changed."""
         folder = Path(self.request.lora_path)
         if await asyncio.get_running_loop().run_in_executor(_threads, state_of, folder) == self.state:
             return

@@ -20,7 +20,7 @@ FAULTY = VersionRange((0, 32), (0, 33))
 
 
 def mend_adapters() -> None:
-    """Mend LoRA in this process, where vLLM is a build for CPUs and of a version with the faults."""
+    """Patch LoRA in this process, if vLLM is a CPU build of a faulty version."""
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu() or installed_version() not in FAULTY:
@@ -63,7 +63,7 @@ def takes_no_adapter_for_the_last() -> bool:
 
 
 def check_adapters() -> str | None:
-    """Return why no adapter can be taken, if so: vLLM has the first fault in a build that is not mended."""
+    """Return why adapters are unsupported, if so: vLLM has the first fault in an unpatched build."""
     from vllm.platforms import current_platform
 
     version = installed_version()

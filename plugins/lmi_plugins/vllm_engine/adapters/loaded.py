@@ -19,7 +19,7 @@ from lmi_plugins.vllm_engine.library import EngineDeadError, LoRARequest
 
 
 def _refuse_long(folder: Path) -> None:
-    """Raise InvalidAdapter for LongLoRA, whose scaled positions vLLM no longer knows and would silently leave out."""
+    """Raise InvalidAdapter for LongLoRA, whose scaled positions vLLM would silently ignore."""
     with suppress(OSError, ValueError):  # for vLLM to complain of
         config = json.loads((folder / ADAPTER_WEIGHTS).read_bytes())
         if isinstance(config, dict) and config.get("context_length"):
@@ -27,9 +27,9 @@ def _refuse_long(folder: Path) -> None:
 
 
 class VllmAdapters:
-    """The adapters that requests may name.
+    """The adapters that requests may name. vLLM identifies them by number.
 
-    vLLM knows each by a number. Requests that run with one that is replaced or unloaded keep it until they end.
+    Running requests keep a replaced or unloaded adapter until they end.
     """
 
     def __init__(self, engine: VllmEngine, *, allow_pickle: bool = False) -> None:
@@ -44,7 +44,7 @@ class VllmAdapters:
         return self._adapters.keys()
 
     async def load_all(self, folders: Mapping[str, Path]) -> None:
-        """Load the adapters of a model directory. Raise ConfigurationError where one does not fit."""
+        """Load the adapters of a model directory. Raise ConfigurationError if one does not fit."""
         for name, folder in folders.items():
             try:
                 await self.load(name, folder)
@@ -52,9 +52,9 @@ class VllmAdapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from error
 
     async def load(self, name: str, folder: Path) -> None:
-        """Load an adapter, in place of one of the same name, pinned as that is.
+        """Load an adapter, replacing one of the same name and keeping its pin.
 
-        Raise InvalidAdapter where it does not fit, or BackendUnhealthy where the engine dies, or is being replaced.
+        Raise InvalidAdapter if it does not fit, or BackendUnhealthy if the engine dies or is being replaced.
         """
         if (reason := check_adapters()) is not None:
             raise InvalidAdapter(reason)
@@ -77,9 +77,9 @@ class VllmAdapters:
         self._adapters[name] = adapter
 
     async def pin(self, name: str, pinned: bool) -> None:
-        """Keep an adapter in a slot of the engine, or no longer.
+        """Pin an adapter to a slot of the engine, or unpin it.
 
-        Raise AdapterNotFound, InvalidAdapter for one too many, or BackendUnhealthy as `load`.
+        Raise AdapterNotFound, InvalidAdapter for too many, or BackendUnhealthy like `load`.
         """
         adapter = self._adapter(name)
         if not pinned:
@@ -89,7 +89,7 @@ class VllmAdapters:
         await self._engine.adapter_slots.pin(adapter)
 
     def unload(self, name: str) -> None:
-        """Forget an adapter. Raise AdapterNotFound where there is none."""
+        """Unload an adapter. Raise AdapterNotFound if there is none."""
         self._engine.adapter_slots.unpin(self._adapter(name))
         del self._adapters[name]
 
@@ -99,9 +99,9 @@ class VllmAdapters:
         return self._adapters[name]
 
     def check_prompt_log_probs(self) -> None:
-        """Raise InvalidParameter if vLLM may compute those of a prompt wrongly beside the adapters that it has."""
+        """Raise InvalidParameter if the loaded adapters may make vLLM's prompt log probs wrong."""
         self._of_output_layer.refuse_prompt_log_probs()
 
     def find(self, name: str | None) -> Adapter | None:
-        """Return an adapter; None without a name. Raise AdapterNotFound for one that was unloaded meanwhile."""
+        """Return an adapter; None without a name. Raise AdapterNotFound if it was unloaded meanwhile."""
         return None if name is None else self._adapter(name)

@@ -1,4 +1,4 @@
-"""Adapters that change a model's output layer, beside which vLLM computes wrong log probs of prompts.
+"""Adapters that change a model's output layer, with which vLLM computes wrong prompt log probs.
 
 It takes the rows of a prompt for those of the batch's sequences: they get no adapter's change, or that of another
 request's (https://github.com/vllm-project/vllm/issues/51594, https://github.com/vllm-project/vllm/issues/16668).
@@ -16,18 +16,18 @@ OUTPUT_LAYER = "lm_head"  # in the names of an adapter's weights, as vLLM looks 
 
 
 class OutputLayerAdapters:
-    """The adapters of an engine that change the output layer. Unloaded ones count, as requests may still use them."""
+    """The adapters of an engine that change the output layer, including unloaded ones that requests may still use."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
 
     def add(self, name: str, folder: Path) -> None:
-        """Remember the adapter if it changes the output layer."""
+        """Add the adapter if it changes the output layer."""
         if any(OUTPUT_LAYER in weight for weight in weight_names(folder)):
             self._names.append(name)
 
     def refuse_prompt_log_probs(self) -> None:
-        """Raise InvalidParameter for a request that wants them, if they may be wrong."""
+        """Raise InvalidParameter for a request with prompt log probs, if these may be wrong."""
         if self._names:
             raise InvalidParameter(
                 f"`decoder_input_details` and `prompt_logprobs` cannot be used: the adapter `{self._names[0]}` "
@@ -37,7 +37,7 @@ class OutputLayerAdapters:
 
 
 def weight_names(folder: Path) -> Collection[str]:
-    """Return the names of an adapter's weights, in the file that vLLM reads of those there are."""
+    """Return the names of an adapter's weights, in the file that vLLM reads."""
     safetensors = folder / "adapter_model.safetensors"
     if safetensors.is_file():
         with safe_open(safetensors, "pt") as weights:

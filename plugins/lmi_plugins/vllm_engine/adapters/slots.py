@@ -1,4 +1,4 @@
-"""The slots of a vLLM engine for adapters, some of which pinned adapters hold.
+"""The adapter slots of a vLLM engine, some of which are pinned.
 
 vLLM can pin an adapter (`pin_lora`), but its scheduler does not count it: a step with `max_loras` others, for which
 there are not enough slots then, ends the engine. So while adapters are pinned, requests wait here for a slot.
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdapterSlots:
-    """The adapters that requests in the engine have, and those that are pinned, by vLLM's number."""
+    """The adapters of requests in the engine, and the pinned ones, by vLLM's number."""
 
     def __init__(self) -> None:
         self.number = 0  # `max_loras` of the engine
@@ -31,7 +31,7 @@ class AdapterSlots:
         self._releases: set[asyncio.Task[None]] = set()
 
     async def begin(self, engine: AsyncLLM) -> None:
-        """Take a new engine, which takes no requests yet, and pin in it what was pinned in the one before."""
+        """Attach a new engine, which accepts no requests yet, and pin the same adapters as in the previous one."""
         lora = engine.vllm_config.lora_config
         self._engine, self.number = engine, 0 if lora is None else lora.max_loras
         self._unpinned.clear()
@@ -46,7 +46,7 @@ class AdapterSlots:
 
     @asynccontextmanager
     async def one(self, adapter: Adapter | None) -> AsyncIterator[None]:
-        """Hold a slot for a request, which waits for it in order of arrival where there is none."""
+        """Hold a slot for a request; without a free slot, requests wait in order of arrival."""
         if adapter is None:
             yield
             return
@@ -60,9 +60,9 @@ class AdapterSlots:
         return adapter.number in self._pinned
 
     async def pin(self, adapter: Adapter, in_place_of: Adapter | None = None) -> None:
-        """Keep an adapter in a slot, once there is one. Raise InvalidAdapter where none would be left for the others.
+        """Pin an adapter to a slot, waiting for one.
 
-        Raise BackendUnhealthy where the engine dies.
+        Raise InvalidAdapter if no slot would be left for others, or BackendUnhealthy if the engine dies.
         """
         number, engine = adapter.number, self._engine
         assert engine is not None, "started before"
@@ -87,7 +87,7 @@ class AdapterSlots:
             raise
 
     def unpin(self, adapter: Adapter) -> None:
-        """Keep an adapter in its slot only until no request runs with it."""
+        """Unpin an adapter, which leaves its slot after its last request."""
         if self._pinned.pop(adapter.number, None) is not None:
             self._release(adapter.number)
 
@@ -126,7 +126,7 @@ class AdapterSlots:
         self._wake()
 
     def _release(self, number: int) -> None:
-        """Have vLLM no longer pin an adapter, once no request runs with it: only its removal does that."""
+        """Remove an unpinned adapter from vLLM after its last request; vLLM has no other way to unpin."""
         self._unpinned.add(number)
         if number not in self._running:
             task = asyncio.create_task(self._remove(number))
@@ -145,7 +145,7 @@ class AdapterSlots:
             self._wake()
 
     def _wake(self) -> None:
-        """Give slots to those who wait for them."""
+        """Give free slots to waiting requests."""
         while self._waiting and self._fits(self._waiting[0][0]):
             number, place = self._waiting.popleft()
             if not place.done():

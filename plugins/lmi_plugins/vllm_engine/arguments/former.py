@@ -1,4 +1,4 @@
-"""Engine arguments of earlier versions of vLLM: what replaced each, or why nothing did. Imports no vLLM."""
+"""Engine arguments of earlier versions of vLLM: their replacements, or why there are none. Imports no vLLM."""
 
 import json
 import re
@@ -101,14 +101,14 @@ FORMER_ARGUMENTS = frozenset(REPLACEMENTS.keys() | WITHOUT_REPLACEMENT.keys())
 
 
 class Passed(NamedTuple):
-    """Engine arguments as text, and what their author must know."""
+    """Engine arguments as text, and warnings for their author."""
 
     arguments: dict[str, str]
     warnings: list[str]
 
 
 def with_present_values(given: Mapping[str, str]) -> Passed:
-    """Return the arguments with values as vLLM writes them today: `image=4` is `{"image": 4}`."""
+    """Return the arguments with values in vLLM's present form: `image=4` becomes `{"image": 4}`."""
     arguments, warnings = dict(given), []
     limits = arguments.get("limit_mm_per_prompt", "")
     if re.fullmatch(r"\w+=\d+(\s*,\s*\w+=\d+)*", limits):
@@ -124,7 +124,7 @@ def with_present_values(given: Mapping[str, str]) -> Passed:
 
 
 def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passed:
-    """Return the arguments that the installed vLLM knows, with a warning for each that stands for another or none."""
+    """Return the arguments of the installed vLLM, with a warning for each replaced or removed one."""
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in known}
     warnings: list[str] = []
     for name in sorted(given.keys() & (FORMER_ARGUMENTS - set(known))):
@@ -140,7 +140,7 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
 
 
 def _merged(given: Any, value: Any) -> Any:
-    """Return the value under the present name, which counts before a former one; members of objects are merged."""
+    """Return the value under the present name, which overrides a former one; members of objects are merged."""
     if given is None:
         return value
     given = _value(given) if isinstance(given, str) else given
@@ -148,5 +148,5 @@ def _merged(given: Any, value: Any) -> Any:
 
 
 def as_text(value: object) -> str:
-    """Return an engine argument as text, anything but text as JSON."""
+    """Return an engine argument as text; values that are not text become JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""The files of weights that vLLM reads, which `load_format` says, and the pickled ones among them."""
+"""The weights files that vLLM reads for a `load_format`, and the pickled ones among them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ PICKLED = ("pt", "npcache")
 
 
 def json_object(arguments: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Return an argument's object, empty where it is not given. Raise ConfigurationError where it is none."""
+    """Return an argument's object, by default empty. Raise ConfigurationError if it is not an object."""
     text = arguments.get(name, "{}")
     try:
         value = json.loads(text)
@@ -27,12 +27,12 @@ def json_object(arguments: Mapping[str, str], name: str) -> dict[str, Any]:
 
 
 def reads_usual_files(arguments: Mapping[str, str]) -> bool:
-    """Return whether vLLM reads the weights from the model's own files, in their usual format."""
+    """Return whether vLLM reads the weights from the model's own files in a usual format."""
     return _load_format(arguments) in (*DETECTED, SAFETENSORS, "pt")
 
 
 def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
-    """Return a sentence for each reason why vLLM must not read what it would, as it is pickled."""
+    """Return a sentence for each pickled file that vLLM would read but must not."""
     if allowed:
         return []
     load_format = _load_format(arguments)
@@ -49,7 +49,7 @@ def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
 
 
 def without_pickles(arguments: Mapping[str, str], allowed: bool) -> dict[str, str]:
-    """Return the arguments, with the format of safetensors where vLLM downloads files that nobody can look at first."""
+    """Return the arguments, with the safetensors format if vLLM downloads files that cannot be checked first."""
     if allowed or Path(arguments["model"]).is_dir() or _load_format(arguments) not in DETECTED:
         return {**arguments}
     return {**arguments, "load_format": SAFETENSORS}

@@ -1,4 +1,4 @@
-"""The engine arguments of vLLM 0.32, for `lmi check` where it is not installed, or another backend is chosen."""
+"""The engine arguments of vLLM 0.32, for `lmi check` without vLLM or with another backend."""
 
 _NAMES = """
     additional_config aggregate_engine_logging all2all_backend allow_deprecated_quantization

@@ -1,4 +1,4 @@
-"""Parallel degrees, reduced where a model directory was made for a host with more devices."""
+"""Parallel degrees, reduced if a model directory is for a host with more devices."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class ParallelDegrees(NamedTuple):
 def parallel_degrees(tensor: int | str | None, pipeline: int, devices: int | None, lacking: str) -> ParallelDegrees:
     """Return the degrees reduced to what fits on the devices, unchanged if their number is unknown (None).
 
-    `lacking` says why there are no more devices.
+    `lacking` explains why there are no more devices.
     """
     asked = tensor if isinstance(tensor, int) else None
     if devices is None or (asked or 1) * pipeline <= devices:

@@ -1,4 +1,4 @@
-"""Engine arguments as text, read by vLLM's own parser, so that each has the type that vLLM gives it."""
+"""Engine arguments as text, parsed by vLLM's own parser, so that each has vLLM's type."""
 
 import argparse
 import json
@@ -65,7 +65,7 @@ def argument_names() -> frozenset[str]:
 
 
 def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
-    """Return what vLLM's engine is started with. Raise ConfigurationError for a value that vLLM does not take."""
+    """Return the arguments of vLLM's engine. Raise ConfigurationError for a value that vLLM refuses."""
     values = argparse.Namespace()
     for name, value in _resolved(given).items():
         _parse(name, value, values)
@@ -76,7 +76,7 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
 
 
 def _parse(name: str, value: str, values: argparse.Namespace) -> None:
-    """Add an argument to the values: parsed by itself, it is known what an error is about."""
+    """Add an argument to the values; it is parsed separately, so that errors are about this argument."""
     words = [*_words(engine_parser().actions[name], name, value)]
     try:
         engine_parser().parser.parse_args(words, values)
@@ -109,7 +109,7 @@ def _switch(action: argparse.Action, name: str, value: str) -> list[str]:
 
 
 def _items(name: str, value: str) -> list[str]:
-    """Return the items of a JSON array, or of a list with commas or blanks."""
+    """Return the items of a JSON array, or of a list with commas or spaces."""
     if not value.startswith("["):
         return value.replace(",", " ").split()
     try:

@@ -1,4 +1,4 @@
-"""The quantization methods of the installed vLLM, read from its source: to import vLLM takes seconds."""
+"""The quantization methods of the installed vLLM, read from its source because importing vLLM takes seconds."""
 
 import ast
 from collections.abc import Collection
@@ -17,7 +17,7 @@ KNOWN_CODE = ("vllm.", "lmi_plugins.")  # what vLLM and this project register th
 
 
 def check_method(method: str | None, given: str | None) -> None:
-    """Raise ConfigurationError for a method, or what was given for it, that vLLM lacks, where that can be known."""
+    """Raise ConfigurationError for a quantization method that vLLM lacks, if this can be determined."""
     known = vllm_methods() if method is not None else ()
     lower = str(method).lower()  # as vLLM reads it
     if known and lower not in known and not _has_plugins():
@@ -27,7 +27,7 @@ def check_method(method: str | None, given: str | None) -> None:
 
 
 def vllm_methods() -> Collection[str]:
-    """Return the names of vLLM's methods; none where it is not installed, or its source has another form."""
+    """Return the names of vLLM's methods; empty if it is not installed, or if its source has another form."""
     spec = find_spec("vllm")
     for folder in spec.submodule_search_locations or () if spec else ():
         try:

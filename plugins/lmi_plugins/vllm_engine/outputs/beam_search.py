@@ -1,6 +1,6 @@
-"""Beam search outside of vLLM's engine, which has none: each token of a beam is a request of its own there.
+"""Beam search outside of vLLM's engine, which has none: each token of a beam is a separate request.
 
-The engine's prefix cache holds what the beams share. They are ranked as in the torch engine, as transformers does it.
+The engine's prefix cache contains common prefixes of beams. They are ranked as in the torch engine and transformers.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class BeamSearch:
         )
 
     async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
-        """Yield each sequence whole once the search is over, the best first. Raise LmiError where the engine fails."""
+        """Yield each whole sequence at the end of the search, best first. Raise LmiError if the engine fails."""
         beams = [Beam([], [])]
         first: RequestOutput | None = None  # of the prompt alone
         while beams:
@@ -97,7 +97,7 @@ class BeamSearch:
         )
 
     def _advance(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Beam]:
-        """Return the beams that go on, an empty list once the search is over."""
+        """Return the remaining beams; an empty list at the end of the search."""
         num_beams, length = self._parameters.num_beams, len(beams[0].token_ids) + 1
         extended = [self._extended(candidate) for candidate in self._candidates(beams, places)]
         for beam in extended[:num_beams]:
@@ -107,7 +107,7 @@ class BeamSearch:
         return going_on if going_on and self._finished.may_improve(going_on[0].score, length) else []
 
     def _candidates(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Candidate]:
-        """Return the candidates of a step, the best first. Raise GenerationFailed where vLLM ended a beam."""
+        """Return the candidates of a step, best first. Raise GenerationFailed if vLLM has ended a beam."""
         best = nlargest(self._num_candidates, self._all_candidates(beams, places), key=lambda each: each.score)
         if not best or not math.isfinite(best[0].score):
             raise GenerationFailed("the model's logits are not numbers")
@@ -128,7 +128,7 @@ class BeamSearch:
         return Beam(token_ids, [*beam.places, place], score, self._reason(token_ids))
 
     def _reason(self, token_ids: list[int]) -> FinishReason | None:
-        """Return why a beam of these tokens ends, None if it goes on."""
+        """Return why a beam with these tokens ends; None if it continues."""
         parameters = self._parameters
         if token_ids[-1] in self._eos_token_ids:
             return "eos_token"

@@ -1,4 +1,4 @@
-"""Generation steps of vLLM's outputs: tokens with texts and log probs of their own, and LMI's finish reasons."""
+"""Generation steps from vLLM's outputs: tokens with their own texts and log probs, and LMI's finish reasons."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -14,7 +14,7 @@ from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
 
 
 class LogProb(Protocol):
-    """What is used of vLLM's `Logprob`."""
+    """The used attributes of vLLM's `Logprob`."""
 
     logprob: float
     rank: int | None
@@ -33,9 +33,9 @@ async def steps(
     markers: tuple[str, ...] = (),
     given: Given = NOTHING,
 ) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of one sequence, which goes on from what an engine before this one has given.
+    """Yield the steps of one sequence, continuing from a previous engine's tokens.
 
-    Closing the generator closes `outputs`, and so does a stop sequence, of which vLLM knows nothing.
+    Closing the generator closes `outputs`; so does a stop sequence, which vLLM does not see.
     """
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     sequence.push_all(given.token_ids)
@@ -78,7 +78,7 @@ async def steps(
 def token_stream(
     writer: TokenWriter, prompt_ids: list[int], parameters: ExtendedParameters, markers: tuple[str, ...] = ()
 ) -> TokenStream:
-    """Return the writer of one sequence's tokens, as the request wants them."""
+    """Return the writer of one sequence's tokens, in the request's form."""
     return writer.sequence(
         prompt_ids,
         stop_sequences=parameters.stop_sequences or (),
@@ -92,7 +92,7 @@ def token_stream(
 
 
 def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) -> FinishReason | None:
-    """Return vLLM's finish reason, None while the sequence goes on. Raise GenerationFailed for an unknown one."""
+    """Convert vLLM's finish reason; None while the sequence continues. Raise GenerationFailed for an unknown one."""
     match completion.finish_reason:
         case None:
             return None
@@ -109,7 +109,7 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
 
 
 def transfer(output: RequestOutput) -> dict[str, Any] | None:
-    """Return what the engine's connectors hand on to another engine, by vLLM's names of it."""
+    """Return the data of the engine's connectors for another engine, by vLLM's names."""
     if output.kv_transfer_params is None and output.ec_transfer_params is None:
         return None
     found = {"kv_transfer_params": output.kv_transfer_params, "ec_transfer_params": output.ec_transfer_params}
@@ -117,7 +117,7 @@ def transfer(output: RequestOutput) -> dict[str, Any] | None:
 
 
 def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
-    """Return all tokens that may come; None: any. vLLM chooses another one where a request leaves none of them."""
+    """Return all allowed tokens; None means any. vLLM chooses a different one if a request excludes all of them."""
     if parameters.allowed_token_ids is None:
         return None
     budget = parameters.reasoning_budget
@@ -137,7 +137,7 @@ def _found(
 def read(
     token_id: int, log_probs: LogProbs, count: int, writer: TokenWriter
 ) -> tuple[float, list[Token] | None, int | None]:
-    """Return the log prob of a token, the top tokens in its place, and its rank."""
+    """Return the log prob of a token, the top tokens at its position, and its rank."""
     top_tokens = writer.top_tokens(_top_log_probs(log_probs, count)) if count else None
     return log_probs[token_id].logprob, top_tokens, log_probs[token_id].rank
 
@@ -150,7 +150,7 @@ def _top_log_probs(log_probs: LogProbs, count: int) -> TopLogProbs:
 def prefill(
     output: RequestOutput, prompt_ids: Sequence[int], parameters: ExtendedParameters, writer: TokenWriter
 ) -> list[Token] | None:
-    """Return the prompt's tokens, None where they are not asked for."""
+    """Return the prompt's tokens; None if not requested."""
     if not output.prompt_logprobs:
         return None
     count = parameters.num_prompt_top_tokens

@@ -1,4 +1,4 @@
-"""Log probs of named tokens, mended where other requests of the batch ask for those of the most likely tokens.
+"""A fix for log probs of named tokens in a batch with requests for the most likely tokens.
 
 vLLM's sampler gathers either the named tokens or the most likely ones, for all rows of a batch:
 https://github.com/vllm-project/vllm/blob/main/vllm/v1/sample/sampler.py
@@ -14,7 +14,9 @@ from lmi_plugins.vllm_engine.library import AdapterLogitsProcessor, LogprobsTens
 
 
 class NamedLogProbs(AdapterLogitsProcessor):
-    """A logits processor that changes nothing: vLLM makes it where it samples, where its sampler has to be mended."""
+    """A logits processor that changes nothing: vLLM creates it in the sampling process, whose sampler must be
+    patched.
+    """
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
@@ -28,9 +30,9 @@ class NamedLogProbs(AdapterLogitsProcessor):
 
 
 def mend_sampler(most: int) -> None:
-    """Have rows that name no tokens keep their most likely ones; vLLM gives them none while another row names some.
+    """Keep the most likely tokens of rows that name no tokens; vLLM drops them if another row names some.
 
-    `most`: the maximum that a request may ask for; -1: all.
+    `most` is the maximum that a request may ask for; -1 means all.
     """
     gather = Sampler.gather_specific_token_logprobs
     gather = getattr(gather, "__wrapped__", gather)

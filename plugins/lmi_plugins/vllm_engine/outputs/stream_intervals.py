@@ -1,8 +1,8 @@
-"""How many tokens vLLM puts into one output of a request while many requests run: its `stream_interval`.
+"""The choice of vLLM's `stream_interval`: the number of tokens per output of a request while many requests run.
 
-Most of what a token costs a server is to make an output of it, to wake its stream and to write to its socket; several
-tokens at once cost hardly more. vLLM puts out a request's first and last tokens at once, and counts those between. It
-takes the interval with the request, so the choice rests on how long tokens have taken lately.
+Most of the server's cost per token is creating an output, waking its stream and writing to its socket; several tokens
+together cost hardly more. vLLM sends a request's first and last tokens immediately, and counts those between. The
+interval is part of the request, so the choice is based on the recent time per token.
 """
 
 import statistics
@@ -20,7 +20,7 @@ MEMORY = 60.0  # seconds for which a mean counts
 
 @dataclass(slots=True)
 class Period:
-    """The streams of one period, and how long they waited for tokens."""
+    """The streams of one period, and their waits for tokens."""
 
     start: float
     end: float  # so far
@@ -45,7 +45,7 @@ class StreamIntervals:
 
     @contextmanager
     def stream(self) -> "Iterator[StreamClock]":
-        """Count a stream, and time its tokens, for as long as the context lasts."""
+        """Count a stream, and time its tokens, in the context."""
         self._num_streams += 1
         try:
             yield StreamClock(self, self._now)
@@ -53,10 +53,10 @@ class StreamIntervals:
             self._num_streams -= 1
 
     def choose(self) -> int:
-        """Return the interval for a new request, which `stream` has counted already.
+        """Return the interval for a new request, which `stream` has already counted.
 
-        A token waits for at most `interval - 1` others: for the maximum delay if each takes as long as in the middle
-        one of the last minute's busy seconds. Until the time per token is known, none waits.
+        A token waits for at most `interval - 1` others: for the maximum delay if each takes the median time of the last
+        minute's busy seconds. Until the time per token is known, no token waits.
         """
         now = self._now()
         self._forget(now)
@@ -71,7 +71,7 @@ class StreamIntervals:
         return 1 + int(delay / expected)
 
     def record(self, now: float, seconds: float, num_tokens: int) -> None:
-        """Note that a stream waited for some seconds until it had its next tokens."""
+        """Record the seconds that a stream waited for its next tokens."""
         if not self._periods or now - self._periods[-1].start >= PERIOD:
             self._periods.append(Period(now, now))
             self._forget(now)
@@ -82,7 +82,7 @@ class StreamIntervals:
         period.seconds += seconds
 
     def _recent_streams(self, now: float) -> int:
-        """Return how many streams ran at a time, at most, until lately: requests often end, and begin, all together."""
+        """Return the recent maximum number of concurrent streams, because requests often start and end together."""
         recent = (period.max_streams for period in self._periods if now - period.end < PERIOD)
         return max((self._num_streams, *recent))
 
@@ -92,7 +92,7 @@ class StreamIntervals:
 
 
 class StreamClock:
-    """A clock of one stream's tokens, from the first on."""
+    """A timer of one stream's tokens, from the first on."""
 
     def __init__(self, intervals: StreamIntervals, now: Callable[[], float]) -> None:
         self._intervals = intervals
@@ -100,7 +100,7 @@ class StreamClock:
         self._last_read: float | None = None
 
     def read(self, num_tokens: int) -> None:
-        """Note that an output with that many tokens was read just now."""
+        """Record that an output with that many tokens was read now."""
         now = self._now()
         if self._last_read is not None and num_tokens:
             self._intervals.record(now, now - self._last_read, num_tokens)

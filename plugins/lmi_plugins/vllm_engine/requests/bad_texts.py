@@ -1,4 +1,4 @@
-"""A logits processor that keeps bad texts out, in all their spellings; vLLM's own `bad_words` knows a few in tokens."""
+"""A logits processor that bans bad texts in all tokenizations; vLLM's own `bad_words` covers only a few."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ BAD_SEQUENCES = "bad_sequences"
 
 
 def bad_text_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
-    """Return what the processor is told of a request, None if it has nothing to do."""
+    """Return the processor's arguments for a request; None if it has nothing to do."""
     if not parameters.bad_sequences:
         return None
     return {
@@ -31,7 +31,7 @@ def bad_text_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
 
 
 class BadTextsProcessor(AdapterLogitsProcessor):
-    """A processor that bans tokens which would complete a bad text; it costs nothing where no request has any."""
+    """A processor that bans tokens that would complete a bad text; without bad texts, it costs nothing."""
 
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
@@ -52,7 +52,7 @@ class BadTextsProcessor(AdapterLogitsProcessor):
 
 
 class Vocabulary:
-    """The model's tokens, as the process of vLLM's that samples needs them."""
+    """The model's tokens, for vLLM's sampling process."""
 
     def __init__(self, config: ModelConfig) -> None:
         tokenizer = HuggingFaceTokenizer.load(config.tokenizer, config.tokenizer_revision, config.trust_remote_code)
@@ -70,7 +70,7 @@ class RequestBan:
         self._always: torch.Tensor | None = None  # on the device of the logits
 
     def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits without the tokens that are banned next. logits: [vocabulary]."""
+        """Return the logits with banned tokens masked. logits: [vocabulary]."""
         if self._always is None:
             self._always = torch.from_numpy(self._ban.always).to(logits.device)
         kept = logits.index_fill(0, self._always, -torch.inf)

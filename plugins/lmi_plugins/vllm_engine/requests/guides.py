@@ -1,6 +1,6 @@
-"""Guides, which say what texts must be, on their way to vLLM, whose core nothing can interrupt at them.
+"""Guides, which constrain texts, for vLLM, whose core cannot be interrupted while it compiles them.
 
-Each is compiled and tried out beforehand, in a process with limits, so that a guide that costs too much is refused.
+Each is compiled and tried beforehand, in a process with limits, so that costly guides are refused.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MAX_OUTCOMES = 5000  # of guides that were tried last
 
 
 def guide_of(asked: StructuredOutputsParams | None) -> Guide | None:
-    """Return the guide that vLLM is asked for."""
+    """Return the guide for vLLM."""
     if asked is None:
         return None
     if asked.choice is not None:
@@ -43,7 +43,7 @@ def guide_of(asked: StructuredOutputsParams | None) -> Guide | None:
 
 
 def by_guidance(guide: Guide, library: str) -> bool:
-    """Return whether vLLM gives a guide to llguidance first, as it does where xgrammar would leave something out."""
+    """Return whether vLLM uses llguidance first for a guide, because xgrammar would ignore a part of it."""
     if library != AUTO or guide.kind != "json":
         return library == GUIDANCE
     try:
@@ -53,7 +53,7 @@ def by_guidance(guide: Guide, library: str) -> bool:
 
 
 class GuideTrials:
-    """The trials of guides, each of which is made once. The process that makes them is started with the first."""
+    """The trials of guides, each run once, in a process that starts with the first."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, limits: GuideLimits) -> None:
         self._tokenizer = tokenizer
@@ -67,14 +67,14 @@ class GuideTrials:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process, for those who watch or test it."""
+        """The process id, for monitoring and tests."""
         return None if self._process is None else self._process.process_id
 
     async def check(self, guide: Guide, vocabulary: int, library: str = AUTO) -> None:
         """Raise InvalidParameter for a guide that takes more than the limits, or allows no text.
 
-        `library`: vLLM's name of the one that follows guides.
-        Raise Overloaded where others waited for it, and GenerationFailed where it could not be tried.
+        `library` is vLLM's name of the guide library. Raise Overloaded if others waited for it, and GenerationFailed if
+        it could not be tried.
         """
         if guide_size(guide) > self._limits.size:
             raise too_costly(guide, "size", self._limits)
@@ -100,7 +100,7 @@ class GuideTrials:
             raise InvalidParameter(refusal)
 
     async def stop(self) -> None:
-        """End the process, and whatever it works on."""
+        """End the process and its work."""
         self._stopped = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._process is not None:
@@ -112,7 +112,7 @@ class GuideTrials:
         return compilation
 
     def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
-        """Return why a guide is refused, None where it is not."""
+        """Return why a guide is refused; None if it is accepted."""
         process = self._started(vocabulary)  # before the guide has its place, as that takes long once
         try:
             with self._compilations.place(compilation):
@@ -135,6 +135,6 @@ class GuideTrials:
 
 
 def _note_exception(trial: "asyncio.Future[str | None]") -> None:
-    """Look at the exception of a trial that nobody may wait for any more, as asyncio otherwise logs it."""
+    """Retrieve the exception of a possibly abandoned trial, so that asyncio does not log it."""
     if not trial.cancelled():
         trial.exception()

@@ -1,4 +1,4 @@
-"""Decoding of images, of which a few kilobytes may hold gigapixels, or hours of work."""
+"""Decoding of images; a few kilobytes can expand to gigapixels or hours of work."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -30,9 +30,9 @@ class Reader(Protocol):
 
 
 def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> list[Any]:
-    """Return the decoded images, as the reader gives them.
+    """Return the decoded images.
 
-    Raise InvalidParameter for one that cannot be read, and before any is decoded where they are too large together.
+    Raise InvalidParameter for one that cannot be read, and, before decoding, if they are too large in total.
     """
     pixels = 0
     for image in images:
@@ -45,7 +45,7 @@ def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> l
 
 
 def _pixels(image: Image) -> int:
-    """Return the pixels that the file's header announces."""
+    """Return the number of pixels in the file's header."""
     try:
         with PIL.Image.open(BytesIO(image.data)) as header:
             width, height = header.size
@@ -69,6 +69,6 @@ def _decoded(image: Image, reader: Reader) -> Any:
 
 
 def _unreadable(image: Image, error: Exception) -> InvalidParameter:
-    """Return the error that says why; Pillow's own words on an unknown format are the address of a buffer."""
+    """Return the error with the reason; Pillow's own message for an unknown format is the address of a buffer."""
     unknown = isinstance(error, UnidentifiedImageError) or isinstance(error.__cause__, UnidentifiedImageError)
     return InvalidParameter(f"`{image.place}` is not a readable image: {'its format is unknown' if unknown else error}")

@@ -1,4 +1,4 @@
-"""Images in prompts, which vLLM's processor of the model reads and puts into their places."""
+"""Images in prompts, which vLLM's processor of the model reads and places."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ IMAGE = "image"  # vLLM's name of this modality
 
 
 class VllmImages:
-    """How many images the model takes, and how a prompt names them; the same when the engine is started again."""
+    """The maximum number of images, and their placeholders in prompts; unchanged by restarts of the engine."""
 
     def __init__(self, engine: AsyncLLM) -> None:
         config = engine.model_config
@@ -26,14 +26,14 @@ class VllmImages:
             self.most = int(engine.renderer.get_mm_processor().info.allowed_mm_limits.get(IMAGE, 0))
 
     def placeholder(self, number: int) -> str | None:
-        """Return the text that stands for an image in a prompt, None where the model takes none."""
+        """Return the placeholder of an image in a prompt; None if the model accepts no images."""
         return None if self._model is None else self._model.get_placeholder_str(IMAGE, number)
 
 
 async def place_images(
     engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields
 ) -> ImagePrompt:
-    """Return the prompt with the images in their places. Raise InvalidParameter for one that cannot be read."""
+    """Return the prompt with its images placed. Raise InvalidParameter for one that cannot be read."""
     decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), MAX_PIXELS))
     prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
     if passed.mm_processor_kwargs:
@@ -49,7 +49,7 @@ async def place_images(
 
 
 def _reader(engine: AsyncLLM, passed: VllmFields) -> ImageReader:
-    """Return a reader of images, as the engine's `media_io_kwargs` and then the request's say."""
+    """Return a reader of images by the request's and then the engine's `media_io_kwargs`."""
     config = engine.model_config.multimodal_config
     asked = (passed.media_io_kwargs or {}).get(IMAGE)
     mode = (asked or {}).get("image_mode")

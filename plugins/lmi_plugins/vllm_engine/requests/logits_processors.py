@@ -1,4 +1,4 @@
-"""Logits processors for what vLLM's sampler lacks. A request asks for them by `SamplingParams.extra_args`."""
+"""Logits processors for features that vLLM's sampler lacks. A request selects them by `SamplingParams.extra_args`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ PROMPT_OF_TRANSFER = "prompt_token_ids"
 
 
 def extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None:
-    """Return what the processors are told of a request, None if they have nothing to do."""
+    """Return the processors' arguments for a request; None if they have nothing to do."""
     given: dict[str, Any] = {}
     if parameters.typical_p < 1 and parameters.do_sample:
         given[TYPICAL_P] = parameters.typical_p
@@ -46,7 +46,7 @@ def all_extra_arguments(parameters: ExtendedParameters) -> dict[str, Any] | None
 
 
 class TypicalProcessor(AdapterLogitsProcessor):
-    """Locally typical sampling (Meister et al. 2022): it keeps the tokens whose surprise is about the expected one."""
+    """Locally typical sampling (Meister et al. 2022), which keeps tokens with about the expected surprise."""
 
     def is_argmax_invariant(self) -> bool:
         return True  # not in the letter: but greedy decoding must not change, and it comes after the temperature
@@ -57,7 +57,7 @@ class TypicalProcessor(AdapterLogitsProcessor):
 
 
 class NoRepeatNgramProcessor(AdapterLogitsProcessor):
-    """A processor that lets no run of n tokens come twice, the prompt's included."""
+    """A processor that lets no n-gram occur twice, including those in the prompt."""
 
     def is_argmax_invariant(self) -> bool:
         return False

@@ -1,4 +1,4 @@
-"""Checks for LMI's parameters that exclude each other with vLLM."""
+"""Checks for combinations of LMI's parameters that vLLM does not support."""
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.parameters import GUIDES, ExtendedParameters
@@ -20,7 +20,7 @@ CHANGES_OF_SCORES = (
 
 
 def check_beams(parameters: ExtendedParameters) -> None:
-    """Raise InvalidParameter for parameters that beam search cannot heed."""
+    """Raise InvalidParameter for parameters that beam search does not support."""
     excluded = {"do_sample": parameters.do_sample and parameters.temperature > 0}
     for name in (*CHANGES_OF_SCORES, *GUIDES):
         excluded[name] = bool(getattr(parameters, name)) and getattr(parameters, name) != getattr(DEFAULTS, name)
@@ -30,7 +30,9 @@ def check_beams(parameters: ExtendedParameters) -> None:
 
 
 def check_speculation(parameters: ExtendedParameters) -> None:
-    """Raise InvalidParameter for what needs logits processors; vLLM itself refuses `min_p` and `logit_bias`."""
+    """Raise InvalidParameter for parameters that need logits processors; vLLM itself refuses `min_p` and
+    `logit_bias`.
+    """
     named = ["logprob_token_ids"] if parameters.logprob_token_ids else []
     for name in [*(extra_arguments(parameters) or ()), *named]:
         raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""The size of regular expressions, with what they repeat."""
+"""The expanded size of regular expressions."""
 
 import re
 
@@ -34,6 +34,6 @@ def expanded_size(pattern: str) -> int:
 
 
 def _repetitions(part: re.Match[str]) -> int:
-    """Return the largest number in braces: without an upper bound it is the lower one that is written out."""
+    """Return the larger number in braces; without an upper bound, the lower one."""
     digits = part["most"] or part["least"]
     return int(digits[:MAX_DIGITS]) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS
