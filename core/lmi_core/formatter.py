@@ -60,7 +60,7 @@ class AnswerWriter(ABC):
 
 
 class OutputFormatter(AnswerWriter):
-    """A writer of one call's output as it is generated; one instance per call, and what it returns is final.
+    """A writer of one call's output as it is generated; one instance per call. Returned data is final.
 
     The result of `format` at each generation step is sent to the client immediately; each event of a list is sent
     separately. A formatter of whole (not streamed) answers returns b"" until `output.finished`.

@@ -51,8 +51,8 @@ class ModelAdapters(ABC):
     ) -> None:
         """Load an adapter, replacing the one of that name, which running requests keep.
 
-        Without a source, only `pin` changes; without both, the adapter's own source is read again. Raise what `add`
-        raises, and AdapterNotFound.
+        Without a source, only `pin` changes; without both, the adapter's own source is read again. Raise the same
+        errors as `add`, and AdapterNotFound.
         """
         await self._to_its_end(self._replace(name, source, fields or {}, pin=pin))
 

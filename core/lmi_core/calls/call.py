@@ -95,7 +95,7 @@ class Call:
             object.__setattr__(self, "parsed", JsonBody(self.body))
 
     def text(self) -> str:
-        """Return the body as text. Raise InvalidPayload where it is not UTF-8."""
+        """Return the body as text. Raise InvalidPayload if it is not UTF-8."""
         try:
             return self.body.decode()
         except UnicodeDecodeError as error:

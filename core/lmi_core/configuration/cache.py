@@ -8,7 +8,7 @@ DOWNLOAD_VARIABLE = "SERVING_DOWNLOAD_DIR"  # DJLServing's variable, whose value
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return `LMI_CACHE`, or `~/.cache/lmi` where it is not set."""
+    """Return `LMI_CACHE`, or `~/.cache/lmi` by default."""
     given = environment.get(CACHE_VARIABLE)
     return Path(given) if given else Path.home() / ".cache" / "lmi"
 

@@ -26,7 +26,7 @@ class Bounded(Generic[P, T]):
         self._threads = HelperThreads()
 
     def run(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what the function returns. Raise NeedsTimeError on the event loop, and CallTooCostlyError."""
+        """Call the function and return its result. Raise NeedsTimeError on the event loop, and CallTooCostlyError."""
         seconds = LOOP_SECONDS if on_event_loop() else THREAD_SECONDS + characters / CHARACTERS_PER_SECOND
         try:
             return self._threads.run(seconds, partial(self._function, *arguments, **named))
@@ -34,7 +34,7 @@ class Bounded(Generic[P, T]):
             return self.run_apart(characters, *arguments, **named)
 
     def run_apart(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what the function returns, never in this process."""
+        """Call the function in another process and return its result."""
         if on_event_loop():
             raise NeedsTimeError
         found: T = self._killable.call(MAX_SECONDS + characters / CHARACTERS_PER_SECOND, *arguments, **named)

@@ -34,7 +34,7 @@ class Killable:
         weakref.finalize(self, _end_all, self._idle)
 
     def call(self, seconds: float, *arguments: Any) -> Any:
-        """Return what the function returns. Raise CallFailedError, or CallTooCostlyError."""
+        """Call the function and return its result. Raise CallFailedError, or CallTooCostlyError."""
         process = self._process()
         assert process.stdin is not None
         assert process.stdout is not None

@@ -13,7 +13,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     async def read(self) -> bytes:
-        """Return the file's bytes, in any format. Raise InvalidPayload where it cannot be fetched or decoded."""
+        """Return the file's bytes, in any format. Raise InvalidPayload if it cannot be downloaded or decoded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class RequestRecord:
             self.finish_reason = step.finish_reason
 
     def count(self, output: GenerationOutput) -> None:
-        """Take the numbers of tokens from what was generated, whether or not it is complete."""
+        """Set the numbers of tokens from the output, complete or not."""
         self.output = None
         self.num_sequences = len(output.sequences)
         self.generated_tokens = sum([len(sequence.tokens) for sequence in output.sequences])

@@ -28,7 +28,7 @@ WEIGHTS_REASON = "the size of its weights"
 
 
 class Device(StrEnum):
-    """A kind of device, each with memory of its own."""
+    """A kind of device; each has its own memory."""
 
     CPU = "cpu"
     GPU = "gpu"

@@ -80,7 +80,7 @@ class Copies:
         return self._staging(version) / self._name
 
     def hold(self, copy: Path) -> bool:
-        """Keep the copy while this process lives; return False where it has just been removed."""
+        """Keep the copy while this process lives; return False if it has just been removed."""
         lock = self._version_lock(copy.relative_to(self.folder).parts[0])
         locks.hold(lock)
         if copy.is_dir():

@@ -123,7 +123,7 @@ class Model:
 
     @property
     def substitutions(self) -> list[Substitution]:
-        """What is done instead of what the model directory asks for, where this host lacks it."""
+        """Replacements for requested features that this host lacks."""
         return [*self.plan.substitutions, *self.runtime.substitutions]
 
     @property

@@ -54,10 +54,11 @@ def is_inherited(parameters_type: type[GenerationParameters], name: str) -> bool
 
 
 class TextBackend(Backend[P]):
-    """A backend whose `generate` yields texts: tokens, stop sequences, limits, counts and threads are done for it.
+    """A backend whose `generate` yields texts; the base takes care of tokens, stop sequences, limits, counts and
+    threads.
 
-    A subclass needs a `name` and `generate`. The tokenizer is that of the model's files or, where they have none, one
-    of words. The end of a text is a token, as with models; every token's log probability is 0. With a `parameters_type`
+    A subclass needs a `name` and `generate`. The tokenizer is that of the model's files or, without one, a tokenizer of
+    words. The end of a text is a token, as with models; every token's log probability is 0. With a `parameters_type`
     that extends ExtendedParameters, requests that set unsupported parameters, such as `guided_json`, are refused,
     unless `obeyed_parameters` lists them because `generate` supports them.
     """

@@ -72,7 +72,7 @@ class _Worker:
         threading.Thread(target=context.run, args=(self._work,), name="generate", daemon=True).start()
 
     async def next(self) -> Any:
-        """Return the next item, or END. Raise what the iterator raised."""
+        """Return the next item, or END. Raise the iterator's exceptions."""
         future = self._loop.create_future()
         self._asked.put(future)
         return await future

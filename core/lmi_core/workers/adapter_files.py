@@ -1,4 +1,4 @@
-"""The state of an adapter's files, by which an engine that reads them again knows whether they are the same."""
+"""The state of an adapter's files, which shows whether they have changed since they were read."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ FilesState = tuple[tuple[str, int, int], ...]  # of each file its name, size and
 
 
 def state_of(folder: Path) -> FilesState:
-    """Return the state of an adapter's files, () where there are none."""
+    """Return the state of an adapter's files; () without files."""
     try:
         with os.scandir(folder) as entries:
             files = [(entry.name, entry.stat()) for entry in entries if entry.name.startswith(PREFIX)]

@@ -1,7 +1,7 @@
-"""Child processes that are created and waited for in a thread, as an event loop would be held by either.
+"""Child processes that are created and awaited in a thread, because both would block an event loop.
 
-To fork copies the tables of the memory that a process has, and whoever forks waits until the child runs its program:
-tens of milliseconds for a large server, or on busy processors. `subprocess` does not copy, and only its thread waits.
+A fork copies the memory tables of a process, and blocks until the child runs its program: tens of milliseconds for a
+large server, or on busy processors. `subprocess` does not copy, and only its thread waits.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import IO
 
 
 class ChildProcess:
-    """A running child process, in a session of its own, for the event loop that has started it."""
+    """A running child process in its own session, for the event loop that has started it."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", exited: asyncio.Future[int]) -> None:
         assert process.stdin is not None
@@ -28,7 +28,9 @@ class ChildProcess:
         return self._process.pid
 
     def write(self, message: bytes) -> None:
-        """Write to the child's standard input, without waiting; a child that does not read, or has ended, misses it."""
+        """Write to the child's standard input, without waiting; the message is lost if the child does not read or
+        has ended.
+        """
         with suppress(OSError, ValueError):  # ValueError: it is closed
             self._stdin.write(message)
 
@@ -48,7 +50,7 @@ class ChildProcess:
 async def start_process(command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
     """Start a child process with a pipe for its standard input.
 
-    Raise OSError where it cannot be started. Cancelled, it leaves no process.
+    Raise OSError if it cannot be started. Cancelling leaves no process.
     """
     loop = asyncio.get_running_loop()
     created: asyncio.Future[ChildProcess] = loop.create_future()
@@ -95,7 +97,7 @@ def _create_and_wait(
 
 
 def _kill(created: asyncio.Future[ChildProcess]) -> None:
-    """End a process that nobody waits for any more."""
+    """End an abandoned process."""
     if created.exception() is None:
         created.result().kill()
         created.result().close()

@@ -1,4 +1,4 @@
-"""A client of an engine in a worker: a worker that dies is replaced, and requests that it had go on in the next one."""
+"""A client of an engine in a worker: a dead worker is replaced, and its requests continue in the next one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
@@ -22,14 +22,14 @@ Q = TypeVar("Q", bound="Queue")
 
 
 class Queue(Protocol):
-    """What the worker has sent for one request, and nobody has read yet."""
+    """The unread messages of the worker for one request."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything has come, read or not."""
+        """Whether everything has arrived, read or not."""
 
     def fail(self, error: LmiError) -> None:
-        """End the request with an error, once what came before is read."""
+        """End the request with an error, after earlier items are read."""
 
 
 class WorkerClient(ABC, Generic[M, K, Q]):
@@ -45,9 +45,10 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         *,
         resume: bool = False,
     ) -> None:
-        """Create a client that is yet to be started; `endpoint` creates that of each worker.
+        """Create a client without starting it; `endpoint` creates the endpoint of each worker.
 
-        For the times, in seconds, see Conversation and Supervisor. `resume`: requests go on in the next worker.
+        For the times, in seconds, see Conversation and Supervisor. `resume` means that requests continue in the next
+        worker.
         """
         self.report: Report = unheard  # hears how far the worker is with loading its model
         self._endpoint = endpoint
@@ -70,20 +71,20 @@ class WorkerClient(ABC, Generic[M, K, Q]):
 
     @property
     def began(self) -> float:
-        """When the worker began to take requests, by the loop's clock: now, while another is to replace it."""
+        """The start time of the worker, by the loop's clock; now, while it is being replaced."""
         return self._supervisor.began
 
     @property
     def why_unhealthy(self) -> str:
-        """The reason for which requests are refused, while they are."""
+        """The reason while requests are refused."""
         return self._supervisor.why_unhealthy
 
     async def available(self) -> None:
-        """Wait until a worker takes requests. Raise BackendUnhealthy where none is started any more."""
+        """Wait until a worker accepts requests. Raise BackendUnhealthy if none is started any more."""
         await self._supervisor.available()
 
     async def start(self) -> None:
-        """Start the worker and watch over it; raise ConfigurationError if it cannot load its model."""
+        """Start and supervise the worker; raise ConfigurationError if it cannot load its model."""
         await self._supervisor.start()
 
     async def stop(self) -> None:
@@ -91,7 +92,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         self._lose("the engine was stopped")
 
     def check_health(self) -> None:
-        """Raise BackendUnhealthy while no worker takes requests."""
+        """Raise BackendUnhealthy while no worker accepts requests."""
         _ = self._supervisor.running
 
     @abstractmethod
@@ -100,11 +101,11 @@ class WorkerClient(ABC, Generic[M, K, Q]):
 
     @abstractmethod
     def _loaded(self, answer: M) -> None:
-        """Note what a new worker tells of what it has loaded."""
+        """Record a new worker's facts about its model."""
 
     @abstractmethod
     def _deliver(self, message: M) -> None:
-        """Take a message of the worker's."""
+        """Process a message of the worker."""
 
     def _send(self, message: msgspec.Struct) -> None:
         """Send a message to the worker; raise BackendUnhealthy while there is none."""
@@ -112,7 +113,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
 
     @contextmanager
     def _in_worker(self, request: K, queue: Q, begin: msgspec.Struct, abort: msgspec.Struct) -> Iterator[None]:
-        """Have the worker begin a request, whose queue gets what it sends; abort it at the end if it is not complete.
+        """Start a request in the worker, whose queue gets its messages; abort it at the end if it is incomplete.
 
         Raise BackendUnhealthy while there is no worker.
         """
@@ -124,7 +125,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
             self._end(request, abort)
 
     def _end(self, request: K, abort: msgspec.Struct) -> Q | None:
-        """Forget a request, which the worker aborts unless it is complete, and return its queue if there is one."""
+        """Remove a request and return its queue, if any; abort it in the worker unless it is complete."""
         queue = self._requests.pop(request, None)
         if queue is not None and not queue.complete:
             with suppress(BackendUnhealthy):
@@ -132,7 +133,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         return queue
 
     def _lose(self, why: str) -> None:
-        """Have each request fail that is in a worker which has died."""
+        """Fail every request in a dead worker."""
         lost = [queue for queue in self._requests.values() if not queue.complete]
         self._requests = {}
         self._resumption.engine_died()

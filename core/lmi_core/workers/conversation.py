@@ -1,4 +1,4 @@
-"""What the server and one worker say to each other, wherever the worker runs."""
+"""The messages between the server and one worker, on any machine."""
 
 import asyncio
 import logging
@@ -18,10 +18,10 @@ M = TypeVar("M")
 
 
 class Conversation(Generic[M]):
-    """The messages to and from a worker: what it is to load, what it does then, and its signs of life."""
+    """The messages to and from a worker: loading, work, and signs of life."""
 
     def __init__(self, endpoint: Endpoint, decode: Callable[[bytes], M], heartbeat_timeout: float = 0) -> None:
-        """A worker that is silent for `heartbeat_timeout` seconds, although it got a ping, is killed; 0: never."""
+        """Kill a worker that is silent for `heartbeat_timeout` seconds despite a ping; 0 means never."""
         self._endpoint = endpoint
         self._decode = decode
         self._heartbeat = Heartbeat(heartbeat_timeout)
@@ -31,10 +31,10 @@ class Conversation(Generic[M]):
         return self._endpoint.process_id
 
     async def load(self, message: msgspec.Struct, failed: str, report: Report = unheard) -> M:
-        """Start the worker, send it what to load, and return its first answer, after reports of its progress.
+        """Start the worker, send it the load message, and return its first answer, after reports of its progress.
 
-        Raise ConfigurationError or OutOfMemory, and leave no worker, if it could not load that. The message of a worker
-        that died begins with `failed`.
+        Raise ConfigurationError or OutOfMemory, and leave no worker, if loading failed. If the worker died, the message
+        starts with `failed`.
         """
         try:
             await self._endpoint.start()
@@ -56,7 +56,7 @@ class Conversation(Generic[M]):
         self._endpoint.send(encode(message))
 
     async def follow(self, deliver: Callable[[M], None]) -> str:
-        """Deliver what the worker sends until it dies, and return how it did."""
+        """Deliver the worker's messages until it dies, and return the reason."""
         frozen = asyncio.create_task(self._kill_when_frozen())
         try:
             while True:

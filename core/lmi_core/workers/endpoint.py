@@ -1,4 +1,4 @@
-"""The endpoint of a worker, which has it run on this machine or elsewhere."""
+"""The endpoint of a worker, on this machine or elsewhere."""
 
 from typing import Protocol
 
@@ -6,14 +6,14 @@ from lmi_core.errors import ConfigurationError, OutOfMemory
 
 
 class WorkerDied(Exception):
-    """The worker is gone, or can no longer be reached."""
+    """The worker has ended, or is unreachable."""
 
     def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
         super().__init__(why)
         self.out_of_memory = out_of_memory
 
     def while_loading(self, what: str) -> ConfigurationError:
-        """Return the error for a worker that died while it loaded its model; `what` begins its message."""
+        """Return the error for a worker that died while loading its model; its message starts with `what`."""
         if self.out_of_memory:
             return OutOfMemory(f"{what}: {self}, killed by the system, as it does where memory runs out")
         return ConfigurationError(f"{what}: {self}; its log above says why")
@@ -23,20 +23,20 @@ class Endpoint(Protocol):
     """One worker, and the transport of whole messages to it and back."""
 
     async def start(self) -> None:
-        """Start the worker, unless it was started before."""
+        """Start the worker, unless it is running."""
 
     def send(self, message: bytes) -> None:
         """Send a message, after the worker has sent one, without waiting: the model's queue bounds those in flight."""
 
     async def receive(self) -> bytes:
-        """Return the next message. Raise WorkerDied once the worker is gone and every message is read."""
+        """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
 
     def kill(self) -> None:
-        """End the worker at once, also one that is stopped; `receive` then raises WorkerDied."""
+        """Kill the worker, even if it is stopped; `receive` then raises WorkerDied."""
 
     async def stop(self) -> None:
-        """End the worker, or free what is left of it; call it again if it was cancelled."""
+        """End the worker and free its resources; call it again if it was cancelled."""
 
     @property
     def process_id(self) -> int | None:
-        """The worker's process id, for those who watch it; None while it has none on this machine."""
+        """The worker's process id, for monitoring; None if it has none on this machine."""

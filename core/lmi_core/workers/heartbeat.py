@@ -1,4 +1,6 @@
-"""Detection of an engine whose process lives but does nothing: stopped, in a deadlock, or waiting for a dead device."""
+"""Detection of an engine whose process lives but makes no progress: stopped, deadlocked, or waiting for a dead
+device.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,25 +13,25 @@ PATIENCE = (
 
 
 class Heartbeat:
-    """The signs of life of an engine: what its own loop sends, which is asked for an answer when it is silent.
+    """The signs of life of an engine: messages of its own loop, which is pinged when it is silent.
 
-    A loop that computes for long gives signs of life itself, step by step, as it can answer only in between.
+    A loop that computes for long sends signs of life during a step, because it can answer pings only between steps.
     """
 
     def __init__(self, timeout: float) -> None:
-        """Call an engine frozen after `timeout` seconds of silence; 0: never."""
+        """Treat an engine as frozen after `timeout` seconds of silence; 0 means never."""
         self._timeout = timeout
         self._heard = False
 
     def beat(self) -> None:
-        """Note a sign of life; cheap enough for each message."""
+        """Record a sign of life; cheap enough for every message."""
         self._heard = True
 
     async def frozen(self, ask: Callable[[], None], computes: Callable[[], Awaitable[bool]] | None = None) -> str:
-        """Wait until the engine counts as frozen, and return that it is; `ask` asks for an answer, without waiting.
+        """Wait until the engine counts as frozen, and return a description; `ask` sends a ping, without waiting.
 
-        What counts are looks, not the clock: where this process, or the whole machine, was stopped for a while, the
-        engine still gets its time to answer. `computes` tells whether it has computed since the last look.
+        Checks are counted, not seconds: if this process or the whole machine was stopped for a while, the engine still
+        gets its time to answer. `computes` returns whether it has computed since the last check.
         """
         if not self._timeout:
             await asyncio.get_running_loop().create_future()  # never done

@@ -43,14 +43,14 @@ class Isolation:
         return len(self._inside)
 
     async def enter(self) -> Presence:
-        """Join the others, once nobody is alone or waits for it."""
+        """Join the others, when no request is alone or waits to be."""
         if self._alone is not None or self._want_alone:
             return await self._queue(self._others)
         self._inside.add(presence := Presence(self))
         return presence
 
     async def enter_alone(self) -> Presence:
-        """Wait until nobody is in the engine, and keep all others out until `share` or `leave`."""
+        """Wait until the engine is empty, and keep all others out until `share` or `leave`."""
         if self._inside or self._want_alone:
             return await self._queue(self._want_alone)
         self._inside.add(presence := Presence(self))
@@ -87,7 +87,7 @@ class Isolation:
             raise
 
     def _admit(self) -> None:
-        """Let in whoever may be let in now."""
+        """Admit waiting requests that may enter now."""
         while self._want_alone and self._want_alone[0].cancelled():  # and does not know it yet
             self._want_alone.popleft()
         if self._want_alone:

@@ -1,4 +1,4 @@
-"""A request's items on their way from the worker to whoever reads them."""
+"""A request's items on their way from the worker to their reader."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class ItemQueue(Generic[T]):
-    """The unread items of one request, which is complete after `count` of those that are final."""
+    """The unread items of one request, which is complete after `count` final items."""
 
     def __init__(self, count: int = 1, on_complete: Callable[[], None] = lambda: None) -> None:
         self._unfinished = count

@@ -1,4 +1,4 @@
-"""The messages of every worker, beside those of what it does."""
+"""The messages common to every worker."""
 
 from typing import Self
 
@@ -13,7 +13,7 @@ class Started(msgspec.Struct, tag=True):
 
 
 class Progress(msgspec.Struct, tag=True):
-    """What the worker does to load its model, with the bytes of it if they are known."""
+    """The worker's current stage of loading its model, with its bytes if known."""
 
     what: str
     done: int | None = None

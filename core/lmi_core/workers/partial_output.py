@@ -1,4 +1,4 @@
-"""What a request has given so far."""
+"""The output of a request so far."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from lmi_core.generation.output import GenerationStep, Token
 
 
 class Given(msgspec.Struct, array_like=True):
-    """What one sequence of a request has given so far, from which another engine goes on."""
+    """The output of one sequence so far, from which another engine continues."""
 
     token_ids: list[int] = []
     begun: bool = False  # its first step was given, which tells of the prompt
@@ -22,7 +22,7 @@ class PartialOutput:
         self._count = 0
 
     def add(self, step: GenerationStep) -> int:
-        """Note a step, and return how many tokens were given in all."""
+        """Add a step, and return the total number of tokens."""
         self._tokens[step.sequence_index].append(step.tokens)
         if step.finish_reason is not None:
             self._finished[step.sequence_index] = True
@@ -31,12 +31,12 @@ class PartialOutput:
 
     @property
     def unfinished(self) -> int:
-        """The number of sequences that go on."""
+        """The number of unfinished sequences."""
         return self._finished.count(False)
 
     @property
     def given(self) -> list[Given]:
-        """What each sequence has given; nothing where none has begun."""
+        """The output of each sequence; empty if none has started."""
         if not any(self._tokens):
             return []
         return [

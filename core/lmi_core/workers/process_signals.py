@@ -12,7 +12,7 @@ LEFT_TO_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
-    """Outlive signals that go to a whole group, as of systemd or a container, and end with the parent instead.
+    """Ignore signals to the whole process group, as sent by systemd or containers, and end with the parent instead.
 
     The parent finishes requests first, then it closes this process's standard input, as its own death does too.
     `clean_up` is called then.

@@ -1,4 +1,4 @@
-"""Reading of weights ahead of whoever loads them: while libraries are imported, the disk would be idle."""
+"""Reading of weights before they are loaded, while libraries are imported and the disk would be idle."""
 
 import contextlib
 import threading
@@ -14,12 +14,12 @@ WHAT = "reading weights"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of a model's folder that hold weights, by name."""
+    """Return the weights files in a model's folder, by name."""
     return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES and file.is_file())
 
 
 class ReadAhead:
-    """A thread that reads a model's weights into the system's file cache and reports how far it is."""
+    """A thread that reads a model's weights into the system's file cache and reports its progress."""
 
     def __init__(self, folder: Path, report: Report, available: int) -> None:
         """Read at most a share of the `available` bytes of memory."""
@@ -31,7 +31,7 @@ class ReadAhead:
         self.done = 0
 
     def read(self) -> None:
-        """Read all files, until `stop` is called or there is no more memory to keep them."""
+        """Read all files, until `stop` is called or memory runs short."""
         self._report(WHAT, 0, self.total)
         for data in self._chunks():
             self.done += data
@@ -52,9 +52,9 @@ class ReadAhead:
 
 @contextlib.contextmanager
 def reading_ahead(folder: Path, report: Report, available: int, after: Callable[[], None]) -> Iterator[None]:
-    """Read the weights of a folder on this host in a thread while the body runs; other sources are left alone.
+    """Read the weights of a folder on this host in a thread while the body runs; ignore other sources.
 
-    `after` is called once the thread reports nothing more, so that the body's own work can be reported again.
+    `after` is called after the thread's last report, so that the body's own progress can be reported again.
     """
     if not folder.is_dir():
         yield

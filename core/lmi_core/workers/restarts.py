@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """The restarts in a row that one engine, or the workers of one pool, may have."""
+    """The allowed consecutive restarts of an engine, or of a pool's workers."""
 
     def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
-        """Allow `threshold` restarts in a row, the first with no wait if `at_once`."""
+        """Allow `threshold` consecutive restarts; with `at_once`, the first without a delay."""
         self.given_up = asyncio.Event()
         self.count = 0  # of all restarts
         self._left = self._threshold = threshold
@@ -35,11 +35,11 @@ class Restarts:
         )
 
     def worked(self) -> None:
-        """Reset the count, as the restarted process has done its work."""
+        """Reset the count, because the restarted process works."""
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """Call `start` until it succeeds and return its result, or None once every allowed restart has failed."""
+        """Call `start` until it succeeds and return its result, or None after every allowed restart has failed."""
         delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1

@@ -1,7 +1,7 @@
-"""Requests that outlive their engine: when it dies, they go on in the next one, and whoever reads them does not notice.
+"""Requests that outlive their engine: if it dies, they continue in the next one, unnoticed by their readers.
 
-What kills an engine is not known. So a request is suspect once it has lost two engines: it goes on alone, for a number
-of tokens that grows with each engine that it loses, while the others wait. One that loses its second or a later engine
+The cause of a death is unknown. So a request that has lost two engines is suspect: it continues alone, for a number of
+tokens that grows with each lost engine, while others wait. A request that loses its second or a later engine while
 alone has killed it, and ends with an error.
 """
 
@@ -21,7 +21,7 @@ Begin = Callable[[Presence], AsyncGenerator[T, None]]
 
 
 class EngineLost(GenerationFailed):
-    """The engine, or its step, failed under the request, which another engine can go on with."""
+    """The request's engine or its step failed; another engine can continue the request."""
 
     def __init__(self, message: str, *, alone: bool) -> None:
         """`alone`: no other request was in the engine."""
@@ -30,10 +30,10 @@ class EngineLost(GenerationFailed):
 
 
 class Resumption:
-    """What has the requests of one engine go on after its death."""
+    """The continuation of an engine's requests after its death."""
 
     def __init__(self, available: Callable[[], Awaitable[None]], *, enabled: bool = True) -> None:
-        """`available` waits until an engine takes requests, and raises BackendUnhealthy where none will."""
+        """`available` waits until an engine accepts requests, and raises BackendUnhealthy if none will."""
         self._available = available
         self._enabled = enabled
         self._isolation = Isolation()
@@ -44,7 +44,7 @@ class Resumption:
         return self._isolation.inside
 
     def engine_died(self) -> None:
-        """Note that no request is in the engine any more; called before the requests learn of it."""
+        """Record that the engine has no requests any more; called before the requests get the error."""
         self._isolation.clear()
 
     async def stream(self, begin: Begin[T], note: Callable[[T], int]) -> AsyncGenerator[T, None]:
@@ -77,7 +77,7 @@ class Resumption:
                 await self._engine(EngineLost(f"the request was lost: {error.message}", alone=False))
 
     def _check(self, loss: EngineLost, lost: int) -> None:
-        """Raise an error if the lost request is not to be tried again."""
+        """Raise an error if the lost request must not be tried again."""
         if not self._enabled:
             raise loss
         if (lost >= SUSPECT and loss.alone) or lost >= MAX_LOST:
@@ -87,7 +87,7 @@ class Resumption:
     async def _on_probation(
         self, begin: Begin[T], note: Callable[[T], int], lost: int, presence: Presence
     ) -> AsyncGenerator[T, None]:
-        """Go on alone for some tokens, which are read even while the client takes none, then with all others."""
+        """Continue alone for some tokens, which are read even if the client reads none, then with all others."""
         await self._engine(None)
         async with aclosing(begin(presence)) as items:
             held, loss = await _read(items, note, PROBATION ** (lost - 1))
@@ -103,7 +103,7 @@ class Resumption:
                 yield item
 
     async def _engine(self, loss: EngineLost | None) -> None:
-        """Wait for the next engine. Raise the loss if there will be none."""
+        """Wait for the next engine. Raise the loss if there is none."""
         try:
             await self._available()
         except BackendUnhealthy as error:
@@ -113,7 +113,7 @@ class Resumption:
 async def _read(
     items: AsyncGenerator[T, None], note: Callable[[T], int], tokens: int
 ) -> tuple[list[T], EngineLost | None]:
-    """Return items of that number of tokens or up to the end, and what ended them early."""
+    """Return items with that number of tokens or up to the end, and the error that ended them early."""
     held: list[T] = []
     before: int | None = None
     try:

@@ -1,4 +1,4 @@
-"""Supervision of an engine: it is started, watched, and started again when it dies."""
+"""Supervision of an engine: it is started, watched, and restarted if it dies."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Supervisor(Generic[T]):
-    """A keeper of one running engine, of a kind that can be created, watched until it dies, and ended."""
+    """A supervisor of one engine that can be created, watched until it dies, and ended."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Supervisor(Generic[T]):
         retry_threshold: int,
         loading_timeout: float = LOADING_TIMEOUT,
     ) -> None:
-        """`create` raises ConfigurationError; `watch` returns what has died; `end` frees what is left of an engine.
+        """`create` raises ConfigurationError; `watch` returns the reason of a death; `end` frees an engine's resources.
 
-        A restart fails that takes longer than `loading_timeout` seconds, or several times as long as the first start.
+        A restart fails if it takes longer than `loading_timeout` seconds, or several times as long as the first start.
         """
         self.restarts = Restarts(retry_threshold)
         self.why_unhealthy = "the engine is starting"  # while none runs
@@ -48,28 +48,28 @@ class Supervisor(Generic[T]):
 
     @property
     def running(self) -> T:
-        """The engine while it takes requests. Raise BackendUnhealthy while there is none."""
+        """The running engine. Raise BackendUnhealthy while there is none."""
         if self._running is None:
             raise self.unhealthy()
         return self._running
 
     def unhealthy(self) -> BackendUnhealthy:
-        """Return the error of requests while no engine takes any, with when one may, as far as that is known."""
+        """Return the error for requests while no engine accepts any, with the expected wait if known."""
         seconds = max(1.0, self._expected - asyncio.get_running_loop().time())
         return BackendUnhealthy(self.why_unhealthy, None if self.restarts.given_up.is_set() else seconds)
 
     @property
     def began(self) -> float:
-        """When the engine began to take requests, by the loop's clock: now, while it is replaced by another."""
+        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
         return self._began if self._settled.is_set() else asyncio.get_running_loop().time()
 
     async def available(self) -> None:
-        """Wait until an engine takes requests. Raise BackendUnhealthy where none is started any more."""
+        """Wait until an engine accepts requests. Raise BackendUnhealthy if none is started any more."""
         await self._settled.wait()
         _ = self.running
 
     async def start(self) -> None:
-        """Create the engine, and watch over it from then on. Raise ConfigurationError where it cannot be created."""
+        """Create and supervise the engine. Raise ConfigurationError if it cannot be created."""
         clock = asyncio.get_running_loop().time
         begun = clock()
         self._running = await self._create()
@@ -81,7 +81,7 @@ class Supervisor(Generic[T]):
         await asyncio.sleep(0)  # from here on the task ends the engine, also when it is cancelled at once
 
     async def stop(self) -> None:
-        """End the engine; safe to call at any time, also twice."""
+        """End the engine; safe to call at any time, and repeatedly."""
         if self._supervision is not None:
             self._supervision.cancel()
             with suppress(asyncio.CancelledError):
@@ -110,7 +110,7 @@ class Supervisor(Generic[T]):
             self._settled.set()
 
     async def _recreate(self) -> T:
-        """Create an engine within a bounded time, as requests wait for it. Raise ConfigurationError otherwise."""
+        """Create an engine within a bounded time, because requests wait for it. Raise ConfigurationError otherwise."""
         try:
             async with asyncio.timeout(self._restart_timeout) as deadline:
                 return await self._create()
@@ -120,7 +120,7 @@ class Supervisor(Generic[T]):
             raise ConfigurationError(f"it did not start within {self._restart_timeout:g} seconds") from None
 
     async def _death(self, engine: T) -> str:
-        """Return what has died, once it has."""
+        """Wait for a death, and return its reason."""
         try:
             return await self._watch(engine)
         except Exception:

@@ -31,7 +31,7 @@ class Channel:
         self._socket.connect(address)
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
-        """Tell the server that the worker reads messages, and return its first, which says what to load."""
+        """Report to the server that the worker is ready, and return its first message, which says what to load."""
         self.send(STARTED)
         return decode(self.receive())
 
@@ -72,7 +72,7 @@ def main(target: str, address: str) -> None:
 
 
 def _remove(socket: Path) -> None:
-    """Remove what a killed parent leaves behind: a socket that nobody has connected to yet, and its folder."""
+    """Remove the remains of a killed parent: an unconnected socket and its folder."""
     with contextlib.suppress(OSError):
         socket.unlink(missing_ok=True)
         socket.parent.rmdir()

@@ -21,7 +21,7 @@ class TokenFile:
         self._secret = self._read()
 
     def matches(self, digest: bytes) -> bool:
-        """Return whether the digest is the secret's, in a time that does not depend on where they differ."""
+        """Return whether the digest is the secret's, in constant time."""
         return self._secret.matches(digest)
 
     def read_again(self) -> None:

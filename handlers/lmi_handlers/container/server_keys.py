@@ -112,7 +112,7 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         MANAGEMENT_TOKEN,
-        "This server's own: the secret that routes which manage the server ask for, as `Authorization: Bearer`.",
+        "This server's own: the secret for management routes, sent as `Authorization: Bearer`.",
         secret=True,
     ),
     honoured(

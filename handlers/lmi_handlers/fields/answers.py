@@ -10,7 +10,7 @@ from lmi_handlers.fields.sampling import CallFields
 
 
 class AnswerFields(CallFields):
-    """A request's fields, with those that ask for token ids and the prompt's log probabilities."""
+    """A request's fields, including those for token ids and the prompt's log probabilities."""
 
     prompt_logprobs: int | None = Field(
         None,

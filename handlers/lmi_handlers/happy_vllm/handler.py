@@ -37,9 +37,9 @@ class AbortPayload(TolerantPayload):
 
 
 async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
-    """Abort a request of any dialect, whose answer then ends with what was generated and the finish reason `abort`.
+    """Abort a request of any dialect; its answer ends with the text so far and the finish reason `abort`.
 
-    With API keys it must be one of the same key, as an id that a client gives may be guessed.
+    With API keys, it must have the same key, because clients' ids can be guessed.
     """
     models = list(dispatcher.all_models())
     strict = any(model.options.strict_parameters for model in models)

@@ -46,7 +46,7 @@ class ListedAdapters(TypedDict):
 
 
 class AdapterStatus(TypedDict):
-    """What was done."""
+    """The result of a change."""
 
     status: str
 

@@ -1,4 +1,4 @@
-"""What goes on after its request was answered: where that fails, the server's latest errors tell it."""
+"""Work that continues after its request was answered; failures appear among the server's latest errors."""
 
 import asyncio
 import logging
@@ -29,14 +29,14 @@ STATUSES = Statuses(
 
 
 async def until_loaded(registered: RegisteredModel) -> None:
-    """Wait until a model is loaded or has failed, which goes on where the client disconnects."""
+    """Wait until a model is loaded or has failed; loading continues if the client disconnects."""
     loading = registered.loading
     if loading is not None:
         await asyncio.wait([loading])
 
 
 def watch_loading(call: Call, served: ServedModels, registered: RegisteredModel) -> None:
-    """Have the latest errors tell it where a model fails that nobody waits for."""
+    """Add the failure of an unwatched model to the latest errors."""
 
     async def watch() -> None:
         await until_loaded(registered)
@@ -47,7 +47,7 @@ def watch_loading(call: Call, served: ServedModels, registered: RegisteredModel)
 
 
 def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutine[Any, Any, None]) -> None:
-    """Change a model while nobody waits for it, and log where that fails."""
+    """Change a model in the background, and log failures."""
 
     async def change() -> None:
         try:

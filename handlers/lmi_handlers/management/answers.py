@@ -38,7 +38,7 @@ class Device(TypedDict):
 
 
 class ListedWorker(TypedDict):
-    """A process that runs the model; the server's own, whose memory is not told, where the engine runs in it."""
+    """A process of the model; if the engine runs in the server's process, that one, without its memory."""
 
     id: int
     startTime: str
@@ -57,7 +57,7 @@ class WorkerGroup(TypedDict):
 
 
 class DescribedModel(TypedDict):
-    """A version of a model, with what it does now."""
+    """A version of a model, with its current state."""
 
     modelName: str
     modelUrl: str

@@ -19,9 +19,9 @@ FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of Server
 def begin_change(
     registry: ModelRegistry, registered: RegisteredModel, change: ModelChange
 ) -> Coroutine[Any, Any, None]:
-    """Return what applies the given fields, all of which are checked here; those left out stay as they are.
+    """Check the given fields and return a function that applies them; omitted ones stay unchanged.
 
-    Raise ModelNotReady while the model is loaded, and InvalidPayload for fields that contradict each other.
+    Raise ModelNotReady while the model is loading, and InvalidPayload for contradictory fields.
     """
     model = registered.model
     if model is None:

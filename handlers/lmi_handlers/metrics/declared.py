@@ -52,7 +52,7 @@ ABORTED = _counter(
 PROMPT_TOKENS = _counter("lmi_prompt_tokens", "Prompt tokens of requests that reached the engine.", ADAPTER)
 GENERATED_TOKENS = _counter(
     "lmi_generated_tokens",
-    "Tokens generated so far, counted while they come, of answers that fail or are aborted too.",
+    "Tokens generated so far, including those of failed and aborted answers.",
     ADAPTER,
 )
 CACHED_TOKENS = _counter("lmi_cached_prompt_tokens", "Prompt tokens found in the engine's prefix cache.", ADAPTER)

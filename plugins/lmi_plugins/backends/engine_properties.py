@@ -27,13 +27,13 @@ class EmbeddingProperties(ModelProperties):
     )
     normalize: bool | None = Field(
         None,
-        description="Make vectors 1 long; what sentence-transformers' files of the model say when not given, and "
-        "without such files true.",
+        description="Normalize vectors to length 1; by default, as in the model's sentence-transformers files, or true "
+        "without such files.",
     )
     matryoshka_dimensions: str | None = Field(
         None,
-        description="Smaller sizes that requests may cut vectors to, with commas between, or any; what the model's "
-        "configuration says when not given.",
+        description="Smaller sizes to which requests may cut vectors, separated by commas, or any; by default, those "
+        "in the model's configuration.",
     )
 
     @field_validator("matryoshka_dimensions")

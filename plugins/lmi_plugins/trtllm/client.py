@@ -105,7 +105,7 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
                 yield LastResponse(response.tensors) if is_final else response.tensors
 
     def stop_request(self, request_id: int) -> None:
-        """Stop a request; whoever waits for its responses gets RequestAborted."""
+        """Stop a request; its responses end with RequestAborted."""
         if request_id in self._running:  # maybe between two workers
             self._running[request_id] = True
         queue = self._end(request_id, Stop(request_id))

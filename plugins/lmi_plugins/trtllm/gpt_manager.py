@@ -54,7 +54,7 @@ NO_ERROR = ErrorMessage()
 class GptManager:
     """A batch manager that owns a model, and a thread that calls every callback.
 
-    The model is in this process, so that the tensors need not travel; the backend has the manager in a worker process.
+    The model is in this process, so tensors are not copied; the backend runs the manager in a worker process.
     """
 
     def __init__(
@@ -93,18 +93,21 @@ class GptManager:
         self.shutdown()
 
     def wake(self) -> None:
-        """Have new requests fetched at once, which otherwise takes a few milliseconds."""
+        """Fetch new requests immediately; otherwise, this takes a few milliseconds."""
         self._woken.set()
 
     def shutdown(self) -> None:
-        """End the thread; requests in flight get an error. Raise what a callback or the device has ended it with."""
+        """End the thread; requests in flight get an error.
+
+        Raise the exception of a callback or the device that has ended it.
+        """
         self._shut_down.set()
         self.wake()
         if threading.current_thread() is not self._thread:
             self.join()
 
     def join(self) -> None:
-        """Wait until the thread has ended; raise what a callback or the device has ended it with."""
+        """Wait until the thread ends; raise the exception of a callback or the device that has ended it."""
         self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -172,7 +175,7 @@ class GptManager:
         self._send_response(request_id, {}, True, ErrorMessage.of(error))
 
     def _stop(self, request_ids: Iterable[int]) -> None:
-        """Stop requests, and answer each once more, with what it had not sent yet."""
+        """Stop requests, and send a last response to each, with the unsent output."""
         for request_id in request_ids:
             if request_id in self._active:
                 self.engine.abort(str(request_id))

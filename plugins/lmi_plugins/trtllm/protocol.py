@@ -34,7 +34,7 @@ class Stop(msgspec.Struct, tag=True):
 
 
 class Loaded(msgspec.Struct, tag=True):
-    """The end of a start: the manager takes requests."""
+    """The end of a start: the manager accepts requests."""
 
     max_length: int  # of a prompt and what is generated from it
     vocabulary: int

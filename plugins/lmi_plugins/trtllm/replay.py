@@ -1,4 +1,4 @@
-"""The responses to a request that is run again in another worker: those that were given are left out."""
+"""The responses to a request that is repeated in another worker, without those already given."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -10,21 +10,21 @@ Tensors = Mapping[str, Tensor]
 
 
 class Replay:
-    """What was given of one request's responses.
+    """The responses already given to one request.
 
-    Every request has a seed, so that its responses are the same again: one for each token, or one for all.
+    Every request has a seed, so that repeated responses are the same: one for each token, or one for all.
     """
 
     def __init__(self) -> None:
         self._given: list[bytes] = []  # the ids of each response
 
     def note(self, response: Tensors) -> int:
-        """Note that a response is given, and return their number."""
+        """Count a response, and return the total."""
         self._given.append(response["output_ids"].data)
         return len(self._given)
 
     async def rest(self, responses: AsyncGenerator[Tensors, None]) -> AsyncGenerator[Tensors, None]:
-        """Yield the responses after those that were given. Raise GenerationFailed where these are others now."""
+        """Yield the responses after those already given. Raise GenerationFailed if the repeated ones differ."""
         async with aclosing(responses):
             for expected in self._given.copy():
                 if (await anext(responses))["output_ids"].data != expected:

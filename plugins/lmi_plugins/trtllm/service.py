@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(channel: Channel) -> None:
-    """Load what the first message says, then serve for ever: the worker's `target`."""
+    """Load the model in the first message, then serve forever: the worker's `target`."""
     first = channel.begin(decode_to_worker)
     assert isinstance(first, Load), first
     callbacks = Callbacks(channel, first.options.max_batch_size)

@@ -106,7 +106,7 @@ class VllmEngine:
 
     @property
     def began(self) -> float:
-        """When the engine began to take requests, by the loop's clock: now, while another is to replace it."""
+        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
         return self._supervisor.began
 
     @property
@@ -129,14 +129,14 @@ class VllmEngine:
 
     @property
     def vllm(self) -> AsyncLLM:
-        """The engine while it takes requests. Raise BackendUnhealthy otherwise."""
+        """The running engine. Raise BackendUnhealthy otherwise."""
         engine = self._supervisor.running
         if engine.errored:
             raise self._supervisor.unhealthy()
         return engine
 
     async def _available(self) -> None:
-        """Wait until the engine takes requests. Raise BackendUnhealthy where none is started any more."""
+        """Wait until the engine accepts requests. Raise BackendUnhealthy if none is started any more."""
         await self._supervisor.available()
         while (engine := self._supervisor.running).errored:  # it has died, which is not noticed yet
             await asyncio.wait({engine.output_handler})

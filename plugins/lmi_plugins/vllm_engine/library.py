@@ -1,6 +1,6 @@
-"""Every name that this project takes from vLLM, except where `processes` and `cpu_adapters` change vLLM itself.
+"""Every name that this project uses from vLLM, except where `processes` and `cpu_adapters` patch vLLM itself.
 
-Importing this module imports vLLM, and raises ImportError where that is not possible.
+Importing this module imports vLLM, and raises ImportError if that fails.
 """
 
 import os

@@ -88,7 +88,7 @@ class AcceptanceLog:
 
 
 class VllmService:
-    """An engine, its adapters, and what writes its tokens."""
+    """An engine, its adapters, and the writer of its tokens."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class VllmService:
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
     async def start(self, adapters: Mapping[str, Path]) -> int:
-        """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError where that fails."""
+        """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError if that fails."""
         await self._engine.start()
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config)
@@ -131,7 +131,7 @@ class VllmService:
         await self._trials.stop()
 
     def check_health(self) -> None:
-        """Raise BackendUnhealthy unless the engine takes requests."""
+        """Raise BackendUnhealthy unless the engine accepts requests."""
         _ = self._engine.vllm
 
     async def given_up(self) -> str:
@@ -145,11 +145,11 @@ class VllmService:
         return self._adapters.names
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        """Load an adapter, in place of one of the same name. Raise InvalidAdapter where it does not fit."""
+        """Load an adapter, replacing one of the same name. Raise InvalidAdapter if it does not fit."""
         await self._adapters.load(name, directory)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Keep an adapter in a slot of the engine, or no longer. Raise what VllmAdapters.pin does."""
+        """Pin an adapter to a slot of the engine, or unpin it. Raises the errors of VllmAdapters.pin."""
         await self._adapters.pin(name, pinned)
 
     def unload_adapter(self, name: str) -> None:
@@ -186,7 +186,7 @@ class VllmService:
     async def _guided(
         self, guide: Guide, steps: AsyncGenerator[GenerationStep, None]
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps of a request whose guide is to be tried first. Raise what GuideTrials.check does."""
+        """Yield the steps of a request after a trial of its guide. Raises the errors of GuideTrials.check."""
         async with aclosing(steps):
             vllm = self._engine.vllm
             await self._trials.check(guide, vllm.model_config.get_vocab_size(), guide_library(vllm))
@@ -203,7 +203,7 @@ class VllmService:
     def _begin_again(
         self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None, given: list[Given]
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Return the steps after those that were given. Raise GenerationFailed where the request cannot go on."""
+        """Return the steps after those already given. Raise GenerationFailed if the request cannot continue."""
         if not given:
             return self._begin(request, parameters, adapter)
         if goes_on(parameters):
@@ -218,7 +218,7 @@ class VllmService:
 
     @property
     def engine_began(self) -> float:
-        """When the engine began to take requests, by the loop's clock: now, while another is to replace it."""
+        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
         return self._engine.began
 
     def process_ids(self) -> Collection[int]:
@@ -253,7 +253,7 @@ class VllmService:
         index: int,
         given: Given = NOTHING,
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Return the steps of one sequence, which is a request of its own to vLLM; the prompt they share is cached."""
+        """Return the steps of one sequence, which is a separate request to vLLM; the shared prompt is cached."""
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         shorten(sampling, given)

@@ -18,7 +18,7 @@ PREFIX = "vllm:"  # of the names of vLLM's metrics
 
 
 class SchedulerWatch:
-    """A logger of statistics, to vLLM, that keeps the latest state of the scheduler and counts what it looked up."""
+    """A logger of vLLM's statistics, which keeps the latest state of the scheduler and counts prefix cache lookups."""
 
     def __init__(self) -> None:
         self.latest: dict[int, Any] = {}  # by engine, of which there are several with data parallelism
@@ -28,7 +28,7 @@ class SchedulerWatch:
     def record(
         self, scheduler_stats: Any, iteration_stats: Any, mm_cache_stats: Any = None, engine_idx: int = 0
     ) -> None:
-        """Take what vLLM tells once in each step."""
+        """Record vLLM's report of one step."""
         if scheduler_stats is not None:
             self.latest[engine_idx] = scheduler_stats
             prefixes = scheduler_stats.prefix_cache_stats
@@ -68,12 +68,12 @@ class EngineStatistics:
             engine.log_stats = engine.output_processor.log_stats = traced
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the families of vLLM's own metrics, where it keeps them."""
+        """Yield the families of vLLM's own metrics, if enabled."""
         for collector in self._collectors:
             yield from collector.collect()
 
     def figures(self) -> EngineFigures:
-        """Return the state of the scheduler, of which the abort of its last request is not told."""
+        """Return the state of the scheduler, which does not include the abort of its last request."""
         unfinished = int(self._requests.get_num_unfinished_requests())
         states = list(self._watch.latest.values())
         running = min(unfinished, sum(state.num_running_reqs for state in states))

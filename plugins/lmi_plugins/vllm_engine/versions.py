@@ -31,7 +31,7 @@ TESTED = VersionRange((0, 32), (0, 33))
 
 
 def installed_version() -> str | None:
-    """Return the version of whichever distribution of vLLM is installed, None where none is known."""
+    """Return the version of the installed distribution of vLLM; None if unknown."""
     for distribution in DISTRIBUTIONS:
         try:
             return version(distribution)

@@ -24,7 +24,7 @@ class ReasoningMarkers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerContext:
-    """What is known about an answer before it is generated."""
+    """The facts about an answer before it is generated."""
 
     prompt: str
     continued: str = ""  # the start of the answer, where the prompt ends inside it; "" for a new answer

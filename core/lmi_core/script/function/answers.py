@@ -93,7 +93,7 @@ def head_of(call_id: int, output: Output) -> Head:
 
 
 def headers_of(properties: Mapping[str, Any], content_type: str) -> dict[str, str]:
-    """Return an answer's properties as headers, with `content_type` where they set no content type.
+    """Return an answer's properties as headers, with `content_type` unless they set a content type.
 
     Model functions copy the request's properties into the answer; headers that HTTP itself sets are left out.
     """

@@ -28,7 +28,7 @@ def merge_steps(results: Iterable[tuple[str, Result]]) -> Results:
 
 
 def extend_step(step: GenerationStep, later: GenerationStep) -> None:
-    """Add a later step of the same sequence. What belongs to the prompt is in a sequence's first step alone."""
+    """Add a later step of the same sequence. Only a sequence's first step contains facts about the prompt."""
     step.tokens += later.tokens
     step.finish_reason, step.stop_sequence = later.finish_reason, later.stop_sequence
     if later.generation_logits is not None:

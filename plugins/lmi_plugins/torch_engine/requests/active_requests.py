@@ -55,14 +55,14 @@ class ActiveRequests:
             del self.groups[group.request_id]
 
     def abort(self, request_id: str) -> None:
-        """Drop a request and free its memory; do nothing where it is unknown or finished."""
+        """Drop a request and free its memory; do nothing if it is unknown or finished."""
         groups = self.groups.pop(request_id, [])
         if not self._guides.discard(request_id):
             for group in groups:
                 self._scheduler.remove(group)
 
     def fail(self, request_id: str, reason: LmiError | str) -> tuple[str, Result]:
-        """Drop a request, and return what it ends with."""
+        """Drop a request, and return its end."""
         self.abort(request_id)
         if isinstance(reason, LmiError):
             return request_id, reason

@@ -38,7 +38,7 @@ class EngineLimits:
 
 @dataclass(frozen=True, slots=True)
 class InputProcessor:
-    """What turns a request into sequence groups for one model."""
+    """The conversion of requests into sequence groups for one model."""
 
     model: PreTrainedModel
     limits: EngineLimits
@@ -85,7 +85,7 @@ class InputProcessor:
         return sequence
 
     def _text_ban(self, parameters: SamplingParameters) -> TextBan | None:
-        """Return what keeps the request's bad texts out, if it has any."""
+        """Return the ban of the request's bad texts, if any."""
         if not parameters.bad_texts:
             return None
         return self.token_indexes.ban(

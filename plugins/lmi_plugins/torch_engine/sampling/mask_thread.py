@@ -72,5 +72,5 @@ def clock_of(thread: threading.Thread) -> int | None:
 
 
 def cpu_seconds(clock: int | None) -> float:
-    """Return the CPU time of a thread, or the time where that is unknown."""
+    """Return the CPU time of a thread, or the wall time if unknown."""
     return time.monotonic() if clock is None else time.clock_gettime(clock)

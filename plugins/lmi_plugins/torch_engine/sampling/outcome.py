@@ -1,4 +1,4 @@
-"""What a step's logits say about each of its chunks."""
+"""The outcome of a step's logits for each chunk."""
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def read_outcomes(batch: StepBatch, logits: torch.Tensor, sampler: Sampler) -> list[Outcome]:
-    """Return the outcome of each chunk. Draft tokens and beams are left out: they are chosen otherwise."""
+    """Return the outcome of each chunk, except for draft tokens and beams, which are chosen elsewhere."""
     outcomes = [Outcome() for _ in batch.chunks]
     _sample(batch, logits, sampler, outcomes)
     for chunk, rows, outcome in zip(batch.chunks, batch.logits_rows, outcomes, strict=True):
@@ -71,7 +71,7 @@ def choose(
 
 
 def _read_details(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in what some of the sequences ask for beside the chosen token; logits: [sequences, vocabulary]."""
+    """Fill in the details that some sequences request about the chosen token; logits: [sequences, vocabulary]."""
     _read_ranks(sequences, logits, outcomes)
     _read_top_logprobs(sequences, logits, outcomes)
     _read_named_tokens(sequences, logits, outcomes)
@@ -98,7 +98,7 @@ def _read_top_logprobs(sequences: Items[Sequence], logits: torch.Tensor, outcome
 
 
 def _read_named_tokens(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in the chosen token of each row of logits, [sequences, vocabulary], then those that the request names."""
+    """Fill in the chosen token of each row of logits, [sequences, vocabulary], then the tokens named in the request."""
     for row, (sequence, outcome) in enumerate(zip(sequences, outcomes, strict=True)):
         if sequence.parameters.top_ids and outcome.token_id is not None:
             ids = list(dict.fromkeys([outcome.token_id, *sequence.parameters.top_ids]))
@@ -107,7 +107,7 @@ def _read_named_tokens(sequences: Items[Sequence], logits: torch.Tensor, outcome
 
 
 def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:
-    """Fill in what a chunk's logits, [tokens, vocabulary], say about the prompt: each row about the token after it."""
+    """Fill in a prompt's details from a chunk's logits, [tokens, vocabulary]; each row is about the next token."""
     end = min(chunk.end + 1, chunk.sequence.prompt_length)
     ids = torch.tensor(chunk.sequence.token_ids[chunk.start + 1 : end], dtype=torch.long, device=logits.device)
     logits = logits[: len(ids)].float()
@@ -133,13 +133,13 @@ def keep_generation_logits(sequence: Sequence, logits: torch.Tensor) -> None:
 
 
 def take_prompt_logits(sequence: Sequence) -> bytes | None:
-    """Return the logits of the prompt once, [prompt tokens, vocabulary]; None where they were not asked for."""
+    """Return the logits of the prompt once, [prompt tokens, vocabulary]; None if not requested."""
     parts, sequence.prompt_logits = sequence.prompt_logits, []
     return to_bytes(torch.cat(parts)) if parts else None
 
 
 def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
-    """Return those of the next `count` generated tokens, [count, vocabulary]; None where they were not asked for."""
+    """Return the logits of the next `count` generated tokens, [count, vocabulary]; None if not requested."""
     if not sequence.parameters.generation_logits:
         return None
     taken, sequence.generation_logits = sequence.generation_logits[:count], sequence.generation_logits[count:]
@@ -147,5 +147,5 @@ def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
 
 
 def joined_logits(rows: Items[torch.Tensor]) -> bytes | None:
-    """Return the bytes of all rows; None where there is no row."""
+    """Return the bytes of all rows; None without rows."""
     return to_bytes(torch.stack(list(rows))) if rows else None

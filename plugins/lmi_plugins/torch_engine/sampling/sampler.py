@@ -22,8 +22,8 @@ class Sampler:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return ids, and their log probs in the model's own distribution, both [rows], for logits [rows, vocabulary].
 
-        Drafted tokens are accepted so that the target distribution is preserved. A log prob that is not finite tells
-        that the row's logits were not, or that no token was left to choose.
+        Drafted tokens are accepted so that the target distribution is preserved. A log prob that is not finite means
+        that the row's logits were not, or that no token was allowed.
         """
         logits = logits.float()
         scores = process(logits, sequences)
@@ -42,10 +42,10 @@ class Sampler:
         return ids, log_probs
 
     def draw(self, probabilities: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
-        """Draw a token for each row, by one random number that is looked up in the row's cumulative probabilities.
+        """Draw a token for each row, by one random number and the row's cumulative probabilities.
 
-        Each sequence has a generator of its own, so that a seed gives the same text whatever else is in the batch.
-        Probabilities are float64, as rare tokens are rarer than the steps between numbers in float32.
+        Each sequence has its own generator, so that a seed gives the same text in any batch. Probabilities are float64,
+        because float32 is too coarse for rare tokens.
         """
         device = probabilities.device
         if device.type == "mps":  # has no float64
@@ -58,7 +58,7 @@ class Sampler:
     def _draw_or_accept(
         self, probabilities: torch.Tensor, sequences: Items[Sequence], drafts: Items[DraftToken | None]
     ) -> torch.Tensor:
-        """Accept or reject the drafts; what replaces a rejected one is drawn from what its distribution lacks.
+        """Accept or reject the drafts; the replacement of a rejected one is drawn from the residual distribution.
 
         This is the rejection sampling of https://arxiv.org/abs/2302.01318.
         """

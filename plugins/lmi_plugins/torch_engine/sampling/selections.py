@@ -20,9 +20,9 @@ class AllowedTokens(LogitsProcessor):
 
 
 class EndOfReasoning(LogitsProcessor):
-    """The next token of the end marker alone, where the reasoning is as long as it may be.
+    """Only the next token of the end marker, when the reasoning reaches its limit.
 
-    It comes after the other processors of the choice, as none of them may keep the reasoning from ending.
+    It runs after the other processors, because none of them may keep the reasoning from ending.
     """
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:

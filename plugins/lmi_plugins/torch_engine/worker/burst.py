@@ -10,7 +10,7 @@ BURST_GAP, MAX_BURST = 0.0003, 0.003
 
 
 def burst(channel: Channel) -> Iterator[bytes]:
-    """Yield the next message, and those right behind it, so that what was sent together begins together."""
+    """Yield the next message and those immediately after it, so that requests sent together start together."""
     message: bytes | None = channel.receive()
     last_look = time.monotonic() + MAX_BURST
     while message is not None:

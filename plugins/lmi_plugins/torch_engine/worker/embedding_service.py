@@ -20,7 +20,7 @@ from lmi_plugins.torch_engine.worker.burst import burst
 
 
 def serve_once(engine: EmbeddingEngine, channel: Channel) -> None:
-    """Take the messages that are there, waiting for one only when there is nothing to compute, and step once."""
+    """Process the available messages, waiting for one only if there is nothing to compute, and step once."""
     refused: list[Failure] = []
     for message in iter(channel.pending, None) if engine.has_work else burst(channel):
         refused += handle(engine, message, channel)
@@ -33,7 +33,7 @@ def serve_once(engine: EmbeddingEngine, channel: Channel) -> None:
 
 
 def handle(engine: EmbeddingEngine, message: bytes, channel: Channel) -> list[Failure]:
-    """Do what a message says; return the failure of a request that only a model that generates could take."""
+    """Process a message; return the failure of a request that needs a generating model."""
     match decode_to_worker(message):
         case Embed(job):
             engine.add(job)

@@ -9,9 +9,9 @@ LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large ones, 
 
 
 def load_shared_libraries(package: str) -> None:
-    """Load a package's large libraries, if they lie where they are looked for; importing it finds them loaded.
+    """Load a package's large libraries, if found, before it is imported.
 
-    A call of a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` keep while they load.
+    A call of a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
     """
     dlopen = getattr(ctypes.CDLL(None), "dlopen", None) if os.name == "posix" else None
     spec = importlib.util.find_spec(package)

@@ -7,7 +7,7 @@ SECONDS = 1.0  # between two signs, at least
 
 
 class Pulse:
-    """A sender of signs of life, which is told of each layer that is computed."""
+    """A sender of signs of life, called after each layer."""
 
     def __init__(self, send: Callable[[], None]) -> None:
         self._send = send

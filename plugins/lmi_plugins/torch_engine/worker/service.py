@@ -43,7 +43,7 @@ def _unheard(what: str) -> None:
 def load_model(
     options: EngineOptions, channel: Channel, report: Callable[[str], None] = _unheard
 ) -> Callable[[], None] | None:
-    """Load the model, tell so, and return what serves it once; None where it cannot be loaded, which is told too."""
+    """Load the model, report the outcome, and return the function that serves it once; None if it cannot be loaded."""
     try:
         serve = load_embeddings if choose_task(options) == "embed" else load_generation
         return serve(options, channel, report)
@@ -54,7 +54,7 @@ def load_model(
 
 
 def load_generation(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
-    """Load a model that generates, tell so, and return what serves it once. Raise ConfigurationError."""
+    """Load a generating model, report that, and return the function that serves it once. Raise ConfigurationError."""
     engine = load(options, report)
     engine.parts.runner.progress = Pulse(lambda: channel.send(ALIVE)).beat
     embeddings = embedding_engine_of(engine.parts, options)
@@ -74,7 +74,7 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
 
 
 def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
-    """Load a model that makes vectors only, tell so, and return what serves it once. Raise ConfigurationError."""
+    """Load an embedding model, report that, and return the function that serves it once. Raise ConfigurationError."""
     logger.info("loading %s for embeddings", options.model)
     if options.adapters:
         logger.warning("The adapters %s are not loaded: the model makes embeddings", ", ".join(options.adapters))
@@ -94,7 +94,7 @@ def load(options: EngineOptions, report: Callable[[str], None] = _unheard) -> En
 
 
 def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: EmbeddingTurns | None = None) -> None:
-    """Take the messages that are there, waiting for one only when there is nothing to compute, and step once."""
+    """Process the available messages, waiting for one only if there is nothing to compute, and step once."""
     idle = not (engine.has_work or loader.busy or (turns is not None and turns.has_work))
     refused: list[Failure] = []
     for message in burst(channel) if idle else iter(channel.pending, None):
@@ -112,7 +112,7 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: E
 
 
 def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
-    """Send the answers of the calls that are done, which are waited for while nothing runs."""
+    """Send the answers of finished calls; wait for them while nothing runs."""
     if not engine.has_work:
         loader.wait()
     for answer in loader.answers():
@@ -122,7 +122,7 @@ def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel
 def handle(
     engine: Engine, loader: AdapterLoader, message: bytes, channel: Channel, turns: EmbeddingTurns | None = None
 ) -> list[Failure]:
-    """Do what a message says; return the failure of a request that the engine refuses."""
+    """Process a message; return the failure of a request that the engine refuses."""
     match decode_to_worker(message):
         case Submit(request):
             try:

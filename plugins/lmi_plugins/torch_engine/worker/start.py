@@ -22,7 +22,7 @@ REPORT_SECONDS = 0.1
 
 
 def run(channel: Channel) -> None:
-    """Load what the first message says, then serve for ever: the worker's `target`."""
+    """Load the model in the first message, then serve forever: the worker's `target`."""
     gc.disable()  # nothing becomes garbage while libraries are imported, but looking for it takes a quarter of the time
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",), daemon=True)
     libraries.start()
@@ -54,7 +54,7 @@ def _import_service() -> None:
 
 
 class Sender(Protocol):
-    """Whoever takes messages to the server."""
+    """The interface of a sender of messages to the server."""
 
     def send(self, message: bytes) -> None: ...
 
@@ -70,17 +70,17 @@ class Reporter:
         self._sent = 0.0
 
     def begin(self, what: str) -> None:
-        """Report what the worker itself does from now on."""
+        """Report a new stage of the worker itself."""
         self._begun = what
         self.report(what, None, None)
 
     def resume(self) -> None:
-        """Report again what the worker itself does, after something else beside it was reported."""
+        """Report the worker's own stage again, after other reports."""
         if self._last != self._begun:
             self.report(self._begun, None, None)
 
     def report(self, what: str, done: int | None, total: int | None) -> None:
-        """Send a report, unless one of the same was sent just now; the last of one is always sent."""
+        """Send a report, unless the same stage was just reported; the last report of a stage is always sent."""
         with self._lock:
             now = time.monotonic()
             if what == self._last and done != total and now - self._sent < REPORT_SECONDS:

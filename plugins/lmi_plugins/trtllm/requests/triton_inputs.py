@@ -1,4 +1,4 @@
-"""Conversion of what clients of Triton's TensorRT-LLM model send to the tensors of TensorRT-LLM's own table."""
+"""Conversion of the tensors of Triton's TensorRT-LLM model to those in TensorRT-LLM's own table."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ INPUT_LENGTHS = "input_lengths"  # how many of `input_ids` are the prompt; the r
 
 
 def from_triton(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Drop Triton's batch axis, which is 1, and what is beyond `input_lengths`; raise InvalidParameter."""
+    """Drop Triton's batch axis, which is 1, and values beyond `input_lengths`; raise InvalidParameter."""
     tensors = {name: _without_batch(name, tensor) for name, tensor in inputs.items()}
     lengths = tensors.pop(INPUT_LENGTHS, None)
     if lengths is not None and "input_ids" in tensors:

@@ -105,7 +105,7 @@ def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _check_beams(tensors: Mapping[str, Tensor]) -> None:
-    """Raise InvalidParameter for what beam search does not go with."""
+    """Raise InvalidParameter for parameters that beam search does not support."""
     width = _number(tensors, "beam_width", 1)
     if width == 1:
         return

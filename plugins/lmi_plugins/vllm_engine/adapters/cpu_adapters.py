@@ -38,7 +38,7 @@ def mend_adapters() -> None:
         indices: torch.Tensor,
         scaling: float = 1.0,
     ) -> None:
-        """Take back what tokens without an adapter got from the last one."""
+        """Remove the last adapter's change from tokens without an adapter."""
         shrink(inputs, weights, outputs, indices, scaling)
         outputs[(indices < 0).expand(len(outputs))] = 0
 

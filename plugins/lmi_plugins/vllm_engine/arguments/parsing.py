@@ -45,7 +45,7 @@ class Declarations:
 
 @dataclass(frozen=True)
 class EngineParser:
-    """The parser of all engine arguments, and what it declares of each by name."""
+    """The parser of all engine arguments, and its declarations by name."""
 
     parser: FlexibleArgumentParser
     actions: Mapping[str, argparse.Action]

@@ -42,7 +42,7 @@ def check_speculation(parameters: ExtendedParameters) -> None:
 
 
 def check_passed_fields(parameters: ExtendedParameters) -> None:
-    """Raise InvalidParameter for what would reach a processor or a connector unchecked, or nobody at all."""
+    """Raise InvalidParameter for fields that would reach a processor or a connector unchecked, or have no reader."""
     passed = fields_of(parameters)
     for name in passed.vllm_xargs or ():
         if name in ARGUMENT_NAMES or name in TRANSFERS:

@@ -1,4 +1,6 @@
-"""How a request goes on after the death of vLLM's engine, which takes prompts and parameters, but no state."""
+"""The continuation of a request after the death of vLLM's engine, which accepts prompts and parameters, but no
+state.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -35,7 +37,7 @@ def repeats(parameters: ExtendedParameters) -> bool:
 
 
 def shorten(sampling: SamplingParams, given: Given) -> None:
-    """Leave out of a sequence's parameters what was given."""
+    """Subtract the tokens already given from a sequence's parameters."""
     if given.begun:
         sampling.max_tokens = (sampling.max_tokens or 0) - len(given.token_ids)
         sampling.min_tokens = max(0, sampling.min_tokens - len(given.token_ids))
@@ -43,7 +45,7 @@ def shorten(sampling: SamplingParams, given: Given) -> None:
 
 
 async def rest(steps: AsyncGenerator[GenerationStep, None], given: list[Given]) -> AsyncGenerator[GenerationStep, None]:
-    """Yield what the steps of a repeated request have beyond what was given. Raise GenerationFailed if they differ."""
+    """Yield the steps of a repeated request after those already given. Raise GenerationFailed if they differ."""
     left = [each.token_ids.copy() for each in given]
     async with aclosing(steps):
         async for step in steps:

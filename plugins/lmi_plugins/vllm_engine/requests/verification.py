@@ -14,15 +14,14 @@ class GuidedSamplingParams(SamplingParams):
     """vLLM's parameters, which are verified once: vLLM does so when it takes the request, on the event loop."""
 
     def verify(self, *given: Any, **named: Any) -> None:
-        """Raise what vLLM raises at parameters that it does not take, unless they were verified."""
+        """Raise vLLM's errors about invalid parameters, unless they were verified before."""
         if VERIFIED not in self.__dict__:
             super().verify(*given, **named)
 
 
 async def verify_guide(engine: AsyncLLM, parameters: SamplingParams) -> None:
-    """Verify parameters beside the event loop. Raise what vLLM raises at those that it does not take.
-
-    xgrammar and llguidance let other threads run while they read a guide.
+    """Verify parameters outside the event loop, and raise vLLM's errors. xgrammar and llguidance let other threads
+    run while they read a guide.
     """
     config = engine.vllm_config
     given = (

@@ -46,7 +46,7 @@ Argument = Annotated[
 
 
 class VllmFields(BaseModel):
-    """What only vLLM has, by the names of its server's fields."""
+    """The fields that only vLLM has, by the names of its server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -73,13 +73,13 @@ NOTHING = VllmFields()
 
 
 def fields_of(parameters: GenerationParameters) -> VllmFields:
-    """Return what only vLLM has of a request's parameters."""
+    """Return vLLM's own fields in a request's parameters."""
     found: VllmFields | None = getattr(parameters, "vllm_fields", None)
     return found or NOTHING
 
 
 def read_fields(parameters: Mapping[str, Any]) -> VllmFields:
-    """Return the same of parameters that are not checked yet. Raise InvalidParameter where they are not valid."""
+    """Return the same for unchecked parameters. Raise InvalidParameter if they are invalid."""
     try:
         return VllmFields.model_validate(parameters.get("vllm_fields") or {})
     except ValidationError as error:

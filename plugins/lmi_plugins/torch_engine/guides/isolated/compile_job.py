@@ -47,7 +47,7 @@ class CompileJob:
     base_bytes: int | None  # of data before a guide is there; None: unknown
 
     def run(self, connection: socket.socket, message: bytes) -> NoReturn:
-        """Compile the guide of a message, send what came of it, and end the process."""
+        """Compile the guide in a message, send the outcome, and end the process."""
         status = 1
         try:
             _die_with_parent()
@@ -70,7 +70,7 @@ class CompileJob:
             os._exit(status)
 
     def _limit(self, limits: GuideLimits) -> None:
-        """Have the system end this process at its limits."""
+        """Set the limits at which the system ends this process."""
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (limits.compile_seconds, resource.RLIM_INFINITY))
@@ -95,9 +95,8 @@ class CompileJob:
         return Compiled(compiled.serialize_json())
 
     def _outcome_for_vllm(self, compiler: GrammarCompiler, job: Job) -> Outcome:
-        """Return what of a guide keeps it from vLLM, which compiles it itself and tells of mistakes in it.
-
-        It may give what xgrammar does not take to llguidance. Of a structural tag it does not say what is wrong.
+        """Return the reason to keep a guide from vLLM, which compiles it itself and reports mistakes, except those
+        in structural tags. It may pass guides that xgrammar refuses to llguidance.
         """
         guide = job.guide
         matcher: Callable[[], Matcher] | None = None
@@ -130,7 +129,7 @@ def _tell_of_memory(connection: socket.socket) -> int:
 
 
 def data_bytes() -> int | None:
-    """Return the size of this process's data as the system limits it, None where it does not tell."""
+    """Return the size of this process's data, as limited by the system; None if unknown."""
     with suppress(OSError):
         for line in STATUS.read_text(encoding="ascii").splitlines():
             if line.startswith("VmData:"):
@@ -139,6 +138,6 @@ def data_bytes() -> int | None:
 
 
 def _die_with_parent() -> None:
-    """Have the system kill this process when the one that forked it ends; elsewhere its limit of time ends it."""
+    """Make the system kill this process when its parent ends; on other systems, its time limit ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL)

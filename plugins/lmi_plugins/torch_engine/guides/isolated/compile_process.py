@@ -33,7 +33,7 @@ ATTEMPTS = 2  # for a guide whose process ended by nothing that the guide did
 
 
 class CompileProcess:
-    """A process that is started with the first guide, and anew when it dies. Use it from any thread."""
+    """A process that is started with the first guide, and restarted if it dies. Use it from any thread."""
 
     def __init__(self, tokenizer: bytes, limits: GuideLimits, engine: Engine = "torch") -> None:
         """`tokenizer`: xgrammar's TokenizerInfo, serialized; `engine`: whose grammars, for vLLM tried out only."""
@@ -100,7 +100,7 @@ class CompileProcess:
 
 
 def _ask(control: socket.socket, job: bytes, cancellation: "Cancellation") -> bytes | None:
-    """Have a guide compiled; return None where the process has died, or nobody waits any more."""
+    """Send a guide to be compiled; return None if the process has died, or if the request was cancelled."""
     own, passed = socket.socketpair()
     with own:
         with passed:

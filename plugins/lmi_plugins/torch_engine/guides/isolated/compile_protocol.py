@@ -1,4 +1,4 @@
-"""What a compile server and its clients write to each other.
+"""The messages between a compile server and its clients.
 
 A client passes one end of a socket pair for each guide, and writes a `Job` to the other; it closes that to give up.
 """

@@ -1,4 +1,4 @@
-"""A process that compiles guides, each in a fork of it that has limits, and can be killed.
+"""A process that compiles each guide in a fork with limits, which can be killed.
 
 Run it as a module, with the descriptor of its socket. It loads xgrammar and the tokenizer once, so that a fork costs
 milliseconds. It runs no threads, as a fork would not have them, and ends when its client is gone.
@@ -48,7 +48,7 @@ class CompileServer:
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Compile what the client sends until it is gone, then end what is left."""
+        """Compile the client's guides until it disconnects, then end the remaining forks."""
         while self._serve_once():
             pass
         for fork in tuple(self._forks):
@@ -101,7 +101,7 @@ class CompileServer:
         self._selector.register(reading, selectors.EVENT_READ, fork)
 
     def _end(self, fork: Fork, *, killed: bool) -> None:
-        """Wait for a fork's end, which is near, and tell its client of one that a signal has ended."""
+        """Wait for a fork that is about to end, and report to its client if a signal has ended it."""
         if killed:
             os.kill(fork.process_id, signal.SIGKILL)
         _, status = os.waitpid(fork.process_id, 0)
@@ -117,7 +117,7 @@ class CompileServer:
 
 
 def _outcome(code: int) -> Exceeded | Mistake | Ended:
-    """Return what an exit code says, which is negative for a signal."""
+    """Return the outcome for an exit code, which is negative for a signal."""
     if -code in CRASHES:
         return Mistake("it makes xgrammar crash, as groups do that are nested too deeply")
     match -code:
@@ -129,7 +129,7 @@ def _outcome(code: int) -> Exceeded | Mistake | Ended:
 
 
 def _lower(fork: Fork) -> None:
-    """Have a fork that takes long go on only where nothing else wants its core."""
+    """Lower the priority of a fork that takes long."""
     if not fork.lowered and time.monotonic() - fork.begun > PATIENCE:
         fork.lowered = True
         with suppress(OSError):  # it has ended, or may not

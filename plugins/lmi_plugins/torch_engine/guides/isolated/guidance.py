@@ -38,7 +38,7 @@ class GuidanceMatcher:
 
 
 def guidance_matcher(info: TokenizerInfo, guide: Guide) -> Callable[[], GuidanceMatcher] | None:
-    """Return what makes matchers of a guide; None where llguidance does not take it, or is not installed."""
+    """Return a factory of matchers for a guide; None if llguidance refuses it, or is not installed."""
     try:
         from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper, grammar_from
         from llguidance.numpy import fill_next_token_bitmask

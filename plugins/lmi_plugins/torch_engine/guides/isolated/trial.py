@@ -1,7 +1,7 @@
-"""The trial of a compiled grammar, as some grammars take minutes to compute which tokens may come next.
+"""The trial of a compiled grammar; with some grammars, computing the next allowed tokens takes minutes.
 
-A trial runs in a process of its own, which a signal ends at the first mask that takes too long: nothing else can
-interrupt one.
+A trial runs in its own process, which a signal ends at the first mask that takes too long: nothing else can interrupt
+it.
 """
 
 import random
@@ -21,7 +21,7 @@ Lengths = npt.NDArray[np.int64]  # of the text of each token, in bytes
 
 
 class Matcher(Protocol):
-    """What follows a grammar, by xgrammar or another library."""
+    """A matcher of a grammar, by xgrammar or another library."""
 
     def fill_next_token_bitmask(self, bitmask: Any, /) -> object: ...
 
@@ -35,9 +35,9 @@ def token_lengths(vocabulary: list[bytes]) -> Lengths:
 
 
 def try_masks(matcher: Callable[[], Matcher], lengths: Lengths, mask_seconds: float, steps: int) -> None:
-    """Follow some texts of that many tokens through a grammar, each with a matcher of its own.
+    """Follow some texts of that many tokens through a grammar, each with its own matcher.
 
-    SIGPROF ends the process at a mask that takes more CPU time. Raise ValueError for a grammar of no text at all.
+    SIGPROF ends the process at a mask that takes more CPU time. Raise ValueError for a grammar that matches no text.
     """
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     chance = random.Random(0)
