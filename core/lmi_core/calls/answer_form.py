@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -42,8 +40,3 @@ def of_output_formatter(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
     Any client can request lines with the header `Accept`.
     """
     return tuple(replace(form, formatted=form.content_type != JSON_LINES) for form in forms)
-
-
-def client_type(name: str, description: str) -> Any:
-    """Return the type of JSON objects that an API's official client has a type of that name for."""
-    return Annotated[dict[str, Any], Field(title=name, description=description)]

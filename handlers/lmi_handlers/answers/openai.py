@@ -1,11 +1,13 @@
 """The types of the answers on OpenAI's routes, with the members that vLLM's server adds."""
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, client_type, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
 
+ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "error", "abort"]
 CompletionFinishReason = Literal["stop", "length", "error", "abort"]
 
 
@@ -43,6 +45,13 @@ class TokenLogProb(LikelyToken):
     """The generated token, and the most likely ones at its position."""
 
     top_logprobs: list[LikelyToken]
+
+
+class ChatLogProbs(TypedDict):
+    """The log probabilities of a choice's tokens."""
+
+    content: list[TokenLogProb]
+    refusal: None
 
 
 class CalledFunction(TypedDict):
@@ -83,11 +92,41 @@ class PromptTokenLogProb(TypedDict):
 PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
 
 
+class PromptMembers(TypedDict):
+    """vLLM's members about the prompt, if the client asked for them."""
+
+    prompt_logprobs: NotRequired[PromptLogProbs]
+    prompt_token_ids: NotRequired[list[int]]
+    prompt_text: NotRequired[str]
+
+
 class TransferMembers(TypedDict):
     """vLLM's members for engines that share their caches."""
 
     kv_transfer_params: NotRequired[dict[str, Any]]
     ec_transfer_params: NotRequired[dict[str, Any]]
+
+
+class ChatChoice(TypedDict):
+    """An answer to a chat."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: ChatLogProbs | None
+    finish_reason: ChatFinishReason
+    token_ids: NotRequired[list[int]]
+
+
+class ChatCompletion(PromptMembers, TransferMembers):
+    """A whole answer to a chat."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: ChatUsage
 
 
 class CompletionLogProbs(TypedDict):
@@ -241,8 +280,10 @@ class OpenAiError(TypedDict):
     error: OpenAiErrorContent
 
 
-ChatCompletion = client_type("ChatCompletion", "A whole answer to a chat, as in OpenAI's API.")
-ChatChunk = client_type("ChatCompletionChunk", "An event of a streamed chat, as in OpenAI's API.")
+ChatChunk = Annotated[
+    dict[str, Any],
+    Field(title="ChatCompletionChunk", description="An event of a streamed chat, as in OpenAI's API."),
+]
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 ERRORS = (failures(OpenAiError, *STATUSES),)
 COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))

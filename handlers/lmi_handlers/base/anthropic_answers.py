@@ -1,12 +1,77 @@
 """The types of Anthropic's messages, their events and errors."""
 
-from typing import Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, client_type, failures, streamed
-from lmi_handlers.answers.openai import STATUSES
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
+from lmi_handlers.answers.openai import STATUSES, TransferMembers
 from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
+
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
+
+
+class MessageText(TypedDict):
+    """A block of text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class MessageThinking(TypedDict):
+    """A block of reasoning."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class MessageToolUse(TypedDict):
+    """A use of a tool."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+MessageBlock = MessageText | MessageThinking | MessageToolUse
+
+
+class ThinkingTokens(TypedDict):
+    """The number of reasoning tokens among the generated ones."""
+
+    thinking_tokens: int
+
+
+class MessageUsage(TypedDict):
+    """The number of tokens; `input_tokens` does not include tokens from the prefix cache."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    output_tokens: int
+    output_tokens_details: NotRequired[ThinkingTokens]
+
+
+class MessageStop(TypedDict):
+    """The stop reason of a message; all null before its end."""
+
+    stop_reason: StopReason | None
+    stop_sequence: str | None
+    stop_details: None
+
+
+class AnsweredMessage(MessageStop, TransferMembers):
+    """A message of the model."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[MessageBlock]
+    usage: MessageUsage
 
 
 class AnthropicErrorContent(TypedDict):
@@ -31,8 +96,10 @@ class PingEvent(TypedDict):
     type: Literal["ping"]
 
 
-AnsweredMessage = client_type("Message", "A message of the model, as in Anthropic's API.")
-MessageEvent = client_type("RawMessageStreamEvent", "An event of a streamed message, as in Anthropic's API.")
+MessageEvent = Annotated[
+    dict[str, Any],
+    Field(title="RawMessageStreamEvent", description="An event of a streamed message, as in Anthropic's API."),
+]
 
 
 class ContextManagement(TypedDict):

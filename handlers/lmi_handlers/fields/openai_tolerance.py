@@ -66,7 +66,7 @@ REFUSED = MappingProxyType(
 def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
     """Return the payload and the names of the ignored fields.
 
-    Raise InvalidPayload where a field is refused or not valid or, if `strict`, would be ignored.
+    Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
     """
     kept: dict[str, Any] = {}
     fields = payload_type.model_fields

@@ -1,16 +1,159 @@
 """The types of Ollama's answers."""
 
+from typing import Any, Literal, NotRequired
+
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import TEXT, AnswerForm, client_type, failures, streamed
+from lmi_core.calls.answer_form import TEXT, AnswerForm, failures, streamed
 
 LINES = "application/x-ndjson"
+OllamaFinishReason = Literal["stop", "length", "error", "abort", "load", "unload"]
 
 
 class OllamaError(TypedDict):
     """An error in Ollama's form."""
 
     error: str
+
+
+class OllamaLikelyToken(TypedDict):
+    """A token with its log probability."""
+
+    token: str
+    logprob: float | None
+    bytes: NotRequired[list[int]]
+
+
+class OllamaLogProb(OllamaLikelyToken):
+    """The generated token, and the most likely ones at its position."""
+
+    top_logprobs: NotRequired[list[OllamaLikelyToken]]
+
+
+class OllamaCounts(TypedDict):
+    """The end of the answer; times are in nanoseconds, and set at the end."""
+
+    model: str
+    created_at: str
+    done: bool
+    done_reason: NotRequired[OllamaFinishReason]
+    total_duration: NotRequired[int]
+    load_duration: NotRequired[int]
+    prompt_eval_count: NotRequired[int]
+    prompt_eval_duration: NotRequired[int]
+    eval_count: NotRequired[int]
+    eval_duration: NotRequired[int]
+    logprobs: NotRequired[list[OllamaLogProb]]
+
+
+class OllamaFunction(TypedDict):
+    """The function of a call, and its arguments."""
+
+    index: int
+    name: str
+    arguments: dict[str, Any]
+
+
+class OllamaToolCall(TypedDict):
+    """A call of a tool."""
+
+    id: str
+    function: OllamaFunction
+
+
+class OllamaAnswerMessage(TypedDict):
+    """A message of the model, or the part of it in one line."""
+
+    role: Literal["assistant"]
+    content: str
+    thinking: NotRequired[str]
+    tool_calls: NotRequired[list[OllamaToolCall]]
+
+
+class OllamaChatAnswer(OllamaCounts):
+    """An answer to a chat, or a line of one."""
+
+    message: OllamaAnswerMessage
+
+
+class OllamaGenerateAnswer(OllamaCounts):
+    """An answer to a prompt, or a line of one."""
+
+    response: str
+    thinking: NotRequired[str]
+
+
+class OllamaVectorsAnswer(TypedDict):
+    """The vectors of texts."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaVectorAnswer(TypedDict):
+    """The vector of a text."""
+
+    embedding: list[float]
+
+
+class OllamaDetails(TypedDict):
+    """The facts about a model's weights."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class OllamaLoadedModel(TypedDict):
+    """A loaded model."""
+
+    name: str
+    model: str
+    size: int
+    digest: str
+    details: OllamaDetails
+    expires_at: str
+    context_length: NotRequired[int]
+
+
+class OllamaListedModel(TypedDict):
+    """A served model."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: OllamaDetails
+
+
+class OllamaTags(TypedDict):
+    """The served models, and the adapters that can be named instead."""
+
+    models: list[OllamaListedModel]
+
+
+class OllamaProcesses(TypedDict):
+    """The loaded models."""
+
+    models: list[OllamaLoadedModel]
+
+
+class OllamaShown(TypedDict):
+    """The facts about a model."""
+
+    modelfile: str
+    template: str
+    details: OllamaDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
 
 
 class OllamaVersion(TypedDict):
@@ -25,13 +168,6 @@ class OllamaStatus(TypedDict):
     status: str
 
 
-OllamaGenerateAnswer = client_type("GenerateResponse", "An answer to a prompt, or a line of one, as in Ollama's API.")
-OllamaChatAnswer = client_type("ChatResponse", "An answer to a chat, or a line of one, as in Ollama's API.")
-OllamaVectorsAnswer = client_type("EmbedResponse", "The vectors of texts, as in Ollama's API.")
-OllamaVectorAnswer = client_type("EmbeddingsResponse", "The vector of a text, as in Ollama's API.")
-OllamaTags = client_type("ListResponse", "The served models and their adapters, as in Ollama's API.")
-OllamaProcesses = client_type("ProcessResponse", "The models that are loaded, as in Ollama's API.")
-OllamaShown = client_type("ShowResponse", "The description of a model, as in Ollama's API.")
 GENERATED = (AnswerForm(OllamaGenerateAnswer), *streamed(OllamaGenerateAnswer | OllamaError, LINES))
 CHATTED = (AnswerForm(OllamaChatAnswer), *streamed(OllamaChatAnswer | OllamaError, LINES))
 PULLED = (AnswerForm(OllamaStatus), *streamed(OllamaStatus, LINES))

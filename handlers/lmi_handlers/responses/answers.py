@@ -1,13 +1,176 @@
 """The types of responses, their events, and the answers about stored ones."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, client_type, streamed
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, streamed
+from lmi_handlers.answers.openai import TokenLogProb, TransferMembers
+from lmi_handlers.responses.items import Status
 
-OpenAiResponse = client_type("Response", "A response, as in OpenAI's API.")
-ResponseEvent = client_type("ResponseStreamEvent", "An event of a streamed response, as in OpenAI's API.")
+ResponseStatus = Literal["completed", "failed", "in_progress", "cancelled", "incomplete"]
+
+
+class OutputText(TypedDict):
+    """A text in a message."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: list[Any]
+    logprobs: list[TokenLogProb]
+
+
+class ReasoningText(TypedDict):
+    """A text in the reasoning."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class SummaryText(TypedDict):
+    """A text in a summary of the reasoning."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+class OutputMessage(TypedDict):
+    """A message of the model."""
+
+    id: str
+    type: Literal["message"]
+    status: Status
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class OutputReasoning(TypedDict):
+    """The reasoning of the model."""
+
+    id: str
+    type: Literal["reasoning"]
+    status: Status
+    summary: list[SummaryText]
+    content: list[ReasoningText]
+    encrypted_content: None
+
+
+class OutputCall(TypedDict):
+    """A call of a function."""
+
+    id: str
+    type: Literal["function_call"]
+    status: Status
+    call_id: str
+    name: str
+    arguments: str
+
+
+ResponseItem = OutputMessage | OutputReasoning | OutputCall
+
+
+class ResponseFailure(TypedDict):
+    """The reason why a response failed."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(TypedDict):
+    """The reason why a response is incomplete."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class AskedReasoning(TypedDict):
+    """The reasoning settings in the request."""
+
+    effort: str | None
+    summary: str | None
+
+
+class AskedText(TypedDict):
+    """The text format in the request."""
+
+    format: dict[str, Any]
+    verbosity: str
+
+
+class InputTokenDetails(TypedDict):
+    """The number of prompt tokens from the prefix cache."""
+
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokenDetails(TypedDict):
+    """The number of reasoning tokens among the generated ones."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(TypedDict):
+    """The number of tokens."""
+
+    input_tokens: int
+    input_tokens_details: InputTokenDetails
+    output_tokens: int
+    output_tokens_details: OutputTokenDetails
+    total_tokens: int
+
+
+class OpenAiResponse(TransferMembers):
+    """A response, with the request's own members; members specific to OpenAI's service are always null."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: ResponseStatus
+    completed_at: int | None
+    error: ResponseFailure | None
+    incomplete_details: IncompleteDetails | None
+    output: list[ResponseItem]
+    usage: ResponseUsage | None
+    model: str
+    background: bool
+    frequency_penalty: float
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: int | None
+    metadata: dict[str, Any]
+    parallel_tool_calls: bool
+    presence_penalty: float
+    previous_response_id: str | None
+    prompt_cache_key: str | None
+    reasoning: AskedReasoning
+    safety_identifier: str | None
+    service_tier: str
+    store: bool
+    temperature: float
+    text: AskedText
+    tool_choice: str | dict[str, Any]
+    tools: list[dict[str, Any]]
+    top_logprobs: int
+    top_p: float
+    truncation: str
+    user: str | None
+    access_programs: None
+    conversation: None
+    image: None
+    input_transformations: None
+    moderation: None
+    prompt: None
+    prompt_cache_diagnostics: None
+    prompt_cache_options: None
+    prompt_cache_retention: None
+    tool_usage: None
+
+
+ResponseEvent = Annotated[
+    dict[str, Any],
+    Field(title="ResponseStreamEvent", description="An event of a streamed response, as in OpenAI's API."),
+]
 
 
 class DeletedResponse(TypedDict):

@@ -90,11 +90,6 @@ async function send(url, request, answer) {
   }
 }
 
-// An answer that an official client has a type for is named by its title.
-function answerType(api, schema) {
-  return (schema.anyOf || [schema]).map((form) => form.title || typeName(api, form)).join(" | ");
-}
-
 // The answers of an operation by status: the types of their bodies, or of a stream's events.
 function answers(api, operation) {
   const rows = Object.entries(operation.responses).flatMap(([status, given]) => {
@@ -103,7 +98,7 @@ function answers(api, operation) {
     return contents.map(([type, media]) => element("tr", {},
       element("td", {}, element("code", {}, status)),
       element("td", {}, element("code", {}, type)),
-      element("td", {}, media.schema ? answerType(api, media.schema) : ""),
+      element("td", {}, media.schema ? typeName(api, media.schema) : ""),
       element("td", {}, response.description)));
   });
   const heads = ["status", "content type", "type", "meaning"].map((head) => element("th", { scope: "col" }, head));
