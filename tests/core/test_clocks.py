@@ -13,7 +13,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, Serve
 ROOT = Path(__file__).parents[2]
 # What dates an answer or a model, and sessions of model functions, which outlive the server's process.
 DATES = {
-    "core/lmi_core/texts/rendering/render.py",  # `strftime_now` of chat templates
+    "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
     "core/lmi_core/script/djl_names/sessions.py",
     "core/lmi_core/script/formatters/output_formatters.py",
