@@ -3,7 +3,8 @@ for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +15,8 @@ from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import OutOfMemory
 from lmi_core.errors.sizes import in_words
 from lmi_core.host.devices import visible_gpus
-from lmi_core.host.memory import free_gpu_memory, free_main_memory
+from lmi_core.host.memory import free_gpu_memory, free_main_memory, gpu_memory
+from lmi_core.host.processes import memory_of
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
@@ -25,6 +27,7 @@ DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")
 QUANTIZATION = "quantize"
 REQUIRED = "required_memory_mb"
 WEIGHTS_REASON = "the size of its weights"
+ALL, IN_USE = "all", "in use"
 
 
 class Device(StrEnum):
@@ -56,6 +59,21 @@ def free_memory(need: Need) -> int | None:
     return min(gpus, default=None)
 
 
+def releasable_memory(need: Need, models: Iterable[Model]) -> int:
+    """Return the most bytes on the device of a need that unloading the unused ones of these models can free.
+
+    These are at least the models' own needs, and at most the memory of all processes except for those of models in use.
+    """
+    ready = [model for model in models if model.ready]
+    needs = [memory_need(model.plan) for model in ready if not model.usage.calls]
+    declared = sum(each.size for each in needs if each.device is need.device)
+    if need.device is Device.GPU:
+        return max([declared, *(each.used for each in gpu_memory() if need.gpu in (None, each.number))])
+    in_use = [each for model in ready if model.usage.calls for each in model.runtime.process_ids()]
+    held = memory_of({ALL: [os.getpid()], IN_USE: in_use})
+    return max(declared, held.get(ALL, 0) - held.get(IN_USE, 0))
+
+
 def memory_need(plan: ModelPlan) -> Need:
     """Return a model's need according to its keys, or at least the size of its weights; 0 bytes if unknown."""
     device, index = _device(plan)
@@ -70,18 +88,18 @@ def memory_need(plan: ModelPlan) -> Need:
 
 
 def lacking(name: str, need: Need, free: int | None, planned: int) -> str | None:
-    """Return why a model does not fit, as text; None if it fits, or if this is unknown."""
+    """Return why a model does not fit, as text without advice; None if it fits, or if this is unknown."""
     if free is None or need.size <= free - planned:
         return None
     where = "in main memory" if need.device is Device.CPU else "on the GPU"
     others = f", {in_words(planned)} of which are for models that are being loaded" if planned else ""
-    advice = "unload another model, or set evict_models=true"
+    return f"model {name} needs {in_words(need.size)} ({need.reason}), but {in_words(free)} are free {where}{others}"
+
+
+def _advice(need: Need) -> str:
     if need.reason.startswith(WEIGHTS_REASON):
-        advice = f"unload another model, set evict_models=true, or say by {REQUIRED} that it needs less"
-    return (
-        f"model {name} needs {in_words(need.size)} ({need.reason}), but {in_words(free)} are free {where}{others}: "
-        f"{advice}"
-    )
+        return f"unload another model, set evict_models=true, or say by {REQUIRED} that it needs less"
+    return "unload another model, or set evict_models=true"
 
 
 def _declared(server: ServerProperties, device: Device) -> tuple[int | None, int]:
@@ -147,8 +165,10 @@ class MemoryPlanner:
         while (why := await self._lacking(model, need)) is not None:
             if self._planned_on(need):
                 await self._loaded.wait()
-            elif not (self.evicts and await _unload_one(others(), unload)):
-                raise OutOfMemory(why)
+            elif not self.evicts:
+                raise OutOfMemory(f"{why}: {_advice(need)}")
+            elif not (await self._can_fit(need, [*others()]) and await _unload_one(others(), unload)):
+                raise OutOfMemory(f"{why}, and unloading every unused model would not free enough")
         self._planned[model] = need
         try:
             yield
@@ -164,6 +184,13 @@ class MemoryPlanner:
             free = await asyncio.to_thread(self.free, need) if need.size else None
             if loaded is self._loaded:  # otherwise it is unknown whether what was loaded is in the measure
                 return lacking(model.name, need, free, self._planned_on(need))
+
+    async def _can_fit(self, need: Need, others: Sequence[RegisteredModel]) -> bool:
+        """Return whether a model might fit if all unused models were unloaded."""
+        models = [each.model for each in others if each.model is not None]
+        free = await asyncio.to_thread(self.free, need)
+        releasable = await asyncio.to_thread(releasable_memory, need, models)
+        return free is None or need.size <= free + releasable - self._planned_on(need)
 
     def _planned_on(self, need: Need) -> int:
         return sum(each.size for each in self._planned.values() if each.device is need.device)

@@ -187,6 +187,23 @@ async def test_least_recently_used_model_makes_room_where_that_is_allowed(server
         assert [(await describe(server, name))["state"] for name in "abc"] == ["idle", "ready", "ready"]
 
 
+async def test_no_model_makes_room_for_one_that_could_never_fit(server: RunningServer, second: Path) -> None:
+    registry = server.dispatcher.registry
+    registry.memory_planner.evicts = True
+    registry.memory_planner.free = lambda need: 8 * GIGABYTE - GIGABYTE * sum(m.ready for m in registry.all_models())
+    properties = (second / "serving.properties").read_text()
+    (second / "serving.properties").write_text(f"{properties}required_memory_mb=1024\n")
+    assert (await register(server, second, model_name="a")).status == 200
+    (second / "serving.properties").write_text(f"{properties}required_memory_mb=10240\n")
+    answer = await register(server, second, model_name="huge")
+    assert answer.status == 507
+    assert answer.json()["error"] == (
+        "model huge needs 10.7 GB (required_memory_mb), but 6.44 GB are free in main memory, and unloading every "
+        "unused model would not free enough"
+    )
+    assert [(await describe(server, name))["state"] for name in ("first", "a")] == ["ready", "ready"]
+
+
 async def test_two_hundred_loads_and_unloads_leave_nothing_behind(server: RunningServer, second: Path) -> None:
     script = second / "model.py"
     script.write_text("import json\n" + FORMATTER)
