@@ -25,16 +25,20 @@ class SequenceCounts(NamedTuple):
 class Admission:
     """The queue of a model. A call takes one place for each of its sequences."""
 
-    def __init__(self, model: str, maximum: int, max_running: int = 0, queue_timeout: float = math.inf) -> None:
-        """Create a queue in which `max_running` requests run and the others wait, for at most `queue_timeout`
+    def __init__(self, model: str, max_waiting: int, max_running: int = 0, queue_timeout: float = math.inf) -> None:
+        """Create a queue in which `max_running` sequences run and `max_waiting` wait, for at most `queue_timeout`
         seconds each.
         """
-        self.maximum = maximum
         self.taken = 0
-        self._max_running = max_running
+        self.resize(max_waiting, max_running)
         self._queue_timeout = queue_timeout
         self._departures = Departures()
         self._model = model
+
+    def resize(self, max_waiting: int, max_running: int) -> None:
+        """Change the numbers of places."""
+        self.maximum = max_waiting + max_running
+        self._max_running = max_running
 
     def check(self) -> None:
         """Raise Overloaded if every place is taken, or if a request could not start within its time limit."""

@@ -41,6 +41,7 @@ from lmi_core.remote.held_copies import HeldCopies
 from lmi_core.script.formatters.customization import Customization, check_adapter, common_adapter
 from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
+from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
 from lmi_core.serving.backend_failures import (
     VectorChecks,
@@ -79,10 +80,9 @@ class Model:
         self.statistics = RequestStatistics()
         self.metrics = ModelMetrics()
         self.ignored = IgnoredParameters(self.name)
-        options, max_running = plan.options, plan.setup.properties.max_rolling_batch_size
+        options, max_running = plan.options, _max_running(plan)
         self.time_limits = TimeLimits.of(options)
-        max_in_flight = plan.server.job_queue_size + max_running
-        self.admission = Admission(plan.name, max_in_flight, max_running, self.time_limits.queue)
+        self.admission = Admission(plan.name, plan.server.job_queue_size, max_running, self.time_limits.queue)
         self.turns: Turns = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
         self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
         self._formatters = formatters
@@ -213,7 +213,7 @@ class Model:
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
         """Change the server's options, and the runtime's setup at the next load."""
         self.plan, self.server = replace(self.plan, server=server, setup=setup), server
-        self.admission.maximum = server.job_queue_size + setup.properties.max_rolling_batch_size
+        self.admission.resize(server.job_queue_size, _max_running(self.plan))
         self._size_turns()
 
     def fail_calls(self, error: LmiError) -> None:
@@ -354,6 +354,13 @@ class Model:
         assert isinstance(backend, EmbeddingBackend), backend.name
         checks = VectorChecks(backend, len(requests))
         return all_or_aborted(self, request_id, client, lambda: backend.embed(requests), checks)
+
+
+def _max_running(plan: ModelPlan) -> int:
+    """Return how many sequences of a backend, or calls of the model function, run at the same time."""
+    if isinstance(plan.setup, FunctionSetup) and not plan.setup.pool.rolling:
+        return plan.setup.pool.max_workers * plan.setup.pool.batch_size
+    return plan.server.batch_size if plan.options.dynamic_batching else plan.setup.properties.max_rolling_batch_size
 
 
 def _batch(server: ServerProperties) -> tuple[int, float]:

@@ -79,7 +79,7 @@ REQUEST_GENERATED_TOKENS = _histogram("lmi_request_generated_tokens", "Generated
 
 READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
 IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue, one for each sequence of a request.")
-QUEUE_SIZE = _gauge("lmi_queue_size", "Places in the model's queue: job_queue_size and max_rolling_batch_size.")
+QUEUE_SIZE = _gauge("lmi_queue_size", "Places in the model's queue: job_queue_size, and as many as run.")
 RUNNING = _gauge(
     "lmi_requests_running", "Sequences that the engine generates now, or requests that the model function works on."
 )

@@ -43,8 +43,9 @@ class ServerProperties(Properties):
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000,
-        description="Maximum number of waiting requests, in addition to those that generate; further requests are "
-        "refused. A request counts once for each prompt and each of its sequences.",
+        description="Maximum number of waiting requests, in addition to those that run: option.max_rolling_batch_size, "
+        "batch_size in dynamic batches, and batch_size for each of maxWorkers processes of a model function. Further "
+        "requests are refused. A request counts once for each prompt and each of its sequences.",
     )
     batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
         default=1,
