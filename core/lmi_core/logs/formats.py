@@ -1,5 +1,6 @@
 """The forms of log lines: text for people, JSON for collectors."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping
@@ -13,11 +14,13 @@ JSON = "json"
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 ACCESS_LOG = "lmi_handlers.access_log"  # the logger of one line for each request
 FIELDS = "fields"  # of a record: what it says in parts, for collectors
+CONTINUATION = "\n    "  # begins every further line of a record, so that a client's newline cannot forge a record
+PLAIN = "\n\t"  # the characters besides printable ones that text may contain
 
 
-def new_formatter() -> logging.Formatter:
-    """Return the formatter of this process and its server."""
-    return JsonFormatter() if os.environ.get(LOG_FORMAT_VARIABLE) == JSON else logging.Formatter(TEXT_FORMAT)
+def new_formatter(text_format: str = TEXT_FORMAT) -> logging.Formatter:
+    """Return the formatter of this process and its server; `text_format` applies unless the server writes JSON."""
+    return JsonFormatter() if os.environ.get(LOG_FORMAT_VARIABLE) == JSON else TextFormatter(text_format)
 
 
 def with_fields(fields: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
@@ -31,8 +34,27 @@ def lost_lines(count: int, reason: str) -> str:
     return new_formatter().format(record)
 
 
+class TextFormatter(logging.Formatter):
+    """A formatter for people. Records may contain a client's text: control characters are escaped, and only the first
+    line of a record begins in the first column.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if text.isprintable():
+            return text
+        shown = (each if each.isprintable() or each in PLAIN else _escape(each) for each in text)
+        return "".join(shown).replace("\n", CONTINUATION)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 class JsonFormatter(logging.Formatter):
-    """A formatter that writes each record as one line of JSON."""
+    """A formatter that writes each record as one line of JSON, with escapes for all characters that are not
+    printable.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -45,4 +67,10 @@ class JsonFormatter(logging.Formatter):
         line |= getattr(record, FIELDS, {})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            text = orjson.dumps(line, default=str).decode()
+        except TypeError:  # half of a surrogate pair, such as a header's byte that is not UTF-8
+            return json.dumps(line, default=str)
+        if text.isprintable():
+            return text
+        return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)

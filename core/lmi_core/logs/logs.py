@@ -6,7 +6,7 @@ Logging never waits for the reader of standard error: otherwise, an unread pipe 
 import atexit
 import logging
 
-from lmi_core.logs.formats import TEXT_FORMAT, JsonFormatter, new_formatter
+from lmi_core.logs.formats import TEXT_FORMAT, new_formatter
 from lmi_core.logs.log_thread import LogThread
 
 LOG_LEVEL_VARIABLE = "LMI_LOG_LEVEL"  # passes the server's level to workers
@@ -24,11 +24,8 @@ def configure_logging_of_another_program(level: str) -> None:
 
     Lines are written directly, because a thread might not get to run.
     """
-    formatter = new_formatter()
-    if not isinstance(formatter, JsonFormatter):
-        formatter = logging.Formatter(TEXT_FORMAT.replace("%(name)s", "%(processName)s %(name)s"))
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
+    handler.setFormatter(new_formatter(TEXT_FORMAT.replace("%(name)s", "%(processName)s %(name)s")))
     logging.basicConfig(level=level.upper(), force=True, handlers=[handler])
 
 

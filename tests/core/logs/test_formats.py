@@ -40,6 +40,37 @@ def test_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.getvalue().endswith("WARNING some.logger: it happened\n")
 
 
+FORGED = "x\x1b[31m\x07\x9b2J\x7f\r\u2028\u202e\udcff\n2026-11-24 INFO    forged: line"
+
+
+def test_text_of_clients_forges_no_line_and_drives_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(LOG_FORMAT_VARIABLE, raising=False)
+    stream = io.StringIO()
+    logger = logged(stream)
+    logger.info("größer\t✓ %s", FORGED)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logger.exception("it failed")
+    written = stream.getvalue()
+    assert written.replace("\n", "").replace("\t", "").isprintable()
+    assert r"größer	✓ x\x1b[31m\x07\x9b2J\x7f\r\u2028\u202e\udcff" in written
+    records = [line for line in written.splitlines() if not line.startswith("    ")]
+    assert [record.partition(" some.logger: ")[2][:6] for record in records] == ["größer", "it fai"]
+
+
+def test_json_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LOG_FORMAT_VARIABLE, "json")
+    stream = io.StringIO()
+    logger = logged(stream)
+    for value in (FORGED, FORGED.replace("\udcff", "\U000e0001")):
+        logger.info("größer ✓ %s", value, extra=with_fields({"value": value}))
+        line = stream.getvalue().splitlines()[-1]
+        assert line.isprintable()
+        read = json.loads(line)
+        assert (read["message"], read["value"]) == (f"größer ✓ {value}", value)
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_lost_lines_are_told_in_the_same_form(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setenv(LOG_FORMAT_VARIABLE, form)

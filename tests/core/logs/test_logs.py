@@ -50,7 +50,7 @@ def test_an_exception_is_logged_with_its_traceback() -> None:
         "try:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.exception('broken %s', 'sum')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert "ERROR   root: broken sum\nTraceback (most recent call last):" in done.stderr
+    assert "ERROR   root: broken sum\n    Traceback (most recent call last):" in done.stderr
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
