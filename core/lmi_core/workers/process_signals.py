@@ -8,7 +8,7 @@ from collections.abc import Callable
 from lmi_core.logs.level import heed_log_level
 from lmi_core.logs.logs import flush_log
 
-LEFT_TO_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LEFT_TO_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:

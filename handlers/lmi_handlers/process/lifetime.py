@@ -6,13 +6,16 @@ import sys
 from typing import NoReturn
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the signals that end a server
+WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2)  # log rotation sends them to servers; by default they end a process
 STANDARD_STREAMS = 3
 
 
 def prepare_process() -> None:
-    """Open closed standard streams; let signals end `lmi serve` with status 0 while nothing runs."""
+    """Open closed standard streams; let signals end `lmi serve` with status 0 while nothing runs, or ignore them."""
     open_standard_streams()
     if sys.argv[1:2] == ["serve"]:
+        for number in WITHOUT_EFFECT:
+            signal.signal(number, _ignore)  # not SIG_IGN, which child processes would inherit
         for number in heeded_signals():
             signal.signal(number, _leave_at_once)
 
@@ -40,6 +43,10 @@ def leave(status: int) -> NoReturn:
         if stream is not None:
             stream.flush()
     os._exit(status)
+
+
+def _ignore(number: int, frame: object) -> None:
+    pass
 
 
 def _leave_at_once(number: int, frame: object) -> NoReturn:

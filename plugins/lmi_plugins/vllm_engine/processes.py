@@ -67,11 +67,11 @@ def attach(parent: BaseProcess) -> None:
 
     It gets no session of its own: Linux shares the time of a busy machine among sessions, and processes that wait for
     each other step by step are best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
-    are the server's: it lets requests finish, and then ends vLLM by SIGINT.
+    are the server's: it lets requests finish, and then ends vLLM by SIGINT. It ignores SIGUSR1 and SIGUSR2.
     """
     os.setpgid(0, 0)
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, _ignore)
     end_with(parent)
 

@@ -191,6 +191,22 @@ async def test_a_signal_to_all_processes_lets_requests_finish(
         await until_gone(everything[1:])
 
 
+async def test_signals_without_effect(model_dir: ModelDirectory) -> None:
+    """Neither the server nor its worker ends: the same worker finishes the stream that was in progress."""
+    script = BEGUN.replace("threading.Event().wait()", WAIT_FOR_FILE) + "\n"
+    directory = model_dir({"model.py": "from pathlib import Path\nimport time\n" + script})
+    async with lmi_serve(directory, "--port", 0) as server:
+        url = await server.ready()
+        async with streaming(url, "/invocations", {"inputs": "hi"}) as response:
+            for process in (psutil.Process(server.process.pid), *children(server)):
+                process.send_signal(signal.SIGUSR1)
+                process.send_signal(signal.SIGUSR2)
+            (directory / "go").touch()
+            assert (await response.read()).endswith(b'{"outputs":"two"}\n')
+        server.process.terminate()
+        assert await server.process.wait() == 0
+
+
 WAIT_FOR_FILE = """while not Path(__file__).with_name("go").exists():
         time.sleep(0.01)
     yield "two\""""
