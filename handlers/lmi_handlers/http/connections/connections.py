@@ -5,7 +5,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
 from lmi_handlers.http.connections.connection import Connection
 from lmi_handlers.http.connections.deadline import Phase
@@ -60,7 +60,9 @@ class Connections:
             self._waiting.pop(connection, None)
         try:
             if request.version not in VERSIONS:
-                return _refused_version()
+                return _refused(505)
+            if request.version == HttpVersion10 and hdrs.TRANSFER_ENCODING in request.headers:  # RFC 9112 section 6.1
+                return _refused(400, "HTTP/1.0 has no Transfer-Encoding")
             response = await handler(request)
             if is_left_unread(request):
                 await send_and_close(request, response)
@@ -111,7 +113,7 @@ class Connections:
         self._refused.append(connection)
 
 
-def _refused_version() -> web.Response:
-    response = web.Response(status=505)
+def _refused(status: int, reason: str | None = None) -> web.Response:
+    response = web.Response(status=status, text=reason)
     response.force_close()
     return response
