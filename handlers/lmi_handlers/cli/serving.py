@@ -46,6 +46,7 @@ MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts fr
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 PAGES = "pages"  # the handler of the pages for people
 METRICS = "metrics"  # and of the routes for Prometheus
+GRPC_SHARE = 4  # gRPC gets a fourth of the connections, each of which carries many calls
 CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
@@ -168,15 +169,15 @@ def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> S
     host, port = launch.address
     access = AccessControl(dispatcher, launch.access)
     others: list[Listener] = []
+    limits = launch.limits
     if launch.grpc_port is not None:
         from lmi_handlers.kserve_grpc.server import GrpcServer
 
-        others.append(
-            GrpcServer(dispatcher, host.value, int(launch.grpc_port.value), access, launch.limits.write_timeout)
-        )
+        of_grpc, limits = limits.split(GRPC_SHARE)
+        others.append(GrpcServer(dispatcher, host.value, int(launch.grpc_port.value), access, of_grpc))
     off = [name for name, is_on in ((PAGES, launch.pages), (METRICS, launch.metrics)) if not is_on]
     handlers = plugins.handlers.without(*off)
-    return Server(dispatcher, handlers, host.value, int(port.value), others, launch.limits, access)
+    return Server(dispatcher, handlers, host.value, int(port.value), others, limits, access)
 
 
 def _tracer(launch: Launch) -> "RequestTracer | None":

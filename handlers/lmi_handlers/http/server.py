@@ -26,6 +26,7 @@ from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
+MANAGEMENT_SHARE = 16  # management's own address gets a sixteenth of the connections
 INIT = 1  # the id of the first process of a container
 
 
@@ -62,8 +63,9 @@ class Server:
         scope = Scope.ALL
         if (address := options.management_address) is not None:
             scope = Scope.INFERENCE
+            of_management, limits = limits.split(MANAGEMENT_SHARE)
             managing = partial(_application, dispatcher, handlers, address.host or None, self.access, Scope.MANAGEMENT)
-            self.management = HttpListener(address, managing, limits, options.certificate)
+            self.management = HttpListener(address, managing, of_management, options.certificate)
         inferring = partial(_application, dispatcher, handlers, host, self.access, scope)
         listening = ListenAddress(host, port, is_secure=options.certificate is not None)
         self._inference = HttpListener(listening, inferring, limits, options.certificate)

@@ -6,13 +6,15 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
-from lmi_handlers.kserve_grpc.definitions import service_pb2_grpc
+from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
+from lmi_handlers.kserve_grpc.messages import rpc_handlers
 from lmi_handlers.kserve_grpc.service import InferenceService
 
 GRACE_SECONDS = 1.0  # for calls that end when the server stops, after those in flight had time to
 MESSAGE_OVERHEAD = 64 * 1024  # bytes: a message a little too large is refused with the model's own words
 NO_LIMIT = -1
+SLOWEST_CLIENT = 64 * 1024  # bytes per second; gRPC reports whole messages, not the progress of one
+MAX_STREAMS = 1000  # concurrent calls of a connection; its client holds back further ones
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
@@ -25,6 +27,18 @@ def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(present(), present)
 
 
+def _connection_options(limits: ConnectionLimits) -> list[tuple[str, int]]:
+    """Return gRPC's own limits of connections; unlike HTTP's, its idle connections make no room for new ones."""
+    handshake, idle = round(1000 * limits.header_timeout), round(1000 * limits.keep_alive_timeout)
+    return [
+        ("grpc.max_allowed_incoming_connections", limits.affordable_connections),
+        ("grpc.server_handshake_timeout_ms", handshake),  # of TLS and HTTP/2
+        ("grpc.max_connection_idle_ms", idle),
+        ("grpc.keepalive_time_ms", idle),  # closes connections with calls whose client is gone
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
+    ]
+
+
 class GrpcServer:
     """A server of KServe's protocol over gRPC."""
 
@@ -34,12 +48,12 @@ class GrpcServer:
         host: str,
         port: int,
         access: AccessControl | None = None,
-        write_timeout: float = DEFAULT_LIMITS.write_timeout,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         self.host = host
         self.port = port  # replaced by the port taken in `listen`, if 0
         self._dispatcher = dispatcher
-        self._write_timeout = write_timeout
+        self._limits = limits
         self._access = AccessControl(dispatcher) if access is None else access
         self._server: grpc.aio.Server | None = None
 
@@ -49,15 +63,17 @@ class GrpcServer:
 
     async def listen(self) -> None:
         """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
+        service = InferenceService(self._dispatcher, self._access, self._limits.write_timeout)
+        longest = self._dispatcher.max_request_size + MESSAGE_OVERHEAD
         server = grpc.aio.server(
+            handlers=[rpc_handlers(service, self._limits.body_timeout + longest / SLOWEST_CLIENT)],
             options=[
-                ("grpc.max_receive_message_length", self._dispatcher.max_request_size + MESSAGE_OVERHEAD),
+                ("grpc.max_receive_message_length", longest),
                 ("grpc.max_send_message_length", NO_LIMIT),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
-            ]
-        )
-        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-            InferenceService(self._dispatcher, self._access, self._write_timeout), server
+                *_connection_options(self._limits),
+            ],
+            maximum_concurrent_rpcs=self._limits.max_connections,
         )
         try:
             certificate = self._access.options.certificate

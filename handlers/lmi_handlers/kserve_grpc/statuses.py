@@ -10,6 +10,7 @@ CODES = {
     401: StatusCode.UNAUTHENTICATED,
     403: StatusCode.PERMISSION_DENIED,
     404: StatusCode.NOT_FOUND,
+    408: StatusCode.DEADLINE_EXCEEDED,
     413: StatusCode.RESOURCE_EXHAUSTED,  # gRPC's own for a message that is too large
     424: StatusCode.INTERNAL,
     429: StatusCode.RESOURCE_EXHAUSTED,

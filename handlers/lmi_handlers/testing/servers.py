@@ -101,7 +101,7 @@ async def running_server(
     models = {plan.name: Model(plan, loaded.formatters) for plan in plans}
     dispatcher = Dispatcher(models, DirectoryReader(loaded, {}))
     control = AccessControl(dispatcher, access)
-    others = _grpc_server(dispatcher, host, control) if grpc else ()
+    others = _grpc_server(dispatcher, host, control, limits) if grpc else ()
     server = Server(dispatcher, loaded.handlers, host, 0, others, limits, control)
     try:
         await server.listen()
@@ -112,7 +112,7 @@ async def running_server(
         await server.stop()
 
 
-def _grpc_server(dispatcher: Dispatcher, host: str, control: AccessControl) -> list[Listener]:
+def _grpc_server(dispatcher: Dispatcher, host: str, control: AccessControl, limits: ConnectionLimits) -> list[Listener]:
     from lmi_handlers.kserve_grpc.server import GrpcServer
 
-    return [GrpcServer(dispatcher, host, 0, control)]
+    return [GrpcServer(dispatcher, host, 0, control, limits)]

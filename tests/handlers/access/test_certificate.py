@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.address import ListenAddress
@@ -19,7 +20,6 @@ from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.container.launch import read_launch
 from lmi_handlers.container.search import Arguments
-from lmi_handlers.kserve_grpc.definitions import service_pb2, service_pb2_grpc
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory
 

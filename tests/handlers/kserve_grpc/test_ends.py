@@ -9,6 +9,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 
+from lmi_handlers.http.connections.limits import ConnectionLimits
 from lmi_handlers.kserve_grpc.server import GrpcServer
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -59,7 +60,7 @@ async def test_stream_that_is_cancelled_ends_its_work(server: RunningServer) -> 
 @asynccontextmanager
 async def impatient(server: RunningServer, write_timeout: float) -> AsyncIterator[Any]:
     """Yield a stub of a server that waits only so long for clients that do not read."""
-    grpc_server = GrpcServer(server.dispatcher, "127.0.0.1", 0, write_timeout=write_timeout)
+    grpc_server = GrpcServer(server.dispatcher, "127.0.0.1", 0, limits=ConnectionLimits(write_timeout=write_timeout))
     await grpc_server.listen()
     try:
         async with grpc.aio.insecure_channel(grpc_server.address) as channel:

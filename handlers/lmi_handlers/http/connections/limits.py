@@ -1,7 +1,7 @@
 """The limits of the server's connections, in number and time."""
 
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 RESERVED_DESCRIPTORS = 256  # for all but the clients' connections: models' files, engines, downloads, refused clients
 
@@ -31,6 +31,14 @@ class ConnectionLimits:
         if soft == resource.RLIM_INFINITY:
             return self.max_connections
         return max(1, min(self.max_connections, soft - RESERVED_DESCRIPTORS))
+
+    def split(self, divisor: int) -> "tuple[ConnectionLimits, ConnectionLimits]":
+        """Return the limits of two listeners: one gets the affordable connections divided by `divisor`, the other the
+        rest.
+        """
+        affordable = self.affordable_connections
+        share = max(1, affordable // divisor)
+        return replace(self, max_connections=share), replace(self, max_connections=max(1, affordable - share))
 
 
 DEFAULT_LIMITS = ConnectionLimits()

@@ -87,6 +87,14 @@ async def test_descriptors_bound_the_number(most: int) -> None:
     assert ConnectionLimits(max_connections=10 * soft).affordable_connections == soft - RESERVED_DESCRIPTORS
 
 
+def test_listeners_share_one_budget() -> None:
+    part, rest = ConnectionLimits(max_connections=101, body_timeout=7).split(4)
+    assert (part.affordable_connections, rest.affordable_connections) == (25, 76)
+    assert (part.body_timeout, rest.body_timeout) == (7, 7)
+    part, rest = ConnectionLimits(max_connections=1).split(4)
+    assert (part.affordable_connections, rest.affordable_connections) == (1, 1)
+
+
 async def test_ten_thousand(most: int, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are answered beside as many silent connections as one host allows, and then those are closed."""
     monkeypatch.setenv("SERVING_HEADER_TIMEOUT", "5")
