@@ -1,14 +1,28 @@
-"""The memory and start times of processes and their descendants, on Linux."""
+"""Processes and their descendants, on Linux: their memory, their start times, and their end."""
 
 import os
+import signal
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 PROCESSES = Path("/proc")
+STATE, SESSION = 0, 3  # indices in `stat` behind the name
+ZOMBIE = "Z"
 START = 19  # the index, in `stat` behind the name, of the clock ticks from the system's start to that of the process
 BOOT = "btime "  # in the system's `stat`, before the seconds since 1970
 RESIDENT = 1  # the index, in `statm`, of the pages that are in main memory
+END_SECONDS = 2.0  # for processes to end at SIGTERM before they are killed
+LOOK_SECONDS = 0.02
+
+
+class Process(NamedTuple):
+    """A living process. Systems reuse process ids, but not with the same start time."""
+
+    process_id: int
+    started: str
 
 
 class ProcessMemory(NamedTuple):
@@ -53,6 +67,52 @@ def start_time(process_id: int, root: Path = PROCESSES) -> float | None:
         return int(boot.removeprefix(BOOT)) + int(behind_name[START]) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, StopIteration):
         return None
+
+
+def descendants(process_id: int) -> set[Process]:
+    """Return the living descendants of a process; empty if it has ended."""
+    found = (_read(PROCESSES / str(each.process_id)) for each in process_tree(process_id))
+    return {status.process for status in found if status and status.process.process_id != process_id}
+
+
+def end_session(session: int, known: set[Process]) -> None:
+    """End all processes in a session, their descendants, and the `known` ones: by SIGTERM, then by SIGKILL.
+
+    This process itself is left alone. Others have END_SECONDS to release resources that outlive a process.
+    """
+    deadline = time.monotonic() + END_SECONDS
+    asked = set[Process]()
+    while left := _left(session, known):
+        late = time.monotonic() >= deadline
+        for each in left if late else left - asked:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(each.process_id, signal.SIGKILL if late else signal.SIGTERM)
+        if late:
+            return
+        asked |= left
+        known = known | left.union(*(descendants(each.process_id) for each in left))
+        time.sleep(LOOK_SECONDS)
+
+
+def _left(session: int, known: set[Process]) -> set[Process]:
+    """Return the living processes of a session, and those that are known, without this process."""
+    found = (_read(folder) for folder in PROCESSES.iterdir() if folder.name.isdigit()) if PROCESSES.is_dir() else ()
+    living = {status.process for status in found if status and (status.session == session or status.process in known)}
+    return {process for process in living if process.process_id != os.getpid()}
+
+
+class _Status(NamedTuple):
+    process: Process
+    session: int
+
+
+def _read(folder: Path) -> _Status | None:
+    """Return the status of a living process; None if it has ended."""
+    try:
+        stat = (folder / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if stat[STATE] == ZOMBIE else _Status(Process(int(folder.name), stat[START]), int(stat[SESSION]))
 
 
 def _children(folder: Path) -> Iterator[int]:

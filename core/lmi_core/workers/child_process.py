@@ -12,16 +12,25 @@ from contextlib import suppress
 from threading import Thread
 from typing import IO
 
+from lmi_core.host.processes import Process, descendants, end_session
+
 
 class ChildProcess:
-    """A running child process in its own session, for the event loop that has started it."""
+    """A running child process in its own session, for the event loop that has started it.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", exited: asyncio.Future[int]) -> None:
+    All processes that it has started end with it.
+    """
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", exited: asyncio.Future[int], ended: asyncio.Future[None]
+    ) -> None:
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         self._process = process
         self._stdin: IO[bytes] = process.stdin
         self.exited = exited  # with the exit code, which is negative for a signal; never cancelled
+        self.ended = ended  # when all descendants have ended, too
+        self._descendants = set[Process]()  # known before its end, as those in other sessions cannot be found later
 
     @property
     def pid(self) -> int:
@@ -39,12 +48,22 @@ class ChildProcess:
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Close the standard input."""
+        """Close the standard input, at which the process is expected to end."""
+        self._note_descendants()
         self._stdin.close()
 
     def kill(self) -> None:
         """End the process at once, if it has not ended."""
+        self._note_descendants()
         self._process.kill()
+
+    def end_descendants(self) -> None:
+        """End the processes that the ended process has left behind. This blocks, but not for long."""
+        end_session(self.pid, self._descendants)
+
+    def _note_descendants(self) -> None:
+        if self._process.returncode is None:
+            self._descendants |= descendants(self.pid)
 
 
 async def start_process(command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
@@ -55,6 +74,7 @@ async def start_process(command: Sequence[str], environment: Mapping[str, str]) 
     loop = asyncio.get_running_loop()
     created: asyncio.Future[ChildProcess] = loop.create_future()
     exited: asyncio.Future[int] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
 
     def create() -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
@@ -65,7 +85,7 @@ async def start_process(command: Sequence[str], environment: Mapping[str, str]) 
             start_new_session=True,
         )
 
-    Thread(target=_create_and_wait, args=(loop, create, created, exited), daemon=True).start()
+    Thread(target=_create_and_wait, args=(loop, create, created, exited, ended), daemon=True).start()
     try:
         return await asyncio.shield(created)
     except asyncio.CancelledError:
@@ -78,10 +98,11 @@ def _create_and_wait(
     create: Callable[[], "subprocess.Popen[bytes]"],
     created: asyncio.Future[ChildProcess],
     exited: asyncio.Future[int],
+    ended: asyncio.Future[None],
 ) -> None:
     try:
         process = create()
-        child = ChildProcess(process, exited)
+        child = ChildProcess(process, exited, ended)
     except Exception as error:  # a future hands it on, whatever it is
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(created.set_exception, error)
@@ -94,6 +115,9 @@ def _create_and_wait(
     code = process.wait()
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(exited.set_result, code)
+    child.end_descendants()
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(ended.set_result, None)
 
 
 def _kill(created: asyncio.Future[ChildProcess]) -> None:

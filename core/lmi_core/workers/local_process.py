@@ -82,7 +82,7 @@ class LocalProcess:
             done, _ = await asyncio.wait({self._process.exited}, timeout=STOP_SECONDS)
             if not done:
                 self._process.kill()
-                await asyncio.wait({self._process.exited})
+            await asyncio.wait({self._process.ended})
         self._process = None
         self._socket.close(linger=0)
         self._context.term()

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.errors import OutOfMemory
+from lmi_core.host import processes
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.workers import local_process
 from lmi_core.workers.endpoint import WorkerDied
@@ -210,6 +211,52 @@ async def test_stop_ends_a_wait(start: Start) -> None:
     await asyncio.sleep(0)
     await worker.stop()
     assert await waiting == 0
+
+
+async def until_gone(processes: list[int]) -> None:
+    async with asyncio.timeout(LIMIT):
+        while not all(is_gone(each) or psutil.Process(each).status() == psutil.STATUS_ZOMBIE for each in processes):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "killed by another", "end by itself"])
+async def test_processes_that_a_child_has_started_end_with_it(
+    start: Start, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "END_SECONDS", 0.2)
+    worker = await start("start_others")
+    ignoring, apart = (int(each) for each in (await worker.receive()).split())
+    assert worker.process_id is not None
+    if end == "stop":
+        await worker.stop()
+        assert is_gone(ignoring) or psutil.Process(ignoring).status() == psutil.STATUS_ZOMBIE
+    elif end == "kill":
+        worker.kill()
+    elif end == "killed by another":
+        os.kill(worker.process_id, signal.SIGKILL)
+    else:
+        worker.send(b"end")
+    in_other_sessions = [apart] if end in ("stop", "kill") else []  # others are unknown once their parent is gone
+    await until_gone([ignoring, *in_other_sessions])
+    if not in_other_sessions:
+        os.kill(apart, signal.SIGKILL)
+
+
+OTHERS = PARENT.replace("tell_process", "start_others").replace(
+    "await worker.receive()\n", "started = await worker.receive()\n"
+)
+
+
+async def test_processes_that_a_child_has_started_end_when_its_parent_is_killed() -> None:
+    code = OTHERS.replace("worker.process_id", "started.decode()")
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    async with asyncio.timeout(LIMIT):
+        started = [int(each) for each in (await parent.stdout.readline()).split()]
+        assert len(started) == 2
+        parent.kill()
+        await parent.wait()
+    await until_gone(started)
 
 
 async def test_stop_before_start() -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -70,6 +71,16 @@ def tell_of_signals(channel: Channel) -> None:
 def echo_after_hello(channel: Channel) -> None:
     channel.send(b"hello")
     echo(channel)
+
+
+def start_others(channel: Channel) -> None:
+    """Start a process that ignores SIGTERM, and one in a session of its own, and send their ids; end when asked to."""
+    ignoring = subprocess.Popen(["sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"], stdout=subprocess.PIPE)
+    assert ignoring.stdout is not None
+    ignoring.stdout.readline()
+    apart = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    channel.send(f"{ignoring.pid} {apart.pid}".encode())
+    channel.receive()
 
 
 def wait(channel: Channel) -> None:
