@@ -27,6 +27,7 @@ class EarlyEngine(Protocol):
 
     BACKEND: str  # the name of the backend that takes the worker
     TARGET: str
+    PREPARE: str  # imports what the target needs
     ENVIRONMENT: Mapping[str, str]
 
     def is_selected(self, rolling_batch: str) -> bool:

@@ -10,9 +10,26 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import IO
+from typing import IO, Protocol
 
 from lmi_core.host.processes import Process, descendants, end_session
+
+
+class StartedProcess(Protocol):
+    """A process as `subprocess.Popen` shows it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
 
 
 class ChildProcess:
@@ -21,9 +38,7 @@ class ChildProcess:
     All processes that it has started end with it.
     """
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", exited: asyncio.Future[int], ended: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, process: StartedProcess, exited: asyncio.Future[int], ended: asyncio.Future[None]) -> None:
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         self._process = process
@@ -66,25 +81,20 @@ class ChildProcess:
             self._descendants |= descendants(self.pid)
 
 
-async def start_process(command: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
-    """Start a child process with a pipe for its standard input.
+def execute(command: Sequence[str], environment: Mapping[str, str]) -> StartedProcess:
+    """Start a process with a pipe for its standard input. Raise OSError if it cannot be started."""
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
 
-    Raise OSError if it cannot be started. Cancelling leaves no process.
+
+async def start_process(create: Callable[[], StartedProcess]) -> ChildProcess:
+    """Start a child process, which `create` returns, with a pipe for its standard input.
+
+    Raise what `create` raises. Cancelling leaves no process.
     """
     loop = asyncio.get_running_loop()
     created: asyncio.Future[ChildProcess] = loop.create_future()
     exited: asyncio.Future[int] = loop.create_future()
     ended: asyncio.Future[None] = loop.create_future()
-
-    def create() -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,
-        )
-
     Thread(target=_create_and_wait, args=(loop, create, created, exited, ended), daemon=True).start()
     try:
         return await asyncio.shield(created)
@@ -95,7 +105,7 @@ async def start_process(command: Sequence[str], environment: Mapping[str, str]) 
 
 def _create_and_wait(
     loop: asyncio.AbstractEventLoop,
-    create: Callable[[], "subprocess.Popen[bytes]"],
+    create: Callable[[], StartedProcess],
     created: asyncio.Future[ChildProcess],
     exited: asyncio.Future[int],
     ended: asyncio.Future[None],

@@ -1,10 +1,12 @@
 """A worker in a child process, which may crash or block its interpreter without affecting the server."""
 
 import asyncio
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,9 +15,12 @@ import zmq.asyncio
 
 from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.logs.level import LISTENERS
-from lmi_core.workers.child_process import ChildProcess, start_process
+from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
 from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 from lmi_core.workers.worker import TRANSPORT
+
+logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
 
@@ -23,9 +28,20 @@ STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is kill
 class LocalProcess:
     """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
 
-    def __init__(self, target: str, environment: Mapping[str, str] | None = None, python: str | None = None) -> None:
-        """Start the child with defaults for its `environment`, and with another `python` interpreter if given."""
+    def __init__(
+        self,
+        target: str,
+        environment: Mapping[str, str] | None = None,
+        python: str | None = None,
+        prepare: str | None = None,
+    ) -> None:
+        """Start the child with defaults for its `environment`, and with another `python` interpreter if given.
+
+        `prepare` ("package.module:function") imports what the target needs, so that the child can be forked from a
+        process that has done so, where that is safe.
+        """
         self._target = target
+        self._prepare = prepare
         self._python = python or sys.executable
         self._environment = {**(environment or {}), **os.environ}
         self._folder = tempfile.TemporaryDirectory(prefix="lmi-")
@@ -40,11 +56,18 @@ class LocalProcess:
             return
         address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
         self._socket.bind(address)
+        self._process = await start_process(partial(self._create, address))
+        LISTENERS.add(self)
+
+    def _create(self, address: str) -> StartedProcess:
         # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
         # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
-        command = (self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address)
-        self._process = await start_process(command, self._environment)
-        LISTENERS.add(self)
+        if self._prepare is not None and can_prepare():
+            try:
+                return PreparedWorker(self._prepare, self._target, address, self._environment)
+            except OSError as error:
+                logger.warning("a worker could not be forked, and is started anew: %s", error)
+        return execute((self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address), self._environment)
 
     @property
     def process_id(self) -> int | None:

@@ -12,27 +12,29 @@ from typing import cast
 import psutil
 import pytest
 
+from lmi_core.plugins import early_workers
 from lmi_core.plugins.early_engine import EarlyEngine, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.prepared_workers import discard
 from lmi_plugins.torch_engine.client import early
 from tests.command_lines import command_line
 
 ROOT = Path(__file__).parents[3]
 TARGET = "tests.core.workers.worker_targets:echo_after_hello"
-ENGINE = cast("EarlyEngine", SimpleNamespace(BACKEND="echo", TARGET=TARGET, ENVIRONMENT={}))
+PREPARE = "tests.core.workers.worker_targets:prepare"
+ENGINE = cast("EarlyEngine", SimpleNamespace(BACKEND="echo", TARGET=TARGET, PREPARE=PREPARE, ENVIRONMENT={}))
 CONFIG = {"config.json": "{}"}
 EARLY_START = """\
 import json, sys
 from lmi_handlers.cli.starting import start_event_loop
 start_event_loop(["examples/hello"], ["option.rolling_batch=torch"])
 imported = sorted({"aiohttp", "pydantic", "lmi_core.plugins.loading", "torch"} & sys.modules.keys())
-from lmi_core.plugins.early_workers import take_early
-from lmi_plugins.torch_engine.client.early import TARGET
-worker = take_early(TARGET)
-print(json.dumps([imported, worker.process_id is not None]))
-worker.kill()
+from lmi_core.workers.prepared_workers import discard
+from lmi_plugins.torch_engine.client.early import PREPARE
+print(json.dumps(imported))
+discard(PREPARE)  # which was begun
 """
 FORMATTER = "@output_formatter\ndef shout(output): ..."
 
@@ -104,7 +106,16 @@ def _targets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=":")
 
 
-@pytest.mark.usefixtures("_targets")
+@pytest.fixture
+def _beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_workers, "can_prepare", lambda: False)
+
+
+def processes(what: str) -> set[int]:
+    return {child.pid for child in psutil.Process().children() if what in command_line(child)}
+
+
+@pytest.mark.usefixtures("_targets", "_beside_a_gpu")
 async def test_an_early_worker_is_taken_once() -> None:
     await start_early(ENGINE)
     await end_unwanted(["echo", "another"])
@@ -119,19 +130,45 @@ async def test_an_early_worker_is_taken_once() -> None:
 
 
 @pytest.mark.usefixtures("_targets")
+async def test_where_workers_are_forked_their_imports_begin_early() -> None:
+    await start_early(ENGINE)
+    await end_unwanted(["echo", "another"])
+    assert take_early(TARGET) is None
+    servers = processes(PREPARE)
+    worker = LocalProcess("tests.core.workers.worker_targets:tell_preparation", prepare=PREPARE)
+    async with asyncio.timeout(30):
+        await worker.start()
+        assert servers == {int(await worker.receive())}
+    await worker.stop()
+    discard(PREPARE)
+
+
+@pytest.mark.usefixtures("_targets", "_beside_a_gpu")
 async def test_a_worker_that_no_backend_wants_is_gone_at_once() -> None:
     await start_early(ENGINE)
-    children = {child.pid for child in psutil.Process().children() if TARGET in command_line(child)}
-    assert children
-    async with asyncio.timeout(30):
-        await end_unwanted(["torch"])
+    await gone_unless_wanted(TARGET)
     assert take_early(TARGET) is None
-    assert not any(psutil.pid_exists(child) for child in children)
 
 
 @pytest.mark.usefixtures("_targets")
+async def test_imports_that_no_backend_wants_end_at_once() -> None:
+    await start_early(ENGINE)
+    await gone_unless_wanted(PREPARE)
+
+
+async def gone_unless_wanted(what: str) -> None:
+    children = processes(what)
+    assert children
+    async with asyncio.timeout(30):
+        await end_unwanted(["torch"])
+    assert not any(psutil.pid_exists(child) for child in children)
+
+
+@pytest.mark.usefixtures("_targets", "_beside_a_gpu")
 async def test_an_early_worker_that_dies_is_noticed_by_whoever_takes_it() -> None:
-    engine = SimpleNamespace(BACKEND="torch", TARGET="tests.core.workers.worker_targets:exit_with_3", ENVIRONMENT={})
+    engine = SimpleNamespace(
+        BACKEND="torch", TARGET="tests.core.workers.worker_targets:exit_with_3", PREPARE="", ENVIRONMENT={}
+    )
     await start_early(cast("EarlyEngine", engine))
     worker = take_early(engine.TARGET)
     assert worker is not None
@@ -142,4 +179,4 @@ async def test_an_early_worker_that_dies_is_noticed_by_whoever_takes_it() -> Non
 
 def test_the_server_starts_it_before_it_imports_what_serves() -> None:
     found = subprocess.run([sys.executable, "-c", EARLY_START], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert json.loads(found.stdout) == [[], True]
+    assert json.loads(found.stdout) == []

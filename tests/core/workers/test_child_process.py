@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 import uvloop
 
-from lmi_core.workers.child_process import ChildProcess, start_process
+from lmi_core.workers.child_process import ChildProcess, execute, start_process
 from tests.longest_gap import event_loop_watched
 
 COUNT = (sys.executable, "-c", "import sys; sys.exit(len(sys.stdin.readlines()))")
@@ -27,7 +28,7 @@ TIMES = 30  # until one meets nothing else that holds a busy machine
 
 @asynccontextmanager
 async def running(*command: str) -> AsyncIterator[ChildProcess]:
-    process = await start_process(command, os.environ)
+    process = await start_process(partial(execute, command, os.environ))
     try:
         async with asyncio.timeout(LIMIT):
             yield process
@@ -93,7 +94,7 @@ async def test_waiting_again_after_being_cancelled() -> None:
 async def test_a_program_that_does_not_exist() -> None:
     threads = threading.active_count()
     with pytest.raises(FileNotFoundError):
-        await start_process(["/no/such/program"], {})
+        await start_process(partial(execute, ["/no/such/program"], {}))
     while threading.active_count() > threads:
         await asyncio.sleep(0.001)
 
@@ -108,7 +109,7 @@ async def test_cancelled_while_the_process_is_created(monkeypatch: pytest.Monkey
         return process
 
     monkeypatch.setattr(subprocess, "Popen", slow)
-    starting = asyncio.create_task(start_process(WAIT, os.environ))
+    starting = asyncio.create_task(start_process(partial(execute, WAIT, os.environ)))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):

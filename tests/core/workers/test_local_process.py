@@ -35,6 +35,8 @@ async def main():
 asyncio.run(main())
 """
 
+PREPARE = "tests.core.workers.worker_targets:prepare"
+
 Start = Callable[[str], Awaitable[LocalProcess]]
 
 
@@ -44,13 +46,13 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 
-@pytest_asyncio.fixture
-async def start() -> AsyncIterator[Start]:
+@pytest_asyncio.fixture(params=[None, PREPARE], ids=["executed", "forked"])
+async def start(request: pytest.FixtureRequest) -> AsyncIterator[Start]:
     """`await start("echo")` starts that target in a worker; it stops when the test ends."""
     workers: list[LocalProcess] = []
 
     async def started(target: str) -> LocalProcess:
-        worker = LocalProcess(f"tests.core.workers.worker_targets:{target}")
+        worker = LocalProcess(f"tests.core.workers.worker_targets:{target}", prepare=request.param)
         workers.append(worker)
         await worker.start()
         return worker

@@ -1,4 +1,4 @@
-"""The target functions of the workers in `test_worker.py`."""
+"""The target functions of the workers that tests start."""
 
 import logging
 import os
@@ -8,6 +8,19 @@ import sys
 import threading
 
 from lmi_core.workers.worker import Channel
+
+prepared_in = 0  # the process that has imported what workers need
+
+
+def prepare() -> None:
+    global prepared_in
+    prepared_in = os.getpid()
+
+
+def tell_preparation(channel: Channel) -> None:
+    """Send the process that has prepared this one; then wait."""
+    channel.send(str(prepared_in).encode())
+    channel.receive()
 
 
 def echo(channel: Channel) -> None:

@@ -23,7 +23,7 @@ from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.partial_output import PartialOutput
 from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
-from lmi_plugins.torch_engine.client.early import ENVIRONMENT, TARGET
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT, PREPARE, TARGET
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.messages.protocol import (
@@ -68,7 +68,7 @@ class EngineClient(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         For `max_stream_delay`, in seconds, see OutputCoalescing; for the others WorkerClient.
         """
         super().__init__(
-            lambda: take_early(TARGET) or LocalProcess(TARGET, ENVIRONMENT),
+            lambda: take_early(TARGET) or LocalProcess(TARGET, ENVIRONMENT, prepare=PREPARE),
             decode_from_worker,
             retry_threshold,
             heartbeat_timeout,

@@ -8,6 +8,7 @@ BACKEND = "torch"
 ALIASES = ("scheduler", "hf-accelerate")  # LMI's name of continuous batching on transformers, and a former engine's
 BEST = ("auto", "disable")  # values that select the best backend, which vLLM is where it runs
 TARGET = "lmi_plugins.torch_engine.worker.start:run"
+PREPARE = "lmi_plugins.torch_engine.worker.start:prepare"
 ENVIRONMENT = {
     # OpenMP's threads otherwise wait in a loop: with as many threads as cores that costs more than all the rest as soon
     # as anything else, such as the server itself, wants a core. GNU's may wait so for some microseconds, as long as it

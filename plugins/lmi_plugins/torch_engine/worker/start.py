@@ -47,6 +47,16 @@ def run(channel: Channel) -> None:
         serve_next()
 
 
+def prepare() -> None:
+    """Import what `run` needs, in a process from which workers are forked."""
+    gc.disable()
+    libraries = threading.Thread(target=load_shared_libraries, args=("torch",))
+    libraries.start()
+    _import_service()
+    libraries.join()  # a fork would not have the thread
+    gc.freeze()  # looking through the imported modules would copy their memory in each fork
+
+
 def _import_service() -> None:
     import transformers.utils  # noqa: F401 -- before PyTorch, whose libraries are still being loaded
 

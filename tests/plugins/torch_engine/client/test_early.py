@@ -8,6 +8,7 @@ from typing import cast
 import psutil
 import pytest
 
+from lmi_core.plugins import early_workers
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.plugins.early_workers import start_early
 from lmi_plugins.torch_engine.client import client as torch_client
@@ -20,10 +21,11 @@ TARGET = "tests.core.workers.worker_targets:exit_with_3"
 
 
 async def test_a_worker_that_was_started_early_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early_workers, "can_prepare", lambda: False)
     monkeypatch.setattr(torch_client, "TARGET", TARGET)
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     client = EngineClient(EngineOptions("nowhere"), retry_threshold=0)
-    await start_early(cast("EarlyEngine", SimpleNamespace(BACKEND="torch", TARGET=TARGET, ENVIRONMENT={})))
+    await start_early(cast("EarlyEngine", SimpleNamespace(BACKEND="torch", TARGET=TARGET, PREPARE="", ENVIRONMENT={})))
     started = [child.pid for child in psutil.Process().children() if TARGET in command_line(child)]
     first, second = client._endpoint(), client._endpoint()
     try:

@@ -34,7 +34,7 @@ def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProces
     """Return a client of the same process with other limits."""
     other = CompileProcess(b"", limits)
     compiling.compile(SMALL, Cancellation())  # which starts it
-    other._connection = compiling._connection
+    other._server = compiling._server
     return other
 
 

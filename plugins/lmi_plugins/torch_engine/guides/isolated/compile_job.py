@@ -1,6 +1,5 @@
 """The work of one process that compiles one guide, within limits that the system holds it to."""
 
-import ctypes
 import os
 import resource
 import signal
@@ -16,6 +15,7 @@ from typing import NoReturn
 from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo
 
 from lmi_core.generation.structural_tag import grammar_mistake
+from lmi_core.workers.fork_messages import send
 from lmi_plugins.torch_engine.guides.grammars import compile_guide
 from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
     Compiled,
@@ -25,7 +25,6 @@ from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
     Outcome,
     decode_job,
     encode,
-    send,
 )
 from lmi_plugins.torch_engine.guides.isolated.expansion import expanded_size
 from lmi_plugins.torch_engine.guides.isolated.guidance import guidance_matcher
@@ -35,7 +34,6 @@ from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
 STATUS = Path("/proc/self/status")
 NO_MEMORY = "bad_alloc"  # in errors of xgrammar
-SIGNAL_OF_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class CompileJob:
         """Compile the guide in a message, send the outcome, and end the process."""
         status = 1
         try:
-            _die_with_parent()
             job = decode_job(message)
             self._limit(job.limits)
             answer = encode(self._outcome(job))
@@ -135,9 +132,3 @@ def data_bytes() -> int | None:
             if line.startswith("VmData:"):
                 return int(line.split()[1]) * 1024
     return None
-
-
-def _die_with_parent() -> None:
-    """Make the system kill this process when its parent ends; on other systems, its time limit ends it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SIGNAL_OF_PARENTS_DEATH, signal.SIGKILL)

@@ -2,15 +2,13 @@
 
 import logging
 import socket
-import subprocess
-import sys
 import threading
-import weakref
 from contextlib import suppress
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.workers.fork_client import ForkServerProcess
+from lmi_core.workers.fork_messages import receive, send
 from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
-    PASSED,
     Compiled,
     Ended,
     Engine,
@@ -19,8 +17,6 @@ from lmi_plugins.torch_engine.guides.isolated.compile_protocol import (
     Mistake,
     decode_outcome,
     encode,
-    receive,
-    send,
 )
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
@@ -28,7 +24,6 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 logger = logging.getLogger(__name__)
 
 SERVER = "lmi_plugins.torch_engine.guides.isolated.compile_server"
-STOP_SECONDS = 5.0  # after which a process that was asked to end is killed
 ATTEMPTS = 2  # for a guide whose process ended by nothing that the guide did
 
 
@@ -41,12 +36,12 @@ class CompileProcess:
         self._limits = limits
         self._engine = engine
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._server: ForkServerProcess | None = None
 
     @property
     def process_id(self) -> int | None:
         """The process id, for those who watch or test it."""
-        return None if self._connection is None else self._connection.process.pid
+        return None if self._server is None else self._server.process_id
 
     def compile(self, guide: Guide, cancellation: "Cancellation", engine: Engine | None = None) -> str:
         """Return the grammar of a guide as xgrammar serializes it, for vLLM "".
@@ -57,35 +52,37 @@ class CompileProcess:
         """
         job = encode(Job(guide, self._limits, engine or self._engine))
         for _ in range(ATTEMPTS):
-            connection = self._connect()
-            answer = _ask(connection.control, job, cancellation)
+            server = self._started()
+            answer = _ask(server, job, cancellation)
             if answer is not None:
                 return self._grammar(guide, answer)
             if cancellation.cancelled:
                 break
-            self._lose(connection)
+            self._lose(server)
         raise GenerationFailed(f"`guided_{guide.kind}` could not be compiled: its process was ended")
 
     def stop(self) -> None:
         """End the process, and with it whatever it works on."""
         with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._server is not None:
+                self._server.kill()
+                self._server = None
 
-    def _connect(self) -> "Connection":
+    def _started(self) -> ForkServerProcess:
         with self._lock:
-            if self._connection is None:
-                self._connection = Connection(self._tokenizer)
-            return self._connection
+            if self._server is None:
+                self._server = ForkServerProcess(SERVER)
+                with suppress(ConnectionError):  # it has died, which is seen at the first guide
+                    send(self._server.control, self._tokenizer)
+            return self._server
 
-    def _lose(self, connection: "Connection") -> None:
+    def _lose(self, server: ForkServerProcess) -> None:
         """Forget a process that has died, or is about to."""
         with self._lock:
-            if self._connection is connection:
+            if self._server is server:
                 logger.warning("The process that compiles guides has died, and is started again")
-                self._connection = None
-        connection.close()
+                self._server = None
+        server.kill()
 
     def _grammar(self, guide: Guide, answer: bytes) -> str:
         match decode_outcome(answer):
@@ -99,47 +96,18 @@ class CompileProcess:
                 raise GenerationFailed(f"`guided_{guide.kind}` could not be compiled: {reason}")
 
 
-def _ask(control: socket.socket, job: bytes, cancellation: "Cancellation") -> bytes | None:
+def _ask(server: ForkServerProcess, job: bytes, cancellation: "Cancellation") -> bytes | None:
     """Send a guide to be compiled; return None if the process has died, or if the request was cancelled."""
-    own, passed = socket.socketpair()
-    with own:
-        with passed:
-            try:
-                socket.send_fds(control, [PASSED], [passed.fileno()])
-            except OSError:  # it has died, or another thread has seen that it has
-                return None
-        with cancellation.of(own):
-            try:
-                send(own, job)
-            except OSError:
-                return None
-            return receive(own)
-
-
-class Connection:
-    """A running process, which ends with its socket."""
-
-    def __init__(self, tokenizer: bytes) -> None:
-        self.control, inherited = socket.socketpair()
-        with inherited:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", SERVER, str(inherited.fileno())],
-                pass_fds=[inherited.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self.close = weakref.finalize(self, _end, self.control, self.process)
-        with suppress(ConnectionError):  # it has died, which is seen at the first guide
-            send(self.control, tokenizer)
-
-
-def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
-    control.close()
     try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        connection = server.connect()
+    except OSError:  # it has died, or another thread has seen that it has
+        return None
+    with connection, cancellation.of(connection):
+        try:
+            send(connection, job)
+        except OSError:
+            return None
+        return receive(connection)
 
 
 class Cancellation:

@@ -1,20 +1,11 @@
-"""The messages between a compile server and its clients.
+"""The messages between a compile server and its clients: a `Job` for each guide, and its outcome."""
 
-A client passes one end of a socket pair for each guide, and writes a `Job` to the other; it closes that to give up.
-"""
-
-import socket
-import struct
 from typing import Literal
 
 import msgspec
 
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
-
-LENGTH = struct.Struct(">Q")
-PASSED = b"s"  # the byte that accompanies a socket
-
 
 Engine = Literal["torch", "vllm", "guidance"]  # the last: vLLM with llguidance in place of xgrammar
 
@@ -61,27 +52,3 @@ _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 def decode_outcome(message: bytes) -> Outcome:
     outcome: Outcome = _decode_outcome(message)
     return outcome
-
-
-def send(connection: socket.socket, message: bytes) -> None:
-    connection.sendall(LENGTH.pack(len(message)))
-    connection.sendall(message)
-
-
-def receive(connection: socket.socket) -> bytes | None:
-    """Return the next message, None where the other end was closed before its last byte."""
-    header = _receive_exactly(connection, LENGTH.size)
-    return None if header is None else _receive_exactly(connection, LENGTH.unpack(header)[0])
-
-
-def _receive_exactly(connection: socket.socket, size: int) -> bytes | None:
-    message = bytearray()
-    while len(message) < size:
-        try:
-            part = connection.recv(min(size - len(message), 1 << 20))
-        except ConnectionError:
-            return None
-        if not part:
-            return None
-        message += part
-    return bytes(message)

@@ -1,119 +1,56 @@
 """A process that compiles each guide in a fork with limits, which can be killed.
 
-Run it as a module, with the descriptor of its socket. It loads xgrammar and the tokenizer once, so that a fork costs
-milliseconds. It runs no threads, as a fork would not have them, and ends when its client is gone.
+Run it as a module, with the descriptor of its socket. It loads xgrammar and the tokenizer once.
 """
 
 import os
-import selectors
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 from xgrammar import TokenizerInfo
 
+from lmi_core.workers.fork_messages import receive, send
+from lmi_core.workers.fork_server import Fork, ForkServer, inherited_socket
 from lmi_plugins.torch_engine.guides.isolated.compile_job import CompileJob, data_bytes
-from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Ended, Exceeded, Mistake, encode, receive, send
+from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Ended, Exceeded, Mistake, encode
 from lmi_plugins.torch_engine.guides.isolated.trial import token_lengths
 
-LOOK_SECONDS = 0.25  # between two looks at the forks
 PATIENCE = 1.0  # seconds after which a fork goes on only where nothing else wants its core
 LOWEST_PRIORITY = 10
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
-@dataclass(eq=False)
-class Fork:
-    """A process that compiles one guide."""
+class CompileServer(ForkServer):
+    """The processes that compile the guides of one client."""
 
-    process_id: int
-    connection: socket.socket
-    exited: int  # a pipe that ends with it
-    begun: float = field(default_factory=time.monotonic)
-    lowered: bool = False
-
-
-class CompileServer:
-    """The forks of this process, for one client."""
+    look_seconds = 0.25
 
     def __init__(self, control: socket.socket, job: CompileJob) -> None:
-        self._control = control
+        super().__init__(control)
         self._job = job
-        self._forks: set[Fork] = set()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(control, selectors.EVENT_READ)
 
-    def serve(self) -> None:
-        """Compile the client's guides until it disconnects, then end the remaining forks."""
-        while self._serve_once():
-            pass
-        for fork in tuple(self._forks):
-            self._end(fork, killed=True)
+    def run(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> NoReturn:
+        self._job.run(connection, message)
 
-    def _serve_once(self) -> bool:
-        """Wait for a guide or the end of a fork, and return whether the client is still there."""
-        for key, _ in self._selector.select(LOOK_SECONDS if self._forks else None):
-            if key.data is None:
-                if not self._accept():
-                    return False
-            elif key.data in self._forks:  # otherwise it was ended just now
-                self._end(key.data, killed=key.fileobj is key.data.connection)
-        for fork in self._forks:
-            _lower(fork)
-        return True
+    def not_started(self, connection: socket.socket, error: OSError) -> None:
+        send(connection, encode(Ended(f"it could not be started: {error}")))
 
-    def _accept(self) -> bool:
-        """Begin to compile the next guide; return False if the client is gone."""
-        passed, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
-        if not passed:
-            return False
-        connection = socket.socket(fileno=descriptors[0])
-        message = receive(connection)
-        if message is None:  # given up at once
-            connection.close()
-        else:
-            self._fork(connection, message)
-        return True
-
-    def _fork(self, connection: socket.socket, message: bytes) -> None:
-        reading, writing = os.pipe()
-        try:
-            process_id = os.fork()
-        except OSError as error:  # there are too many processes, or there is too little memory
-            os.close(reading)
-            os.close(writing)
-            with connection, suppress(OSError):
-                send(connection, encode(Ended(f"it could not be started: {error}")))
-            return
-        if not process_id:
-            self._control.close()
-            for other in self._forks:  # whose clients would wait for this process too
-                other.connection.close()
-            self._job.run(connection, message)  # does not return
-        os.close(writing)
-        fork = Fork(process_id, connection, reading)
-        self._forks.add(fork)
-        self._selector.register(connection, selectors.EVENT_READ, fork)
-        self._selector.register(reading, selectors.EVENT_READ, fork)
-
-    def _end(self, fork: Fork, *, killed: bool) -> None:
-        """Wait for a fork that is about to end, and report to its client if a signal has ended it."""
-        if killed:
-            os.kill(fork.process_id, signal.SIGKILL)
-        _, status = os.waitpid(fork.process_id, 0)
-        code = os.waitstatus_to_exitcode(status)
-        self._forks.discard(fork)
-        self._selector.unregister(fork.connection)
-        self._selector.unregister(fork.exited)
-        os.close(fork.exited)
+    def ended(self, connection: socket.socket, code: int) -> None:
+        """Report to the client if a signal has ended its process, which otherwise has sent the outcome itself."""
         if code:
-            with suppress(OSError):
-                send(fork.connection, encode(_outcome(code)))
-        fork.connection.close()
+            send(connection, encode(_outcome(code)))
+
+    def look(self, fork: Fork) -> None:
+        """Lower the priority of a fork that takes long."""
+        if not fork.lowered and time.monotonic() - fork.begun > PATIENCE:
+            fork.lowered = True
+            with suppress(OSError):  # it has ended, or may not
+                os.setpriority(os.PRIO_PROCESS, fork.process_id, LOWEST_PRIORITY)
 
 
 def _outcome(code: int) -> Exceeded | Mistake | Ended:
@@ -128,17 +65,9 @@ def _outcome(code: int) -> Exceeded | Mistake | Ended:
     return Ended(f"its process ended with signal {-code}" if code < 0 else f"its process ended with exit code {code}")
 
 
-def _lower(fork: Fork) -> None:
-    """Lower the priority of a fork that takes long."""
-    if not fork.lowered and time.monotonic() - fork.begun > PATIENCE:
-        fork.lowered = True
-        with suppress(OSError):  # it has ended, or may not
-            os.setpriority(os.PRIO_PROCESS, fork.process_id, LOWEST_PRIORITY)
-
-
-def main(descriptor: int) -> None:
+def main(descriptor: str) -> None:
     """Serve the client whose end of a socket pair this process has inherited; it sends the tokenizer first."""
-    control = socket.socket(fileno=descriptor)
+    control = inherited_socket(descriptor)
     torch.set_num_threads(1)
     tokenizer = receive(control)
     if tokenizer is None:
@@ -148,4 +77,4 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(sys.argv[1])

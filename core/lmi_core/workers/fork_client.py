@@ -1,0 +1,64 @@
+"""The client's side of a fork server."""
+
+import socket
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping
+
+from lmi_core.workers.fork_messages import PASSED
+
+STOP_SECONDS = 5.0  # after which a server that was asked to end is killed
+
+
+class ForkServerProcess:
+    """A running fork server, which ends with this object. Use it from any thread."""
+
+    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        """Run a module, whose last argument is the descriptor of its control socket."""
+        self.control, inherited = socket.socketpair()
+        with inherited:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments, str(inherited.fileno())],
+                pass_fds=[inherited.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        self.close = weakref.finalize(self, _end, self.control, self._process)
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def connect(self, *descriptors: int) -> socket.socket:
+        """Ask for a fork with these descriptors, and return its connection, whose first message the fork gets.
+
+        Raise OSError if the server has ended.
+        """
+        own, passed = socket.socketpair()
+        with passed:
+            try:
+                socket.send_fds(self.control, [PASSED], [passed.fileno(), *descriptors])
+            except BaseException:
+                own.close()
+                raise
+        return own
+
+    def kill(self) -> None:
+        """End the server and its forks at once."""
+        self._process.kill()
+        self.close()
+
+
+def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:
+    control.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,161 @@
+"""Workers that are forked from a process that has imported their modules: they start in milliseconds, and share memory.
+
+`python -m lmi_core.workers.prepared_workers PREPARE DESCRIPTOR` runs that process.
+"""
+
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import NoReturn
+
+import msgspec
+
+from lmi_core.host.devices import visible_gpus
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
+from lmi_core.workers import worker
+from lmi_core.workers.fork_client import ForkServerProcess
+from lmi_core.workers.fork_messages import receive, send
+from lmi_core.workers.fork_server import Fork, ForkServer, inherited_socket
+
+STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+OF_TESTS = "PYTEST_"  # variables with this prefix change with each test, and no worker reads them
+
+
+class Start(msgspec.Struct, array_like=True):
+    """The worker to start."""
+
+    target: str
+    address: str
+    environment: dict[str, str]
+    folder: str
+
+
+class Begun(msgspec.Struct, array_like=True):
+    """The start of a worker, or the reason why there is none."""
+
+    process_id: int
+    failure: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_start = msgspec.msgpack.Decoder(Start).decode
+_decode_begun = msgspec.msgpack.Decoder(Begun).decode
+_decode_code = msgspec.msgpack.Decoder(int).decode
+
+_servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}  # by what prepares them, with their environments
+_lock = threading.Lock()
+
+
+class PreparedWorker:
+    """A forked worker, with what `subprocess.Popen` offers of it."""
+
+    def __init__(self, prepare: str, target: str, address: str, environment: Mapping[str, str]) -> None:
+        """Fork a worker, after its modules are imported. Raise OSError if it cannot be started."""
+        self._server = prepared(prepare, environment)  # lives at least as long
+        reading, writing = os.pipe()
+        self.stdin = open(writing, "wb", buffering=0)  # noqa: SIM115 -- closed by whoever uses it
+        with ExitStack() as on_failure:
+            on_failure.enter_context(self.stdin)
+            try:
+                self._connection = self._server.connect(reading, STANDARD_OUTPUT, STANDARD_ERROR)
+            finally:
+                os.close(reading)
+            on_failure.enter_context(self._connection)
+            send(self._connection, _encode(Start(target, address, dict(environment), os.getcwd())))
+            answer = receive(self._connection)
+            begun = Begun(0, "its fork server has ended") if answer is None else _decode_begun(answer)
+            if begun.failure:
+                raise OSError(begun.failure)
+            self.pid: int = begun.process_id
+            on_failure.pop_all()
+
+    def kill(self) -> None:
+        """Have the worker killed; `wait` then returns."""
+        with suppress(OSError):  # it has ended
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> int:
+        """Wait until the worker has ended, and return its exit code, which is negative for a signal."""
+        with self._connection:
+            answer = receive(self._connection)
+        return -signal.SIGKILL if answer is None else _decode_code(answer)
+
+
+def can_prepare() -> bool:
+    """Return whether workers can be forked: elsewhere than on Linux, or with a GPU's driver loaded, it is not safe."""
+    return sys.platform == "linux" and visible_gpus() == 0
+
+
+def prepared(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
+    """Return the fork server for workers that `prepare` ("package.module:function") prepares, and start it if needed.
+
+    It keeps running for later workers. Another environment needs another server, as modules read it when imported.
+    """
+    read = {name: value for name, value in environment.items() if not name.startswith(OF_TESTS)}
+    with _lock:
+        known, server = _servers.get(prepare, (None, None))
+        if server is None or known != read or not server.runs:
+            server = ForkServerProcess(__name__, prepare, environment=environment)
+            _servers[prepare] = (read, server)
+        return server
+
+
+def discard(prepare: str) -> None:
+    """End a fork server that has no workers."""
+    with _lock:
+        _, server = _servers.pop(prepare)
+    server.kill()
+
+
+class WorkerForks(ForkServer):
+    """The server's side of forked workers."""
+
+    def run(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> NoReturn:
+        status = 1
+        try:
+            connection.close()
+            start = _decode_start(message)
+            os.setsid()
+            for number, descriptor in enumerate(descriptors):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            os.environ.clear()
+            os.environ.update(start.environment)
+            os.chdir(start.folder)
+            worker.main(start.target, start.address)
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            flush_log()
+            os._exit(status)
+
+    def begun(self, fork: Fork) -> None:
+        send(fork.connection, _encode(Begun(fork.process_id)))
+
+    def not_started(self, connection: socket.socket, error: OSError) -> None:
+        send(connection, _encode(Begun(0, str(error))))
+
+    def ended(self, connection: socket.socket, code: int) -> None:
+        send(connection, _encode(code))
+
+
+def main(prepare: str, descriptor: str) -> None:
+    """Prepare, then fork workers for the client whose end of a socket pair this process has inherited."""
+    control = inherited_socket(descriptor)
+    configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
+    module, _, name = prepare.partition(":")
+    getattr(importlib.import_module(module), name)()
+    WorkerForks(control).serve()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
