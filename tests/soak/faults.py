@@ -9,23 +9,19 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from tests.command_lines import command_line, workers_of
 from tests.soak.target import Target
 
-ENGINES = ("lmi_core.workers.worker", "VLLM::EngineCore")  # in the command line of an engine's process
+VLLM = "VLLM::EngineCore"  # in the command line of an engine's process
 MIN_COMPANY = 6  # requests that must be in progress, as one that is alone twice counts as the cause
 REPLACED_SECONDS = 240.0
 
 
 def workers(server: int) -> list[psutil.Process]:
     """Return the processes of the engine."""
-    found = []
-    for child in psutil.Process(server).children(recursive=True):
-        try:
-            if any(each in " ".join(child.cmdline()) for each in ENGINES):
-                found.append(child)
-        except psutil.Error:  # it is gone
-            continue
-    return found
+    process = psutil.Process(server)
+    cores = [each for each in process.children(recursive=True) if VLLM in " ".join(command_line(each))]
+    return cores + workers_of(process)
 
 
 @dataclass

@@ -25,6 +25,7 @@ class ForkServerProcess:
                 env=environment,
                 start_new_session=True,
             )
+        self.ready = False  # whether it has answered
         self.close = weakref.finalize(self, _end, self.control, self._process)
 
     @property

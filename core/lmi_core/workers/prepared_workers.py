@@ -5,11 +5,13 @@
 
 import importlib
 import os
+import select
 import signal
 import socket
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import NoReturn
@@ -24,6 +26,7 @@ from lmi_core.workers.fork_messages import receive, send
 from lmi_core.workers.fork_server import Fork, ForkServer, inherited_socket
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
+FORK_SECONDS = 5.0  # after which a fork server that has forked before counts as frozen
 OF_TESTS = "PYTEST_"  # variables with this prefix change with each test, and no worker reads them
 
 
@@ -67,24 +70,40 @@ class PreparedWorker:
             finally:
                 os.close(reading)
             on_failure.enter_context(self._connection)
+            self._connection.settimeout(FORK_SECONDS if self._server.ready else None)
             send(self._connection, _encode(Start(target, address, dict(environment), os.getcwd())))
-            answer = receive(self._connection)
-            begun = Begun(0, "its fork server has ended") if answer is None else _decode_begun(answer)
+            begun = self._begun()
             if begun.failure:
                 raise OSError(begun.failure)
             self.pid: int = begun.process_id
+            self._pid_descriptor = os.pidfd_open(self.pid)
+            weakref.finalize(self, os.close, self._pid_descriptor)
+            self._server.ready = True
             on_failure.pop_all()
 
+    def _begun(self) -> Begun:
+        try:
+            answer = receive(self._connection)
+        except TimeoutError:
+            self._server.kill()
+            return Begun(0, "its fork server did not answer, and was killed")
+        return Begun(0, "its fork server has ended") if answer is None else _decode_begun(answer)
+
     def kill(self) -> None:
-        """Have the worker killed; `wait` then returns."""
-        with suppress(OSError):  # it has ended
-            self._connection.shutdown(socket.SHUT_WR)
+        """End the worker at once, if it has not ended."""
+        with suppress(OSError):
+            signal.pidfd_send_signal(self._pid_descriptor, signal.SIGKILL)
 
     def wait(self) -> int:
         """Wait until the worker has ended, and return its exit code, which is negative for a signal."""
-        with self._connection:
-            answer = receive(self._connection)
-        return -signal.SIGKILL if answer is None else _decode_code(answer)
+        ended = select.poll()
+        ended.register(self._pid_descriptor, select.POLLIN)
+        ended.poll()
+        self._connection.settimeout(FORK_SECONDS)
+        with self._connection, suppress(TimeoutError):
+            if (answer := receive(self._connection)) is not None:
+                return _decode_code(answer)
+        return -signal.SIGKILL
 
 
 def can_prepare() -> bool:

@@ -111,8 +111,12 @@ def _beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(early_workers, "can_prepare", lambda: False)
 
 
-def processes(what: str) -> set[int]:
-    return {child.pid for child in psutil.Process().children() if what in command_line(child)}
+async def processes(what: str) -> set[int]:
+    """Return this process's children with an argument, once there are some: their command lines come a moment later."""
+    async with asyncio.timeout(30):
+        while not (found := {child.pid for child in psutil.Process().children() if what in command_line(child)}):
+            await asyncio.sleep(0.01)
+    return found
 
 
 @pytest.mark.usefixtures("_targets", "_beside_a_gpu")
@@ -134,7 +138,7 @@ async def test_where_workers_are_forked_their_imports_begin_early() -> None:
     await start_early(ENGINE)
     await end_unwanted(["echo", "another"])
     assert take_early(TARGET) is None
-    servers = processes(PREPARE)
+    servers = await processes(PREPARE)
     worker = LocalProcess("tests.core.workers.worker_targets:tell_preparation", prepare=PREPARE)
     async with asyncio.timeout(30):
         await worker.start()
@@ -157,8 +161,7 @@ async def test_imports_that_no_backend_wants_end_at_once() -> None:
 
 
 async def gone_unless_wanted(what: str) -> None:
-    children = processes(what)
-    assert children
+    children = await processes(what)
     async with asyncio.timeout(30):
         await end_unwanted(["torch"])
     assert not any(psutil.pid_exists(child) for child in children)

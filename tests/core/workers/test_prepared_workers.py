@@ -80,6 +80,20 @@ async def test_workers_die_with_the_process_that_has_forked_them() -> None:
         assert int(await second.receive()) != before
 
 
+async def test_a_frozen_one_is_replaced(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_workers, "FORK_SECONDS", 0.5)
+    async with worker("tell_preparation") as first:
+        before = int(await first.receive())
+        os.kill(before, signal.SIGSTOP)
+        first.kill()
+        with pytest.raises(WorkerDied, match="exit code -9"):
+            await first.receive()
+        async with worker("tell_preparation") as second:
+            assert await second.receive() == b"0"
+    assert not psutil.pid_exists(before)
+    assert "is started anew: its fork server did not answer, and was killed" in caplog.text
+
+
 async def test_an_idle_one_ends_where_nobody_wants_it() -> None:
     process = psutil.Process(server_id())
     discard(PREPARE)

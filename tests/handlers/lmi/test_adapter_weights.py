@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from tests.command_lines import command_line
+from tests.command_lines import workers_of
 from tests.lmi_process import client_of
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_ids, reference_model
@@ -123,22 +123,16 @@ async def test_pin(
         assert await change(client, "DELETE", f"/{name}") == 200
 
 
-def workers() -> list[psutil.Process]:
-    """Return the processes of engines that this test's server has."""
-    every = psutil.Process().children(recursive=True)
-    return [each for each in every if any("torch_engine.worker.start" in part for part in command_line(each))]
-
-
 async def test_adapters_outlive_the_engine_s_worker(
     client: aiohttp.ClientSession, weights: dict[str, Path], expected: dict[str | None, list[int]]
 ) -> None:
     assert await change(client, "POST", name="a", src=str(weights["formatted"]), pin=True) == 200
     assert await change(client, "POST", name="b", src=str(weights["plain"])) == 200
     assert await change(client, "POST", "/b/update", src=str(weights["formatted"])) == 200
-    (worker,) = workers()
+    (worker,) = workers_of(psutil.Process())
     worker.kill()
     async with asyncio.timeout(100):
-        while worker.is_running() or not workers():
+        while worker.is_running() or not workers_of(psutil.Process()):
             await asyncio.sleep(0.05)
         while await ask(client, "a") != (200, expected["formatted"], "NAME"):
             await asyncio.sleep(0.2)
