@@ -13,19 +13,18 @@ def command_line(process: psutil.Process) -> list[str]:
 
 def workers_of(server: psutil.Process) -> list[psutil.Process]:
     """Return the processes of the engines of a server, without the process from which they were forked."""
-    workers, fork_servers = [], []
-    for child in server.children(recursive=True):
-        command = " ".join(command_line(child))
-        if "lmi_core.workers.worker " in command:
-            workers.append(child)
-        elif "lmi_core.workers.prepared_workers" in command:
-            fork_servers.append(child)
-    return workers + [fork for each in fork_servers for fork in children(each)]
+    every = {child.pid: (child, " ".join(command_line(child))) for child in server.children(recursive=True)}
+    fork_servers = {pid for pid, (_, command) in every.items() if "lmi_core.workers.prepared_workers" in command}
+    return [
+        child
+        for child, command in every.values()
+        if "lmi_core.workers.worker " in command or (child.pid in fork_servers and parent(child) in fork_servers)
+    ]
 
 
-def children(process: psutil.Process) -> list[psutil.Process]:
-    """Return the children of a process; none of one that has ended."""
+def parent(process: psutil.Process) -> int | None:
+    """Return the id of a process's parent; None for a process that has ended."""
     try:
-        return process.children()
+        return int(process.ppid())
     except psutil.NoSuchProcess:
-        return []
+        return None
