@@ -51,7 +51,8 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path, monkeypatch: pyte
     answering = [asyncio.create_task(ask(server, *each)) for each in asked]
     while engine.in_flight + sum(each.done() for each in answering) < COUNT:  # one that came later would be refused
         await asyncio.sleep(0.005)
-    assert (killed := engine.process_id) is not None
+    killed = engine.process_id
+    assert killed is not None
     os.kill(killed, signal.SIGKILL)
     while engine.process_id == killed:
         await asyncio.sleep(0.005)

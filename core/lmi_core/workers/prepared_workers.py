@@ -60,6 +60,7 @@ class PreparedWorker:
 
     def __init__(self, prepare: str, target: str, address: str, environment: Mapping[str, str]) -> None:
         """Fork a worker, after its modules are imported. Raise OSError if it cannot be started."""
+        self.returncode: int | None = None
         self._server = prepared(prepare, environment)  # lives at least as long
         reading, writing = os.pipe()
         self.stdin = open(writing, "wb", buffering=0)  # noqa: SIM115 -- closed by whoever uses it
@@ -100,10 +101,11 @@ class PreparedWorker:
         ended.register(self._pid_descriptor, select.POLLIN)
         ended.poll()
         self._connection.settimeout(FORK_SECONDS)
+        self.returncode = -signal.SIGKILL
         with self._connection, suppress(TimeoutError):
             if (answer := receive(self._connection)) is not None:
-                return _decode_code(answer)
-        return -signal.SIGKILL
+                self.returncode = _decode_code(answer)
+        return self.returncode
 
 
 def can_prepare() -> bool:
