@@ -116,6 +116,7 @@ class ModelMetrics:
     def add(self, record: RequestRecord, status: int, reason: str) -> float:
         """Count a request that has ended, and return how many seconds it took."""
         taken = perf_counter() - record.begun
+        record.proceed()
         self.running.discard(record)
         self._count(Outcome(self._adapter(record.adapter), record.dialect, str(status), reason))
         if record.submitted is not None:
@@ -135,7 +136,7 @@ class ModelMetrics:
         if engine_time is None:
             return
         self.engine_time.add(engine_time)
-        self.server_time.add(max(0.0, taken - engine_time - record.server_queue_time))
+        self.server_time.add(max(0.0, taken - engine_time - record.queue_time))
         self.prompt_tokens.add(record.prompt_tokens)
         if record.num_sequences:
             self.generated_tokens.add(record.generated_tokens)

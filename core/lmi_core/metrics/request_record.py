@@ -22,6 +22,7 @@ class RequestRecord:
 
     __slots__ = (
         "__weakref__",
+        "_waits_since",
         "adapter",
         "begun",
         "cached_tokens",
@@ -50,8 +51,9 @@ class RequestRecord:
         self.submitted: float | None = None  # to the engine
         self.first_token: float | None = None
         self.ended: float | None = None  # the engine's work
-        self.server_queue_time = 0.0  # seconds that the request waited for its turn in the server
-        self.engine_queue_time: float | None = None  # and in an engine that tells
+        self.server_queue_time = 0.0  # seconds that the request waited in the server: for the model, and for its turn
+        self.engine_queue_time: float | None = None  # and in an engine that reports it
+        self._waits_since: float | None = None  # now, in the server
         self.prompt_tokens = 0
         self.generated_tokens = 0
         self.cached_tokens = 0
@@ -60,8 +62,23 @@ class RequestRecord:
         self.output: GenerationOutput | None = None  # while it grows
         self.prompts: list[str] = []  # to be logged, where the model's operator asks for that
 
+    def wait(self) -> None:
+        """Record that the request waits in the server from now on."""
+        self._waits_since = perf_counter()
+
+    def proceed(self) -> None:
+        """Record that the request no longer waits."""
+        self.server_queue_time = self._time_in_server
+        self._waits_since = None
+
+    @property
+    def _time_in_server(self) -> float:
+        waiting = 0.0 if self._waits_since is None else perf_counter() - self._waits_since
+        return self.server_queue_time + waiting
+
     def submit(self, prompts: Sequence[Prompt]) -> None:
-        """Record that the engine gets the request's prompts now."""
+        """Record that the engine gets the request's prompts now, after the request has waited for its turn."""
+        self.proceed()
         self.prompt_tokens = sum([len(prompt.prompt_ids) for prompt in prompts])
         self.submitted = perf_counter()
 
@@ -101,8 +118,13 @@ class RequestRecord:
 
     @property
     def queue_time(self) -> float:
-        """The seconds that the request waited for its turn, in the server and in the engine."""
-        return self.server_queue_time + (self.engine_queue_time or 0.0)
+        """The seconds that the request has waited so far, in the server and in the engine."""
+        return self._time_in_server + (self.engine_queue_time or 0.0)
+
+    @property
+    def scheduled(self) -> float | None:
+        """The time when the engine started to work on the request."""
+        return None if self.submitted is None else self.submitted + (self.engine_queue_time or 0.0)
 
     @property
     def time_to_first_token(self) -> float | None:
@@ -118,5 +140,5 @@ class RequestRecord:
 
     @property
     def engine_time(self) -> float | None:
-        """The seconds from the request's submission to the engine to the end of the engine's work."""
-        return None if self.submitted is None or self.ended is None else self.ended - self.submitted
+        """The seconds that the engine worked on the request, without the wait in it."""
+        return None if self.scheduled is None or self.ended is None else self.ended - self.scheduled

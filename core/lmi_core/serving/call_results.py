@@ -11,7 +11,7 @@ from lmi_core.backend import Backend, generate_all
 from lmi_core.errors import LmiError, RequestAborted
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_core.metrics.request_record import RequestRecord
+from lmi_core.metrics.request_record import Prompt, RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.serving.backend_failures import StepChecks, VectorChecks, failure
 
@@ -36,7 +36,7 @@ async def generated(
     """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
     backend, turns = model.backend, model.turns
     checks = StepChecks(backend, requests)
-    record.submit(requests)
+    record.wait()
     first = True
     with (
         model.statistics.measure(len(requests)) as outcome,
@@ -46,6 +46,7 @@ async def generated(
         try:
             async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
                 await call.wait_for(turn)
+                record.submit(requests)
                 async with aclosing(generate_all(backend, requests)) as steps:
                     async for step in steps:
                         call.step_came()
@@ -73,12 +74,15 @@ async def generated(
 
 async def all_or_aborted(
     model: Runner,
+    prompts: Sequence[Prompt],
     request_id: str,
+    record: RequestRecord,
     client: str,
     begin: Callable[[], AsyncGenerator[T, None]],
     checks: VectorChecks | None = None,
 ) -> AsyncGenerator[T, None]:
     """Yield the parts of a call's answer. Raise RequestAborted if another client aborts the call."""
+    record.wait()
     turns, unit = model.turns, "response" if checks is None else "vector"
     with (
         model.statistics.measure(1) as outcome,
@@ -88,6 +92,7 @@ async def all_or_aborted(
         try:
             async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
                 await call.wait_for(turn)
+                record.submit(prompts)
                 async with aclosing(begin()) as items:
                     async for item in items:
                         call.step_came()

@@ -332,19 +332,21 @@ class Model:
         return generated(self, requests, request_id, record or RequestRecord("", request_id), client)
 
     def infer(
-        self, inputs: Mapping[str, Tensor], request_id: str = "", client: str = ""
+        self, inputs: Mapping[str, Tensor], request_id: str, record: RequestRecord, client: str
     ) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield the responses of a tensor backend. Closing the generator aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
-        return all_or_aborted(self, request_id, client, lambda: backend.infer(next(self._inference_ids), inputs))
+        return all_or_aborted(
+            self, (), request_id, record, client, lambda: backend.infer(next(self._inference_ids), inputs)
+        )
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
         """Return the validated requests. Raise InvalidParameter, or ModelNotFound for a model without embeddings."""
         return await validate_embeddings(requests, self.backend, self.name)
 
     def embed(
-        self, requests: Sequence[ValidEmbedding], request_id: str = "", client: str = ""
+        self, requests: Sequence[ValidEmbedding], request_id: str, record: RequestRecord, client: str
     ) -> AsyncGenerator[Vector, None]:
         """Yield the vectors of the requests as they arrive.
 
@@ -353,7 +355,7 @@ class Model:
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
         checks = VectorChecks(backend, len(requests))
-        return all_or_aborted(self, request_id, client, lambda: backend.embed(requests), checks)
+        return all_or_aborted(self, requests, request_id, record, client, lambda: backend.embed(requests), checks)
 
 
 def _max_running(plan: ModelPlan) -> int:

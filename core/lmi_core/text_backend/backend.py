@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable
 from contextlib import aclosing
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter
 from typing import Any, ClassVar, Final, TypeVar
 
 from lmi_core.backend import Backend
@@ -125,19 +126,21 @@ class TextBackend(Backend[P]):
             include_stop=parameters.includes_stop,
         )
         prefill = self._prefill(request) if parameters.wants_prefill and not index else None
+        arrived = perf_counter()
         async with self._places, aclosing(self._texts(request)) as texts:
+            queued: float | None = perf_counter() - arrived
             async for text in texts:
                 new = tokens.push(text)
                 if tokens.stopped or tokens.is_full:
                     break
                 if new:
-                    yield self._step(request, new, None, index, prefill)
-                    prefill = None
+                    yield self._step(request, new, None, index, prefill, queued)
+                    prefill = queued = None
             else:
                 new = []
         if not tokens.stopped:
             new += tokens.finish()
-        yield self._last_step(request, tokens, new, index, prefill)
+        yield self._last_step(request, tokens, new, index, prefill, queued)
 
     def _texts(self, request: ValidRequest) -> AsyncGenerator[str, None]:
         return read_texts(
@@ -160,7 +163,13 @@ class TextBackend(Backend[P]):
         return [first, *others]
 
     def _last_step(
-        self, request: ValidRequest, tokens: TextTokens, new: list[Token], index: int, prefill: list[Token] | None
+        self,
+        request: ValidRequest,
+        tokens: TextTokens,
+        new: list[Token],
+        index: int,
+        prefill: list[Token] | None,
+        queued: float | None,
     ) -> GenerationStep:
         reason: FinishReason = "eos_token"
         if tokens.stopped:
@@ -169,7 +178,7 @@ class TextBackend(Backend[P]):
             reason = "length"
         elif (end := self.tokenizer.eos_token_id) is not None:
             new.append(Token(end, "", CERTAIN, special=True, rank=1))
-        step = self._step(request, new, reason, index, prefill)
+        step = self._step(request, new, reason, index, prefill, queued)
         step.stop_sequence = tokens.stop_sequence
         return step
 
@@ -180,10 +189,11 @@ class TextBackend(Backend[P]):
         reason: FinishReason | None,
         index: int,
         prefill: list[Token] | None,
+        queued: float | None,
     ) -> GenerationStep:
         if request.parameters.num_top_tokens:
             _add_top_tokens(tokens)
-        return GenerationStep(tokens, reason, index, prefill)
+        return GenerationStep(tokens, reason, index, prefill, queue_time=queued)
 
 
 def _add_top_tokens(tokens: Iterable[Token]) -> None:

@@ -98,10 +98,10 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         if not exchange.is_received:
             dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
-        asked = time.perf_counter()
         ticket = held.enter_context(dispatcher.admit(model))  # 1
+        exchange.record.wait()
         await dispatcher.wake(model)
-        exchange.record.server_queue_time = time.perf_counter() - asked
+        exchange.record.proceed()
         if model.function is not None:
             held.enter_context(model.statistics.measure(1))
             await _call_function(exchange, model.function, call)
@@ -242,29 +242,30 @@ async def _valid_requests(
 
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
     """Relay the answer of the model function, called with the request's contents by name."""
-    content = await named_content(call)
-    exchange.record.submit(())
-    async with aclosing(function.answer(with_adapter_attribute(call), content, exchange.client)) as replies:
+    content, record = await named_content(call), exchange.record
+    record.wait()
+    replies_of = function.answer(with_adapter_attribute(call), content, exchange.client, partial(record.submit, ()))
+    async with aclosing(replies_of) as replies:
         async for reply in replies:
             await exchange.relay(reply)
-    exchange.record.ended = time.perf_counter()
+    record.ended = time.perf_counter()
 
 
 async def _infer(exchange: ModelExchange[R], model: Model, inference: Inference, customization: Customization) -> None:
     if customization.adapters:
         raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
     exchange.ignore(model, inference.ignored)
-    writer = exchange.formatter = inference.writer
-    exchange.record.submit(())
-    async with aclosing(model.infer(inference.inputs, exchange.request_id, exchange.client)) as responses:
+    writer, record = inference.writer, exchange.record
+    exchange.formatter = writer
+    async with aclosing(model.infer(inference.inputs, exchange.request_id, record, exchange.client)) as responses:
         if writer.streams:
             async with exchange.kept_alive(writer, model.options.sse_keep_alive_interval):
                 async for response in responses:
                     await exchange.respond(response, writer)
-            exchange.record.ended = time.perf_counter()
+            record.ended = time.perf_counter()
             return
         whole = [response async for response in responses]
-    exchange.record.ended = time.perf_counter()
+    record.ended = time.perf_counter()
     if len(whole) != 1:
         raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
     await exchange.respond(whole[0], writer)
@@ -281,8 +282,7 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
         )
     requests = await model.validate_embeddings(customization.adapted_embeddings(parsed.requests))
     vectors = [b""] * len(requests)
-    exchange.record.submit(requests)
-    async with aclosing(model.embed(requests, exchange.request_id, exchange.client)) as found:
+    async with aclosing(model.embed(requests, exchange.request_id, exchange.record, exchange.client)) as found:
         async for index, vector in found:
             vectors[index] = parsed.writer.vector(vector)
             await asyncio.sleep(0)  # many may be there at once

@@ -58,7 +58,7 @@ GENERATED_TOKENS = _counter(
 CACHED_TOKENS = _counter("lmi_cached_prompt_tokens", "Prompt tokens found in the engine's prefix cache.", ADAPTER)
 
 QUEUE_TIME = _histogram(
-    "lmi_queue_time_seconds", "Time that a request waited for its turn, in the server and in an engine that tells."
+    "lmi_queue_time_seconds", "Time that a request waited: for the model to load, for its turn, and in the engine."
 )
 TIME_TO_FIRST_TOKEN = _histogram(
     "lmi_time_to_first_token_seconds", "Time from a request's headers to its first generated token."
@@ -68,7 +68,7 @@ TIME_PER_TOKEN = _histogram(
 )
 END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
 ENGINE_TIME = _histogram(
-    "lmi_engine_time_seconds", "Time from a request's submission to the engine to the engine's last output for it."
+    "lmi_engine_time_seconds", "Time from the start of the engine's work on a request to its last output for it."
 )
 SERVER_TIME = _histogram(
     "lmi_server_time_seconds",

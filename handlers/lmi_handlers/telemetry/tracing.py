@@ -48,8 +48,8 @@ class RequestTracer:
             span.set_status(Status(StatusCode.ERROR, ended.reason))
         below = trace.set_span_in_context(span)
         first, last = record.first_token, record.ended
-        if record.submitted is not None and first is not None:
-            prefill = self._tracer.start_span("prefill", below, start_time=self._at(record.submitted))
+        if record.scheduled is not None and first is not None:
+            prefill = self._tracer.start_span("prefill", below, start_time=self._at(record.scheduled))
             prefill.end(self._at(first))
             if last is not None:
                 decode = self._tracer.start_span("decode", below, start_time=self._at(first))

@@ -2,7 +2,8 @@
 
 vLLM keeps both statistics or none, and those of requests, which its client counts at every token, would double the cost
 of a token here. So the core is started with statistics, and the client is told to keep none before its loop begins,
-unless it writes spans, which have a request's own.
+unless it writes spans, which have a request's own. The time of a request in the scheduler's queue comes with
+the events of its first output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, Metric
 
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM, traces
+from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM, RequestStateStats, traces
 
 PREFIX = "vllm:"  # of the names of vLLM's metrics
 
@@ -66,6 +67,8 @@ class EngineStatistics:
             self._collectors = []
             loggers[:] = [self._watch]
             engine.log_stats = engine.output_processor.log_stats = traced
+            if not traced:
+                _keep_queue_times(engine.output_processor)
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the families of vLLM's own metrics, if enabled."""
@@ -85,6 +88,20 @@ class EngineStatistics:
             looked_up_tokens=self._watch.looked_up_tokens,
             cached_tokens=self._watch.cached_tokens,
         )
+
+
+def _keep_queue_times(processor: Any) -> None:
+    """Set the times of a request's queueing and scheduling in its outputs' `metrics`, as vLLM does with statistics."""
+    process = processor.process_outputs
+
+    def process_outputs(outputs: list[Any], *arguments: Any, **named: Any) -> Any:
+        for output in outputs:
+            if output.events and (state := processor.request_states.get(output.request_id)) and state.stats is None:
+                queued, scheduled = [event.timestamp for event in output.events[:2]]  # others follow a preemption
+                state.stats = RequestStateStats(queued_ts=queued, scheduled_ts=scheduled)
+        return process(outputs, *arguments, **named)
+
+    processor.process_outputs = process_outputs
 
 
 _of_engines: WeakKeyDictionary[AsyncLLM, EngineStatistics] = WeakKeyDictionary()

@@ -26,7 +26,7 @@ def test_the_times_of_a_request() -> None:
     assert round(metrics.queue_time.total, 6) == 0.5
     assert round(metrics.time_to_first_token.total, 6) == 1.0
     assert round(metrics.time_per_token.total, 6) == 0.1
-    assert round(metrics.engine_time.total, 6) == 1.5
+    assert round(metrics.engine_time.total, 6) == 1.25
     assert round(metrics.server_time.total - (taken - 1.75), 6) == 0
     assert (metrics.prompt_tokens.total, metrics.generated_tokens.total) == (5, 11)
     assert metrics.outcomes == {Outcome("", "lmi", "200", "length"): 1}

@@ -1,9 +1,11 @@
 """What vLLM's engine tells of itself, beside real requests."""
 
 import asyncio
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,6 +15,7 @@ from tests.plugins.vllm_server import STORY, VllmServer
 
 LONG = {"max_new_tokens": 900, "ignore_eos_token": True}
 LONG_PROMPT = "one two three " * 100
+QUEUE_TIME = "lmi_queue_time_seconds"
 
 
 async def values(vllm: VllmServer) -> dict[str, float]:
@@ -48,10 +51,32 @@ async def test_the_scheduler_of_an_engine(vllm: VllmServer) -> None:
     assert vllm.engine.output_processor.log_stats is False
 
 
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.timeout(300)
+async def test_waits_in_the_scheduler_are_queue_time(vllm: VllmServer) -> None:
+    async def first_token() -> float:
+        asked = perf_counter()
+        body = {"inputs": STORY, "stream": True, "parameters": {"max_new_tokens": 40, "ignore_eos_token": True}}
+        async with vllm.server.client.post("/invocations", data=orjson.dumps(body)) as answer:
+            await answer.content.readline()
+            first = perf_counter()
+            await answer.read()
+        return first - asked
+
+    before = await values(vllm)
+    waits = await asyncio.gather(*[first_token() for _ in range(48)])  # most wait, some of them in vLLM
+    after = await values(vllm)
+    count, total = (after[name] - before[name] for name in (f"{QUEUE_TIME}_count", f"{QUEUE_TIME}_sum"))
+    assert count == 48
+    in_server = sorted(waits)[-8:]
+    assert total > sum(in_server)
+    assert total <= sum(waits)
+
+
 def engine() -> Any:
     """Return what the statistics need of an engine, whose metrics are registered."""
     Counter("vllm:test_requests", "Requests.", ["model_name"]).labels("m").inc(3)
-    processor = SimpleNamespace(log_stats=True, get_num_unfinished_requests=lambda: 1)
+    processor = SimpleNamespace(log_stats=True, get_num_unfinished_requests=lambda: 1, process_outputs=None)
     return SimpleNamespace(
         logger_manager=SimpleNamespace(stat_loggers=["own"]), output_processor=processor, log_stats=True
     )

@@ -13,9 +13,11 @@ MAX_NAMES = 10  # of contents, in a message
 class FunctionCall:
     """One request and its answer, which may be read while it arrives."""
 
-    def __init__(self, function: str, request: Request) -> None:
+    def __init__(self, function: str, request: Request, begin: Callable[[], object] | None = None) -> None:
+        """`begin` is called when a process gets the request."""
         self.function = function
         self.request = request
+        self.begin = begin
         self.cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
@@ -61,6 +63,11 @@ class FunctionBatch:
         """Set the callback for the case that every request of the batch is cancelled."""
         for call in self.calls:
             call.on_cancel = (lambda: cancel() if cancel is not None and self.cancelled else None) if cancel else None
+
+    def begin(self) -> None:
+        for call in self.calls:
+            if call.begin is not None:
+                call.begin()
 
     def deliver(self, reply: Reply) -> None:
         if self._failed:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -116,10 +116,12 @@ class FunctionPool:
         running = sum(not call.cancelled for call in list(self._running))
         return EngineFigures(running, len(self._queue), restarts=self._restarts.count, workers=len(self.processes))
 
-    def submit(self, function: str, request: Request, client: str = "") -> FunctionCall:
+    def submit(
+        self, function: str, request: Request, client: str = "", begin: Callable[[], object] | None = None
+    ) -> FunctionCall:
         """Queue a client's request, and return its call. Raise BackendUnhealthy if no process is left."""
         self.check_health()
-        call = FunctionCall(function, request)
+        call = FunctionCall(function, request, begin)
         call.on_cancel = lambda: self._queue.discard(client, call)  # until a process has it
         self._queue.add(client, call)
         self._arrived.set()

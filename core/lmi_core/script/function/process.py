@@ -93,6 +93,7 @@ class FunctionProcess:
         if self.died.is_set():
             replies.fail(_lost("its worker died"))
         batch.on_cancel(lambda: self._send(Cancel(call_id)))
+        batch.begin()
         self._send(Handle(call_id, batch.function, batch.requests))
         try:
             while not isinstance(reply := await self._next(replies), End):

@@ -1,6 +1,6 @@
 """The model function as a serving runtime, which answers whole requests without a backend."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from typing import ClassVar
 
@@ -65,13 +65,15 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
     async def given_up(self) -> str:
         return await self.pool.wait_given_up()
 
-    def answer(self, call: Call, content: Content, client: str = "") -> AsyncGenerator[Head | Chunk, None]:
+    def answer(
+        self, call: Call, content: Content, client: str = "", begin: Callable[[], object] | None = None
+    ) -> AsyncGenerator[Head | Chunk, None]:
         """Yield the head of the answer and, if it streams, its chunks; closing the generator cancels the call.
 
-        `content` contains the parts of the call's query and body by name; clients take turns. Raise LmiError if the
-        call fails.
+        `content` contains the parts of the call's query and body by name; clients take turns. `begin` is called when a
+        process gets the call. Raise LmiError if the call fails.
         """
-        replies = self.pool.submit(self.function, Request(call_properties(call), content), client).answer()
+        replies = self.pool.submit(self.function, Request(call_properties(call), content), client, begin).answer()
         return _no_larger(replies, self._max_output_size)
 
     @property

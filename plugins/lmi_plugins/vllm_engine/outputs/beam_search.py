@@ -16,7 +16,7 @@ from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_plugins.vllm_engine.library import RequestOutput, RequestOutputKind, SamplingParams
-from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, read, token_stream
+from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, queue_time, read, token_stream
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ class BeamSearch:
             step = self._step(index, beam)
             if index == 0 and first is not None:
                 step.prefill = prefill(first, self._prompt_ids, self._parameters, self._writer)
-                step.cached_tokens = first.num_cached_tokens
+                step.cached_tokens, step.queue_time = first.num_cached_tokens, queue_time(first)
             yield step
 
     def _asked(self, beam: Beam) -> SamplingParams:

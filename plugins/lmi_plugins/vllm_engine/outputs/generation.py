@@ -61,7 +61,8 @@ async def steps(
             if reason is not None:
                 tokens += sequence.finish()
             prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
-            cached, told = None if told else output.num_cached_tokens, True
+            cached, queued = (None, None) if told else (output.num_cached_tokens, queue_time(output))
+            told = True
             yield GenerationStep(
                 tokens,
                 reason,
@@ -70,6 +71,7 @@ async def steps(
                 transfer=transfer(output),
                 stop_sequence=sequence.stop_sequence,
                 cached_tokens=cached,
+                queue_time=queued,
             )
             if reason is not None:
                 return
@@ -114,6 +116,12 @@ def transfer(output: RequestOutput) -> dict[str, Any] | None:
         return None
     found = {"kv_transfer_params": output.kv_transfer_params, "ec_transfer_params": output.ec_transfer_params}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def queue_time(output: RequestOutput) -> float | None:
+    """Return how long a request waited in vLLM's scheduler, in seconds; None if unknown."""
+    times = output.metrics
+    return None if times is None or not times.scheduled_ts else times.scheduled_ts - times.queued_ts
 
 
 def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
