@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lmi_core.admission.client_queue import ClientQueue
+from lmi_core.host.client_queue import ClientQueue
 
 AHEAD = 4  # the least number of sequences that wait in the engine itself, so that a place there is never empty
 STALLED = 1.0  # seconds without progress of a client that reads too slowly, after which it keeps nobody waiting

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import structs
 
-from lmi_core.admission.client_queue import ClientQueue
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
+from lmi_core.host.client_queue import ClientQueue
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
