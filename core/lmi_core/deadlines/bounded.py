@@ -17,6 +17,11 @@ MAX_SECONDS = 2.0  # of processor time in that process
 CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as many
 
 
+def seconds_for(characters: int) -> float:
+    """Return the processor time that work on a client's text may take."""
+    return MAX_SECONDS + characters / CHARACTERS_PER_SECOND
+
+
 class Bounded(Generic[P, T]):
     """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
@@ -37,5 +42,5 @@ class Bounded(Generic[P, T]):
         """Call the function in another process and return its result."""
         if on_event_loop():
             raise NeedsTimeError
-        found: T = self._killable.call(MAX_SECONDS + characters / CHARACTERS_PER_SECOND, *arguments, **named)
+        found: T = self._killable.call(seconds_for(characters), *arguments, **named)
         return found

@@ -1,8 +1,10 @@
 """The free memory of this host and its GPUs, found without importing an engine."""
 
+import ctypes
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,12 @@ class DeviceMemory(NamedTuple):
     name: str
     used: int
     total: int
+
+
+def return_free_memory() -> None:
+    """Return memory that this process has freed to the system, as far as the C library can."""
+    with suppress(AttributeError):  # glibc has this function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def total_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_GROUP) -> int | None:

@@ -1,6 +1,6 @@
 """Encoding of long lists of JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -14,5 +14,10 @@ def json_list(items: Iterable[object]) -> orjson.Fragment:
 
 
 def joined_items(items: Iterable[bytes]) -> orjson.Fragment:
-    """Return a list of encoded items."""
-    return orjson.Fragment(b"[" + b",".join(items) + b"]")
+    """Return a list of encoded items; each part may be several of them, or none."""
+    return orjson.Fragment(b"[" + b",".join(filter(None, items)) + b"]")
+
+
+def encoded_items(items: Sequence[object]) -> bytes:
+    """Return items of a list, encoded for `joined_items`."""
+    return orjson.dumps(items)[1:-1]

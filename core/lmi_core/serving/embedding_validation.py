@@ -8,7 +8,7 @@ from lmi_core.embedding_backend import EmbeddingModel, require_embeddings
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import read_beside
 
 AS_MANY_AS_FIT = -1  # as `truncate`
 CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
@@ -27,7 +27,7 @@ async def validate_embeddings(
         return [validate_embedding(request, model, backend.tokenizer) for request in requests]
 
     size = sum(len(request.text) + CHARACTERS_PER_TEXT for request in requests)
-    return await READING.run_if(size > LONG_TEXT, validated)
+    return await read_beside(size, validated)
 
 
 def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:

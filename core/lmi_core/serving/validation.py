@@ -1,8 +1,8 @@
 """Validation of requests against a backend: GenerationRequest to ValidRequest."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.generation.request import PROMPT, GenerationRequest, ValidRequest
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Generation
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.payloads.payload import explain, shown
 from lmi_core.tolerance import drop_unknown, is_neutral
 
@@ -39,7 +39,7 @@ async def validate_all(
     def validated() -> list[ValidRequest]:
         return [validate(request, backend, each_id) for request, each_id in zip(requests, ids, strict=True)]
 
-    return await READING.run_if(take_long(requests), validated)
+    return await read_beside(size_of(requests), validated)
 
 
 async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
@@ -51,7 +51,7 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
     def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
         return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
 
-    found = await READING.run_if(take_long(generation.requests), dropped)
+    found = await read_beside(size_of(generation.requests), dropped)
     requests = tuple(request for request, _ in found)
     if requests == generation.requests:
         return generation
@@ -62,7 +62,8 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
 async def _shortened(request: GenerationRequest) -> GenerationRequest:
     if request.shorten is None:
         return request
-    prompt, images = await READING.run(request.shorten)
+    # Its parts are tokenized several times.
+    prompt, images = await read_beside(LONG_TEXT + len(request.prompt), request.shorten)
     return replace(request, prompt=prompt, images=images, shorten=None)
 
 
@@ -73,7 +74,8 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
             f"`{_name(request, PROMPT)}` must contain at most {backend.max_images} images. Given: {len(request.images)}"
         )
     images = [Image(source.place, await source.read()) for source in request.images]
-    _, prompt_ids = await asyncio.to_thread(_tokenized, request, backend.tokenizer)
+    tokenized = partial(_tokenized, request, backend.tokenizer)
+    _, prompt_ids = await read_beside(len(request.prompt), tokenized)
     return replace(request, image_prompt=await backend.place_images(prompt_ids, images, request.parameters))
 
 
@@ -196,18 +198,18 @@ def _fit(
     )
 
 
-def take_long(requests: Sequence[GenerationRequest]) -> bool:
-    """Return whether requests take milliseconds to validate and tokenize, judging by their characters and items."""
+def size_of(requests: Sequence[GenerationRequest]) -> int:
+    """Return the number of characters that take as long to validate and tokenize as the requests."""
     size = 0
     for request in requests:
         size += len(request.prompt) + CHARACTERS_PER_PROMPT
         for value in request.parameters.values():
             if isinstance(value, LONG):
-                size += _size_of(value)
-    return size > LONG_TEXT
+                size += _size_of_parameter(value)
+    return size
 
 
-def _size_of(parameter: str | list[Any] | dict[str, Any]) -> int:
+def _size_of_parameter(parameter: str | list[Any] | dict[str, Any]) -> int:
     """Return the number of characters and items of a parameter, counted up to a limit."""
     found, left = 0, [parameter]
     while left and found <= LONG_TEXT:

@@ -1,6 +1,5 @@
 """The number of tokens of a message's prompt."""
 
-import asyncio
 from contextlib import nullcontext
 from functools import partial
 
@@ -8,7 +7,7 @@ import orjson
 
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import read_beside
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.validation import with_images
 from lmi_handlers.anthropic.chat import message_generation
@@ -29,7 +28,7 @@ async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)
     written = partial(message_generation, payload, call, model, form)  # runs the chat template
-    (request,) = (await READING.run_if(len(call.body) > LONG_TEXT, written)).requests
+    (request,) = (await read_beside(len(call.body), written)).requests
     with dispatcher.admit(model) if request.images else nullcontext():
         count = await _count(request, model)
     counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}
@@ -42,4 +41,5 @@ async def _count(request: GenerationRequest, model: ManagedModel) -> int:
         assert placed is not None
         return len(placed.prompt_ids)
     assert isinstance(request.prompt, str)
-    return len(await asyncio.to_thread(model.backend.tokenizer.encode, request.prompt, request.add_special_tokens))
+    encode = partial(model.backend.tokenizer.encode, request.prompt, request.add_special_tokens)
+    return len(await read_beside(len(request.prompt), encode))

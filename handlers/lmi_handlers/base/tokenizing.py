@@ -1,6 +1,6 @@
 """The tokenizer of a model, on the routes of vLLM's server."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,8 @@ from lmi_core.calls.access import Access
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import read_beside, read_in_steps
+from lmi_core.payloads.json_list import encoded_items, joined_items
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ManagedModel, ServedModels
@@ -24,6 +25,8 @@ from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
+
+STEP = 10_000  # tokens
 
 
 class TokenizeText(TolerantPayload):
@@ -62,26 +65,36 @@ async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
         raise InvalidPayload("one of `prompt` and `messages` is required")
     if given.get("messages") is None:
         text, model, ignored = await asked(call, dispatcher, TokenizeText)
-        return _json(await READING.run(partial(_tokens_of_text, text, model)), ignored)
-    chat, model, ignored = await asked(call, dispatcher, TokenizeChat)
-    return _json(await READING.run(partial(_tokens_of_chat, chat, model)), ignored)
+        steps = partial(_tokens_of_text, text, model)
+    else:
+        chat, model, ignored = await asked(call, dispatcher, TokenizeChat)
+        steps = partial(_tokens_of_chat, chat, model)
+    return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
 
 
-def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> dict[str, Any]:
+def _tokens_of_text(text: TokenizeText, model: ManagedModel) -> Iterator[bytes | None]:
     ids = model.backend.tokenizer.encode(text.prompt, text.add_special_tokens is not False)
-    return _tokens(ids, model, bool(text.return_token_strs))
+    yield from _tokens(ids, model, bool(text.return_token_strs))
 
 
-def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> dict[str, Any]:
+def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> Iterator[bytes | None]:
     for place, _ in image_parts(chat):
         raise InvalidPayload(f"`{place}` is an image, but only text can be tokenized")
     ids = model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens))
-    return _tokens(ids, model, bool(chat.return_token_strs))
+    yield from _tokens(ids, model, bool(chat.return_token_strs))
 
 
-def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> dict[str, Any]:
-    names = [model.backend.tokenizer.token_name(token_id) for token_id in ids] if with_names else None
-    return {"count": len(ids), "max_model_len": model.backend.max_length, "tokens": ids, "token_strs": names}
+def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[bytes | None]:
+    """Write the answer, in steps."""
+    tokens, names, name = list[bytes](), list[bytes](), model.backend.tokenizer.token_name
+    for begin in range(0, len(ids), STEP):
+        some = ids[begin : begin + STEP]
+        tokens.append(encoded_items(some))
+        if with_names:
+            names.append(encoded_items([name(token_id) for token_id in some]))
+        yield None
+    content = {"count": len(ids), "max_model_len": model.backend.max_length, "tokens": joined_items(tokens)}
+    yield orjson.dumps(content | {"token_strs": joined_items(names) if with_names else None})
 
 
 async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
@@ -95,7 +108,8 @@ async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
 async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
     """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound like `asked`."""
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
-    text = await READING.run(partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens))
+    written = partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens)
+    text = await read_beside(len(call.body), written)
     return _json({"prompt": text}, ignored)
 
 
@@ -138,8 +152,8 @@ async def asked(
     The call takes no place in the model's queue. Raise InvalidPayload if the body is invalid, and ModelNotFound,
     ModelNotReady or BackendUnhealthy if the model cannot answer.
     """
-    is_long = len(call.body) > LONG_TEXT
-    payload, ignored = await READING.run_if(is_long, lambda: take(call.json_object(), payload_type, False))
+    taken = partial(take, call.json_object(), payload_type, False)
+    payload, ignored = await read_beside(len(call.body), taken)
     model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)

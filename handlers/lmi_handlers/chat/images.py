@@ -8,7 +8,7 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.images import ImageSource
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import read_beside
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart
@@ -36,7 +36,7 @@ class GivenImage(ImageSource):
         self._most = options.max_image_size
 
     async def read(self) -> bytes:
-        return await READING.run_if(len(self._text) > LONG_TEXT, self._decoded)
+        return await read_beside(len(self._text), self._decoded)
 
     def _decoded(self) -> bytes:
         try:

@@ -1,15 +1,21 @@
 """Requests and answers of happy_vllm's text endpoints."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import ConfigDict, Field
 
 from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.payloads.json_list import encoded_items, joined_items
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
+MAX_SEPARATORS = 256
+MAX_SEPARATOR_LENGTH = 128  # characters
+STEP = 1000  # tokens
 
 
 class ToolPayload(TolerantPayload):
@@ -23,8 +29,11 @@ class SplitPayload(ToolPayload):
 
     text: str = Field(description="The text to split.")
     num_tokens_in_chunk: int = Field(200, ge=1, description="The minimum number of tokens in a chunk.")
-    separators: list[Annotated[str, Field(min_length=1)]] = Field(
-        SEPARATORS, description="The separators with which a chunk ends."
+    separators: list[Annotated[str, Field(min_length=1, max_length=MAX_SEPARATOR_LENGTH)]] = Field(
+        SEPARATORS,
+        max_length=MAX_SEPARATORS,
+        description=f"The separators with which a chunk ends: at most {MAX_SEPARATORS}, each of at most "
+        f"{MAX_SEPARATOR_LENGTH} characters.",
     )
 
 
@@ -42,12 +51,20 @@ class MetadataPayload(ToolPayload):
     )
 
 
-def split(payload: SplitPayload, tokenizer: Tokenizer) -> list[str]:
-    """Return chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
-    return list(_chunks(payload, tokenizer))
+def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]:
+    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
+    written, chunks = list[bytes](), _chunks(payload, tokenizer)
+    while some := list(islice(chunks, STEP)):
+        written.append(encoded_items([chunk for chunk in some if chunk]))
+        yield None
+    yield orjson.dumps({"split_text": joined_items(written)})
 
 
 def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the chunk that each token completes, or "", and finally the rest."""
+    separators: dict[str, tuple[str, ...]] = {}  # by their last character
+    for separator in payload.separators:
+        separators[separator[-1]] = (*separators.get(separator[-1], ()), separator)
     detokenizer = tokenizer.detokenizer([])
     chunk, count = "", 0
     unwritten: list[int] = []  # ids without a text yet: the part of a character, or what looks like one
@@ -59,9 +76,11 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
             unwritten.append(token_id)
         chunk += text
         count += 1
-        if count >= payload.num_tokens_in_chunk and chunk.endswith(tuple(payload.separators)):
+        if count >= payload.num_tokens_in_chunk and chunk.endswith(separators.get(chunk[-1:], ())):
             yield chunk
             chunk, count = "", 0
+        else:
+            yield ""
     if chunk or unwritten:
         yield chunk + tokenizer.decode(unwritten)
 

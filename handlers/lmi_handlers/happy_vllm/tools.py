@@ -1,8 +1,8 @@
 """Routes of happy_vllm without generation: information, health and tokenizer."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import orjson
 from lmi_core.calls.access import Access
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.host.beside_loop import read_beside, read_in_steps
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.served_model import ManagedModel, ServedModels
@@ -62,12 +63,13 @@ async def decode(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
     async with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
-        return _json({"split_text": await asyncio.to_thread(split, payload, model.backend.tokenizer)}, ignored=ignored)
+        steps = partial(split, payload, model.backend.tokenizer)
+        return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
 
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
     async with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
-        return _json(await asyncio.to_thread(metadata, payload, model), ignored=ignored)
+        return _json(await read_beside(len(call.body), partial(metadata, payload, model)), ignored=ignored)
 
 
 @asynccontextmanager
@@ -78,10 +80,11 @@ async def _asked(
 
     Raise InvalidPayload if a field is invalid.
     """
-    payload, ignored = take_known(call.json_object(), payload_type, strict=False)
+    given = call.json_object()
+    payload, ignored = await read_beside(len(call.body), partial(take_known, given, payload_type, strict=False))
     async with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:
-            check_payload(call.json_object(), payload_type)
+            check_payload(given, payload_type)
         model.ignored.report(ignored, lambda: names_of([payload_type]))
         yield payload, model, ignored
 

@@ -19,7 +19,7 @@ from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import ValidRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import LONG_TEXT, current_client, read_beside
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import shown
 from lmi_core.registry.dispatcher import Dispatcher
@@ -57,6 +57,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
         try:
             permit = check_access(request, route, dispatcher.allowed_hosts)
             exchange.client, exchange.key = permit.client, permit.key_holder
+            current_client.set(permit.client)
             if route.answer is None:
                 with counted(request, permit) as exchange.client_headers:
                     response = await model_response(dispatcher, exchange)
@@ -216,13 +217,13 @@ async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
 
 
 async def _parse_json(call: Call, limits: BodyLimits) -> None:
-    if len(call.body) > LONG_TEXT:
-        await READING.run(partial(call.parse_json, limits.max_request_members))
+    if len(call.body) > LONG_TEXT:  # other bodies are parsed when they are needed
+        await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
 
 
 async def _beside_if_long(call: Call, work: Callable[[], T]) -> T:
     """Run work on a call's body, outside the event loop if the body is long."""
-    return await READING.run_if(len(call.body) > LONG_TEXT, work)
+    return await read_beside(len(call.body), work)
 
 
 def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Call, Customization]:

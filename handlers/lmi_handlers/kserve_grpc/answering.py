@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import grpc
 
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
+from lmi_core.host.beside_loop import current_client
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller
@@ -151,6 +152,7 @@ async def _answer(
     try:
         permit = access.check_client(caller)
         exchange.client, exchange.key = permit.client, permit.key_holder
+        current_client.set(permit.client)
         with access.counted(permit):
             await model_response(dispatcher, exchange)
     except LmiError as failure:

@@ -1,6 +1,5 @@
 """The route that counts the tokens of a request's input."""
 
-import asyncio
 from typing import Any, NamedTuple
 
 import orjson
@@ -8,7 +7,7 @@ import orjson
 from lmi_core.calls.access import Access
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import LONG_TEXT, READING
+from lmi_core.host.beside_loop import read_beside
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.admission import check_tokenizer
@@ -33,9 +32,9 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     model = asked_model(call, dispatcher, name if isinstance(name, str) else None)
     await model.health()
     check_tokenizer(model)
-    asked = await READING.run_if(len(call.body) > LONG_TEXT, lambda: _read(given, call, model))
+    asked = await read_beside(len(call.body), lambda: _read(given, call, model))
     model.ignored.report(asked.ignored, lambda: names_of([ResponsesRequest]))
-    count = await asyncio.to_thread(_count, asked.chat, model, asked.truncates, call.request_id)
+    count = await read_beside(asked.size, lambda: _count(asked.chat, model, asked.truncates, call.request_id))
     body = orjson.dumps({"object": "response.input_tokens", "input_tokens": count})
     return Answer(200, "application/json", body, asked.ignored)
 
@@ -43,13 +42,16 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
 class _Asked(NamedTuple):
     chat: ResponseChat
     truncates: bool
+    size: int  # of the conversation, in bytes
     ignored: tuple[str, ...]  # names of fields
 
 
 def _read(given: dict[str, Any], call: Call, model: ManagedModel) -> _Asked:
     payload, ignored = read_request(given, model)
-    items = conversation(payload, previous_turn(payload, model, call.key), model, call.key)
-    return _Asked(response_chat(payload, items), payload.truncation == "auto", ignored)
+    previous = previous_turn(payload, model, call.key)
+    items = conversation(payload, previous, model, call.key)
+    size = len(call.body) + sum(turn.size for turn in (previous.conversation() if previous else ()))
+    return _Asked(response_chat(payload, items), payload.truncation == "auto", size, ignored)
 
 
 def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id: str) -> int:

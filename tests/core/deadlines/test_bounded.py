@@ -15,7 +15,7 @@ from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
 from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.chat import Chat
-from lmi_core.host.beside_loop import READING
+from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.rendering.render import render
 from tests.longest_gap import event_loop_watched
@@ -42,10 +42,10 @@ async def test_a_costly_text_holds_neither_the_event_loop_nor_others(monkeypatch
     monkeypatch.setattr(bounded, "THREAD_SECONDS", 0.2)
     costly = tokenizer(COSTLY)
     async with event_loop_watched() as gap, asyncio.timeout(LIMIT):
-        for long in (False, True):
+        for size in (0, LONG_TEXT + 1):
             with pytest.raises(InvalidParameter, match=r"cannot read the text: it takes more than 0\.2\d+ seconds"):
-                await READING.run_if(long, lambda: costly.encode(WORD * 80))
-            ids = await READING.run_if(long, lambda: costly.encode("hello"))
+                await read_beside(size, lambda: costly.encode(WORD * 80))
+            ids = await read_beside(size, lambda: costly.encode("hello"))
             assert ids == HuggingFaceTokenizer.load(str(HELLO)).encode("hello")
     assert gap.seconds < HELD
 

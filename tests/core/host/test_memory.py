@@ -1,9 +1,18 @@
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from lmi_core.host.memory import DeviceMemory, free_gpu_memory, free_main_memory, gpu_memory, total_main_memory
+from lmi_core.host.memory import (
+    DeviceMemory,
+    free_gpu_memory,
+    free_main_memory,
+    gpu_memory,
+    return_free_memory,
+    total_main_memory,
+)
+from lmi_core.host.processes import process_tree
 
 MEBIBYTE = 1024 * 1024
 FACTS = "MemTotal:       1000 kB\nMemAvailable:    400 kB\n"
@@ -56,3 +65,11 @@ def test_gpus_that_do_not_tell(told: str) -> None:
 
 def test_without_the_drivers_program() -> None:
     assert gpu_memory({}, ("no-such-program",)) == []
+
+
+def test_freed_memory_is_returned() -> None:
+    kept = [bytes(1000) for _ in range(100_000)]  # each beyond what Python allocates itself
+    del kept[:-1]  # the last one keeps the C library from returning those before it
+    before = process_tree(os.getpid())[0].resident
+    return_free_memory()
+    assert process_tree(os.getpid())[0].resident < before - 50 * MEBIBYTE

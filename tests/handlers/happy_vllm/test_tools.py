@@ -81,6 +81,10 @@ async def test_split_text_at_separators(server: RunningServer) -> None:
             {"num_tokens_in_chunk": 1, "separators": ["you"]},
             ["Hey, how are you", " ? I am clearly fine. And you", " ?"],
         ),
+        (
+            {"num_tokens_in_chunk": 1, "separators": ["clearly", "fine", "ou", "how are you"]},
+            ["Hey, how are you", " ? I am clearly", " fine. And you", " ?"],
+        ),
         ({"num_tokens_in_chunk": 1, "separators": ["|"]}, [TEXT]),
     ],
 )
@@ -114,6 +118,8 @@ async def test_metadata_text(server: RunningServer, given: dict[str, Any], cut_o
         ("/v2/decode", {"tokens": [1_000_000]}, "`tokens` must contain token ids from 0 to "),
         ("/v2/decode", {"tokens": [-1]}, "`tokens.0` must be greater than or equal to 0. Given: -1"),
         ("/v1/split_text", {"text": "a", "num_tokens_in_chunk": 0}, "`num_tokens_in_chunk` must be greater than"),
+        ("/v1/split_text", {"text": "a", "separators": ["."] * 257}, "`separators` must have at most 256 items"),
+        ("/v1/split_text", {"text": "a", "separators": ["a" * 129]}, "`separators.0` must have at most 128 characters"),
         ("/v1/metadata_text", {"text": "a", "truncation_side": "top"}, "`truncation_side` must be 'left' or 'right'"),
     ],
 )

@@ -1,6 +1,5 @@
 """The route of the OpenAPI document."""
 
-import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -9,6 +8,7 @@ from aiohttp import web
 from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.handler import Handler
+from lmi_core.host.beside_loop import LENGTHY
 from lmi_core.plugins.registry import Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
@@ -37,8 +37,8 @@ def add_documentation(
 
 
 async def openapi(request: web.Request) -> web.Response:
-    # In a thread, and only when somebody asks: it takes longer than the rest of a start.
-    body = await asyncio.to_thread(request.app[DOCUMENT])
+    # Only when somebody asks, as it takes longer than the rest of a start; once, even if many ask at the same time.
+    body = await LENGTHY.run(request.app[DOCUMENT])
     return web.Response(body=body, content_type="application/json")
 
 
