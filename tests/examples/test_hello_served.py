@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from huggingface_hub import AsyncInferenceClient
 
+from tests.command_lines import workers_of
 from tests.lmi_process import LmiProcess, lmi_serve
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
@@ -48,7 +49,7 @@ class Hello:
 
     @property
     def worker(self) -> psutil.Process:
-        (worker,) = psutil.Process(self.server.process.pid).children()
+        (worker,) = workers_of(psutil.Process(self.server.process.pid))
         return worker
 
 
@@ -57,7 +58,7 @@ async def hello() -> AsyncIterator[Hello]:
     async with lmi_serve(HELLO, "--port", 0) as server:
         url = await server.ready()
         process = psutil.Process(server.process.pid)
-        started = sum(sum(each.cpu_times()[:2]) for each in (process, *process.children()))
+        started = sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
         log = asyncio.create_task(server.line_with("no line is like this"))  # keep the pipe empty
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(60)) as client:
             yield Hello(server, client, started)

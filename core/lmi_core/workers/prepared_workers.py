@@ -176,6 +176,7 @@ def main(prepare: str, descriptor: str) -> None:
     module, _, name = prepare.partition(":")
     getattr(importlib.import_module(module), name)()
     WorkerForks(control).serve()
+    os._exit(0)  # as the workers do: libraries that are torn down write of what they leak
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def warnings(result: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_what_a_person_sees(directory: Path, environment: dict[str, str]) -> None:
-    result = lmi("generate", directory, QUESTION, **environment)
+    result = lmi("generate", directory, QUESTION, "--temperature", 0, **environment)
     assert (result.returncode, result.stdout) == (0, ANSWER)
     no_gpu = "this host has no GPU; the model runs on the CPU, which is many times slower"
     assert warnings(result) == [
@@ -83,7 +83,7 @@ def test_strict_makes_an_error_of_each(directory: Path, environment: dict[str, s
 @pytest.mark.parametrize("device", ["cuda", "cuda:3"])
 def test_a_device_that_is_not_there(directory: Path, environment: dict[str, str], device: str) -> None:
     (directory / "serving.properties").write_text(f"option.rolling_batch=torch\noption.device={device}\n")
-    result = lmi("generate", directory, QUESTION, **environment)
+    result = lmi("generate", directory, QUESTION, "--temperature", 0, **environment)
     assert (result.returncode, result.stdout) == (0, ANSWER)
     (warning,) = warnings(result)
     assert warning.startswith(f"option.device={device}: this host has no GPU; the model runs on the CPU")

@@ -155,9 +155,9 @@ def test_the_end_of_the_program_ends_the_engine() -> None:
     child = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT_AN_END], capture_output=True, text=True, timeout=110
     )
-    worker, answer = child.stdout.splitlines()
+    started, answer = child.stdout.splitlines()
     assert (answer, child.stderr, child.returncode) == (ANSWER, "", 0)
-    assert not psutil.pid_exists(int(worker))
+    assert not any(psutil.pid_exists(int(each)) for each in started.split())
 
 
 def test_closed_model(model_dir: ModelDirectory) -> None:

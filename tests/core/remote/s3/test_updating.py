@@ -163,7 +163,7 @@ async def test_interrupted_download_continues_with_the_files_that_are_missing(
     released.set()
     assert contents(await fetch(RemoteModel(url))) == files
     assert {get.partition(" ")[0] for get in s3.gets} == {f"/models/{ended}/model-1.safetensors"}
-    assert len(s3.gets) == 3
+    assert len(set(s3.gets)) == 3  # one may have been read twice: the killed process had asked for it too
 
 
 def wait_for_lock(cache: Path) -> None:
