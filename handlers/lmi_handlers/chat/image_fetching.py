@@ -8,6 +8,7 @@ from yarl import URL
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_core.host.addresses import public_socket
+from lmi_handlers.chat.name_lookup import NameResolver
 
 ANY_HOST = "*"
 MAX_REDIRECTS = 3
@@ -30,7 +31,8 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
 def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
     """Return a session for a URL, which refuses private addresses unless the host is one of `private`."""
     is_private = url.raw_host is not None and url.raw_host.lower() in private
-    connector = aiohttp.TCPConnector(socket_factory=None if is_private else public_socket, force_close=True)
+    factory = None if is_private else public_socket
+    connector = aiohttp.TCPConnector(resolver=NameResolver(), socket_factory=factory, force_close=True)
     return aiohttp.ClientSession(connector=connector, headers=HEADERS, auto_decompress=False, timeout=NO_TIMEOUT)
 
 
