@@ -1,6 +1,7 @@
 """The sessions of a model: ids that route a client's requests to the same instance."""
 
 import uuid
+from collections import Counter
 from time import monotonic, time
 from typing import NamedTuple
 
@@ -27,14 +28,22 @@ class Sessions:
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
         self._open: dict[str, Session] = {}  # in the order of their ends
+        self._by_key = Counter[str | None]()
 
     def begin(self, key: str | None = None) -> Session:
-        """Open a session for the holder of an API key, if any. Raise Overloaded if there are too many."""
+        """Open a session for the holder of an API key, if any.
+
+        Raise Overloaded if there are too many, or more of that key than are left for other keys.
+        """
         self._remove_expired()
-        if len(self._open) >= MAX_SESSIONS:
+        left = MAX_SESSIONS - len(self._open)
+        if left <= 0:
             raise Overloaded(f"there are {MAX_SESSIONS} open sessions, the most that a model has")
+        if key is not None and self._by_key[key] >= left:
+            raise Overloaded(f"this key has {self._by_key[key]} open sessions: the remaining ones are for other keys")
         session = Session(str(uuid.uuid4()), key, time() + self._seconds, monotonic() + self._seconds)
         self._open[session.session_id] = session
+        self._by_key[key] += 1
         return session
 
     def check(self, session_id: str, key: str | None = None) -> None:
@@ -49,9 +58,15 @@ class Sessions:
     def end(self, session_id: str, key: str | None = None) -> None:
         """Close a session. Raise InvalidPayload if no such session is open, or if it belongs to another key."""
         self.check(session_id, key)
-        del self._open[session_id]
+        self._remove(session_id)
 
     def _remove_expired(self) -> None:
         now = monotonic()
         while self._open and (oldest := next(iter(self._open.values()))).deadline <= now:
-            del self._open[oldest.session_id]
+            self._remove(oldest.session_id)
+
+    def _remove(self, session_id: str) -> None:
+        key = self._open.pop(session_id).key
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]

@@ -94,3 +94,16 @@ def test_there_are_not_more_sessions_than_memory(monkeypatch: pytest.MonkeyPatch
     opened.check(second.session_id)
     with pytest.raises(InvalidPayload):
         opened.check(first.session_id)
+
+
+def test_one_key_leaves_sessions_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 8)
+    opened = sessions.Sessions(60)
+    greedy = [opened.begin("greedy") for _ in range(4)]
+    with pytest.raises(Overloaded, match="this key has 4 open sessions"):
+        opened.begin("greedy")
+    for key in ("one", "another"):
+        opened.begin(key)
+    opened.end(greedy[0].session_id, "greedy")
+    opened.end(greedy[1].session_id, "greedy")
+    assert opened.begin("greedy").key == "greedy"

@@ -1,9 +1,9 @@
-import os
+import time
 from pathlib import Path
 
 import pytest
 
-from lmi_core.script.djl_names.sessions import CREATED, SessionManager
+from lmi_core.script.djl_names.sessions import CHECKED_AT_ONCE, CREATED, Session, SessionManager
 
 
 @pytest.fixture
@@ -39,8 +39,20 @@ def test_id_that_no_session_can_have(manager: SessionManager, session_id: str) -
 
 
 def test_expired_sessions_are_removed_when_another_begins(manager: SessionManager) -> None:
-    old, young = manager.create_session(), manager.create_session()
+    old, future, young = (manager.create_session() for _ in range(3))
     old.put(CREATED, 0.0)
+    future.put(CREATED, time.time() + 1e6)  # the clock was set back since
+    for _ in range(2):  # the second looks at what came after the first listing
+        manager.create_session()
+    assert [each.files_path.exists() for each in (old, future, young)] == [False, False, True]
+
+
+def test_many_sessions_cost_the_next_one_nothing(manager: SessionManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [manager.create_session() for _ in range(10 * CHECKED_AT_ONCE)]
+    read = list[str]()
+    monkeypatch.setattr(Session, "get", lambda self, key, d=None: read.append(self.session_id))
     manager.create_session()
-    assert sorted(os.listdir(manager.sessions_path)) != []
-    assert (old.files_path.exists(), young.files_path.exists()) == (False, True)
+    assert len(read) <= CHECKED_AT_ONCE
+    for _ in many:
+        manager.create_session()
+    assert {each.session_id for each in many} <= set(read)
