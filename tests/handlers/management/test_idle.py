@@ -194,11 +194,12 @@ async def test_no_model_makes_room_for_one_that_could_never_fit(server: RunningS
     properties = (second / "serving.properties").read_text()
     (second / "serving.properties").write_text(f"{properties}required_memory_mb=1024\n")
     assert (await register(server, second, model_name="a")).status == 200
-    (second / "serving.properties").write_text(f"{properties}required_memory_mb=10240\n")
+    more_than_all_processes_have = 1024 * 1024
+    (second / "serving.properties").write_text(f"{properties}required_memory_mb={more_than_all_processes_have}\n")
     answer = await register(server, second, model_name="huge")
     assert answer.status == 507
     assert answer.json()["error"] == (
-        "model huge needs 10.7 GB (required_memory_mb), but 6.44 GB are free in main memory, and unloading every "
+        "model huge needs 1.1 TB (required_memory_mb), but 6.44 GB are free in main memory, and unloading every "
         "unused model would not free enough"
     )
     assert [(await describe(server, name))["state"] for name in ("first", "a")] == ["ready", "ready"]
