@@ -37,6 +37,7 @@ class CompileProcess:
         self._engine = engine
         self._lock = threading.Lock()
         self._server: ForkServerProcess | None = None
+        self._stopped = False
 
     @property
     def process_id(self) -> int | None:
@@ -56,20 +57,23 @@ class CompileProcess:
             answer = _ask(server, job, cancellation)
             if answer is not None:
                 return self._grammar(guide, answer)
-            if cancellation.cancelled:
+            if cancellation.cancelled or self._stopped:
                 break
             self._lose(server)
         raise GenerationFailed(f"`guided_{guide.kind}` could not be compiled: its process was ended")
 
     def stop(self) -> None:
-        """End the process, and with it whatever it works on."""
+        """End the process, and with it whatever it works on; no guide is compiled any more."""
         with self._lock:
+            self._stopped = True
             if self._server is not None:
                 self._server.kill()
                 self._server = None
 
     def _started(self) -> ForkServerProcess:
         with self._lock:
+            if self._stopped:
+                raise GenerationFailed("the process that compiles guides was stopped")
             if self._server is None:
                 self._server = ForkServerProcess(SERVER)
                 with suppress(ConnectionError):  # it has died, which is seen at the first guide
