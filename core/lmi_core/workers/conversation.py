@@ -73,7 +73,13 @@ class Conversation(Generic[M]):
             frozen.cancel()
 
     async def stop(self) -> None:
-        await self._endpoint.stop()
+        """End the worker; cancelling this waits for it, as nobody else would free its resources."""
+        ending = asyncio.create_task(self._endpoint.stop())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})
+            raise
 
     async def _kill_when_frozen(self) -> str:
         why = await self._heartbeat.frozen(lambda: self._endpoint.send(PING))

@@ -262,3 +262,20 @@ async def test_a_replacement_that_never_gets_ready_is_ended_and_counts_as_a_fail
     assert client.losses == ["the task ended"]
     assert client.tasks[1].stopped
     await client.stop()
+
+
+@in_virtual_time
+async def test_stopping_while_a_dead_worker_is_ended_frees_it() -> None:
+    class SlowToEnd(Task):
+        async def stop(self) -> None:
+            await asyncio.sleep(1)
+            await super().stop()
+
+    client = Client(Loaded(1), Loaded(1))
+    client.tasks[0] = SlowToEnd(Loaded(1))
+    client._endpoint = lambda: client.tasks[0]
+    await client.start()
+    client.tasks[0].kill()
+    await asyncio.sleep(0.5)
+    await client.stop()
+    assert client.tasks[0].stopped
