@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -74,7 +75,8 @@ class LocalProcess:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
+            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     def set_log_level(self, level: str) -> None:
         """Tell the child the level of its log from now on."""

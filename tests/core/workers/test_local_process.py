@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
+import zmq
 
 from lmi_core.errors import OutOfMemory
 from lmi_core.host import processes
@@ -126,6 +127,16 @@ async def test_killed_child(start: Start) -> None:
     with pytest.raises(WorkerDied) as raised:
         await worker.receive()
     assert isinstance(raised.value.while_loading("the engine"), OutOfMemory)  # as the system ends a process
+
+
+async def test_messages_to_a_dead_child_are_lost(start: Start) -> None:
+    worker = await start("tell_process")
+    os.kill(await process_id(worker), signal.SIGKILL)
+    async with asyncio.timeout(LIMIT):
+        while worker._socket.get(zmq.EVENTS) & zmq.POLLOUT:  # type: ignore[operator, arg-type]
+            await asyncio.sleep(0.001)
+    worker.send(b"to nobody")
+    assert await death(worker) == -signal.SIGKILL
 
 
 async def test_child_runs_in_a_session_of_its_own(start: Start) -> None:
