@@ -106,13 +106,6 @@ class ServingRuntime(ABC, Generic[P]):
         """Return the current figures of the engine, immediately and in any thread."""
         return EngineFigures()
 
-    def engine_began(self) -> float:
-        """Return when the engine started to accept requests, by the event loop's clock; now, while it is being
-        replaced. Time limits for tokens start then, because requests that outlive their engine wait for the next
-        one.
-        """
-        return 0.0
-
     def process_ids(self) -> Collection[int]:
         """Return the engine's current processes, immediately and in any thread; empty if it runs in the server's
         process.

@@ -56,15 +56,11 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path, monkeypatch: pyte
     os.kill(killed, signal.SIGKILL)
     while engine.process_id == killed:
         await asyncio.sleep(0.005)
-    clock = asyncio.get_running_loop().time
-    assert clock() <= server.model.backend.engine_began() <= clock()  # no time between two tokens counts
     assert (await server.get("/ping")).status == 503
     assert (await server.post("/invocations", {"inputs": "Hi"})).status == 503  # new ones do not wait for it
     stopped = await until_half_are_in(engine)
     os.kill(stopped, signal.SIGSTOP)
-    stopped_at = clock()
     assert await asyncio.gather(*answering) == expected
-    assert stopped_at < server.model.backend.engine_began() < clock()
     assert engine.process_id not in (None, killed, stopped)
     assert (await server.get("/ping")).status == 200
     assert engine.in_flight == 0

@@ -9,18 +9,15 @@ from lmi_core.admission.time_limits import NONE, TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import LmiError, Overloaded
 from lmi_core.generation.request import ValidRequest
+from lmi_core.workers.engine_time import EngineTime, current_engine_time
 
 
 class RunningCalls:
     """The running calls by request id. Clients choose the ids, so several calls may share one."""
 
-    def __init__(self, max_queued_tokens: int | None = None, engine_began: Callable[[], float] = float) -> None:
-        """`max_queued_tokens` bounds the prompts of all calls that have no first token; None is no bound.
-
-        For `engine_began` see ServingRuntime.
-        """
+    def __init__(self, max_queued_tokens: int | None = None) -> None:
+        """`max_queued_tokens` bounds the prompts of all calls that have no first token; None is no bound."""
         self._max_queued_tokens = max_queued_tokens
-        self._engine_began = engine_began
         self._calls: dict[str, set[RunningCall]] = {}
         self._error: LmiError | None = None
 
@@ -80,8 +77,9 @@ class RunningCalls:
         num_tokens = sum([len(request.prompt_ids) for request in requests])
         self.check_tokens(num_tokens)
         num_sequences = sum([each.parameters.num_sequences for each in requests]) or 1
-        call = RunningCall(limits, unit, num_tokens, num_sequences, client, self._engine_began)
+        call = RunningCall(limits, unit, num_tokens, num_sequences, client)
         call.requests = requests
+        current_engine_time.set(call.engine_time)
         self._calls.setdefault(request_id, set()).add(call)
         try:
             yield call
@@ -102,11 +100,10 @@ class RunningCall:
         num_prompt_tokens: int = 0,
         num_sequences: int = 1,
         client: str = "",
-        engine_began: Callable[[], float] = float,
     ) -> None:
         self.client = client
         self.requests: Sequence[ValidRequest] = ()
-        self._engine_began = engine_began
+        self.engine_time = EngineTime()
         self.aborted = False
         self.num_sequences = num_sequences
         self._num_prompt_tokens = num_prompt_tokens
@@ -212,15 +209,21 @@ class RunningCall:
     def _phase(self) -> tuple[float, float, Callable[[], LmiError]]:
         """Return the start of the current phase, its maximum seconds, and the error if it takes longer.
 
-        The wait for a token restarts with each engine, because requests continue in a replacement.
+        A token is awaited from when the request is in an engine, because requests continue in a replacement.
         """
         if self._begun is None:
             return self._arrived, self._limits.queue, self._limits.too_long_in_queue
         if self._last is None:
-            since = max(self._begun, self._engine_began())
-            return since, self._limits.first_token, partial(self._limits.no_first, self._unit)
-        since = max(self._last, self._engine_began())
-        return since, self._limits.inter_token, partial(self._limits.no_further, self._unit)
+            return (
+                self._in_engine_since(self._begun),
+                self._limits.first_token,
+                partial(self._limits.no_first, self._unit),
+            )
+        return self._in_engine_since(self._last), self._limits.inter_token, partial(self._limits.no_further, self._unit)
+
+    def _in_engine_since(self, begin: float) -> float:
+        """Return a time, or a later one at which the call entered its engine; now, while it waits for one."""
+        return max(begin, min(self.engine_time.since, asyncio.get_running_loop().time()))
 
     def _cut_short(self) -> None:
         if self._waiting and not self._is_cut:  # once is enough: a timeout that is passing cannot be changed

@@ -75,7 +75,7 @@ class Model:
         self.usage = Usage()
         self.created = int(time.time())
         self.progress = LoadingProgress()
-        self.running = RunningCalls(plan.options.max_num_queued_tokens, lambda: self.runtime.engine_began())
+        self.running = RunningCalls(plan.options.max_num_queued_tokens)
         self.conversations = Conversations(plan.options.response_store_size)
         self.statistics = RequestStatistics()
         self.metrics = ModelMetrics()

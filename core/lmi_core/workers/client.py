@@ -70,11 +70,6 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         return self._supervisor.restarts
 
     @property
-    def began(self) -> float:
-        """The start time of the worker, by the loop's clock; now, while it is being replaced."""
-        return self._supervisor.began
-
-    @property
     def why_unhealthy(self) -> str:
         """The reason while requests are refused."""
         return self._supervisor.why_unhealthy
@@ -138,7 +133,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         self._requests = {}
         self._resumption.engine_died()
         for queue in lost:
-            queue.fail(EngineLost(f"the request was lost: {why}", alone=len(lost) == 1))
+            queue.fail(EngineLost(f"the request was lost: {why}", len(lost)))
 
     async def _create(self) -> Conversation[M]:
         message = await self._what_to_load()

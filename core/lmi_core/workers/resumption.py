@@ -1,8 +1,9 @@
 """Requests that outlive their engine: if it dies, they continue in the next one, unnoticed by their readers.
 
-The cause of a death is unknown. So a request that has lost two engines is suspect: it continues alone, for a number of
-tokens that grows with each lost engine, while others wait. A request that loses its second or a later engine while
-alone has killed it, and ends with an error.
+The cause of a death is unknown. So a request that has lost two engines is suspect: suspects continue on trial, without
+other requests, for a number of tokens that grows with each lost engine. If they lose another engine, they are tried
+again in groups of half the size. A request that loses its third or a later engine while alone has killed it, and ends
+with an error.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -10,11 +11,11 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
+from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import Isolation, Presence
 
 SUSPECT = 2  # engines that a request has lost
-MAX_LOST = 6  # after which a request ends, whoever was with it
-PROBATION = 16  # tokens that a suspect goes on for alone; as many times more with each further engine that it loses
+PROBATION = 16  # tokens of a suspect's trial; as many times more after each engine that it loses without a trial
 
 T = TypeVar("T")
 Begin = Callable[[Presence], AsyncGenerator[T, None]]
@@ -23,10 +24,10 @@ Begin = Callable[[Presence], AsyncGenerator[T, None]]
 class EngineLost(GenerationFailed):
     """The request's engine or its step failed; another engine can continue the request."""
 
-    def __init__(self, message: str, *, alone: bool) -> None:
-        """`alone`: no other request was in the engine."""
+    def __init__(self, message: str, company: int) -> None:
+        """`company`: the number of requests that failed at the same time, this one included."""
         super().__init__(message)
-        self.alone = alone
+        self.company = company
 
 
 class Resumption:
@@ -51,69 +52,109 @@ class Resumption:
         """Yield what `begin` yields, which is called again after each loss to go on from what was noted.
 
         `begin` gets the request's presence in the engine, to end it where the engine is done before the items are read:
-        whoever reads them slowly must not keep those waiting that want to be alone.
+        whoever reads them slowly must not keep a trial waiting.
         `note` notes an item, and returns how many tokens were noted in all. Closing the generator aborts the request.
         """
-        lost = 0
+        history, time = _History(), current_engine_time.get(None) or EngineTime()
         while True:
-            alone = lost >= SUSPECT
+            time.wait()
+            presence: Presence | None = None
             try:
-                with await (self._isolation.enter_alone() if alone else self._isolation.enter()) as presence:
-                    attempt = self._on_probation(begin, note, lost, presence) if alone else begin(presence)
+                with await self._enter(history) as presence, time.in_engine():
+                    on_trial = history.is_suspect
+                    attempt = self._on_trial(begin, note, history, presence) if on_trial else begin(presence)
                     async with aclosing(attempt) as items:  # no generator around it: each costs every step
                         async for item in items:
-                            if not alone:
+                            if not on_trial:
                                 note(item)
                             yield item
-                return
+                if not presence.is_paused:
+                    return
             except EngineLost as loss:
-                lost += 1
-                self._check(loss, lost)
-                if lost < SUSPECT:  # a suspect queues before there is an engine, so that it is ahead of all others
-                    await self._engine(loss)
-            except BackendUnhealthy as error:  # the next engine died too, before it took the request
-                if not lost:
+                if not self._enabled:
                     raise
-                await self._engine(EngineLost(f"the request was lost: {error.message}", alone=False))
+                history.lose(loss)
+            except BackendUnhealthy as error:  # the next engine died too, before it took the request
+                if history.loss is None and not (presence and presence.waited):
+                    raise
+                history.loss = history.loss or EngineLost(f"the request was lost: {error.message}", 1)
 
-    def _check(self, loss: EngineLost, lost: int) -> None:
-        """Raise an error if the lost request must not be tried again."""
-        if not self._enabled:
-            raise loss
-        if (lost >= SUSPECT and loss.alone) or lost >= MAX_LOST:
-            reason = f"it is not tried again, as the engine failed {lost} times under it"
-            raise GenerationFailed(f"{loss.message}; {reason}") from None
-
-    async def _on_probation(
-        self, begin: Begin[T], note: Callable[[T], int], lost: int, presence: Presence
-    ) -> AsyncGenerator[T, None]:
-        """Continue alone for some tokens, which are read even if the client reads none, then with all others."""
-        await self._engine(None)
-        async with aclosing(begin(presence)) as items:
-            held, loss = await _read(items, note, PROBATION ** (lost - 1))
-            if loss is not None:
+    async def _enter(self, history: "_History") -> Presence:
+        """Wait for the next engine and a place in it."""
+        if history.is_suspect:  # waits before there is an engine, so that it is ahead of all others
+            presence = await self._isolation.enter_trial(history.at_most)
+        else:
+            if history.loss is not None:
+                await self._engine(history)
+            presence = await self._isolation.enter()
+        if presence.waited:
+            try:
+                await self._engine(history)
+            except BaseException:
                 presence.leave()
-            presence.share()
-            for item in held:
-                yield item
-            if loss is not None:
-                raise loss
-            async for item in items:
-                note(item)
-                yield item
+                raise
+        return presence
 
-    async def _engine(self, loss: EngineLost | None) -> None:
-        """Wait for the next engine. Raise the loss if there is none."""
+    async def _engine(self, history: "_History") -> None:
+        """Wait for the next engine. Raise GenerationFailed if there is none."""
         try:
             await self._available()
         except BackendUnhealthy as error:
-            raise loss or GenerationFailed(f"the request was lost: {error.message}") from None
+            loss = history.loss
+            raise GenerationFailed(loss.message if loss else f"the request was lost: {error.message}") from None
+
+    async def _on_trial(
+        self, begin: Begin[T], note: Callable[[T], int], history: "_History", presence: Presence
+    ) -> AsyncGenerator[T, None]:
+        """Continue for some tokens, which are read even if the client reads none, then go on or pause for others."""
+        async with aclosing(begin(presence)) as items:
+            held, loss, ended = await _read(items, note, history.tokens)
+            if ended:
+                presence.leave()
+            else:
+                presence.is_paused = not await presence.acquit()
+                history.is_suspect = presence.trial is not None and presence.trial.failed
+            if not presence.is_paused:
+                for item in held:
+                    yield item
+                if loss is not None:
+                    raise loss
+                async for item in items:
+                    note(item)
+                    yield item
+                return
+        presence.leave()
+        for item in held:
+            yield item
+
+
+class _History:
+    """The lost engines of a request, and how it goes on."""
+
+    def __init__(self) -> None:
+        self.is_suspect = False
+        self.at_most = 1  # requests in its next trial
+        self.tokens = 1  # of its next trial
+        self.loss: EngineLost | None = None
+        self._count = 0
+
+    def lose(self, loss: EngineLost) -> None:
+        """Record the loss of an engine. Raise GenerationFailed if the request has caused it."""
+        self._count += 1
+        if self.is_suspect and loss.company == 1:
+            reason = f"it is not tried again, as the engine failed {self._count} times under it"
+            raise GenerationFailed(f"{loss.message}; {reason}") from None
+        if not self.is_suspect and self._count >= SUSPECT:
+            self.tokens *= PROBATION
+        self.loss = loss
+        self.is_suspect = self._count >= SUSPECT
+        self.at_most = (loss.company + 1) // 2
 
 
 async def _read(
     items: AsyncGenerator[T, None], note: Callable[[T], int], tokens: int
-) -> tuple[list[T], EngineLost | None]:
-    """Return items with that number of tokens or up to the end, and the error that ended them early."""
+) -> tuple[list[T], EngineLost | None, bool]:
+    """Return items with that number of tokens, the error that ended them early, and whether they have ended."""
     held: list[T] = []
     before: int | None = None
     try:
@@ -122,7 +163,7 @@ async def _read(
             before = total if before is None else before
             held.append(item)
             if total - before >= tokens:
-                break
+                return held, None, False
     except EngineLost as loss:
-        return held, loss
-    return held, None
+        return held, loss, True
+    return held, None, True

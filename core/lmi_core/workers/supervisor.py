@@ -41,7 +41,6 @@ class Supervisor(Generic[T]):
         self._restart_timeout = loading_timeout
         self._start_time = 0.0  # the seconds that the first start took
         self._expected = 0.0  # when the next engine may take requests, by the loop's clock
-        self._began = 0.0  # when the engine that runs began to, by the same
         self._running: T | None = None
         self._settled = asyncio.Event()  # an engine runs, or none ever will
         self._supervision: asyncio.Task[None] | None = None
@@ -58,11 +57,6 @@ class Supervisor(Generic[T]):
         seconds = max(1.0, self._expected - asyncio.get_running_loop().time())
         return BackendUnhealthy(self.why_unhealthy, None if self.restarts.given_up.is_set() else seconds)
 
-    @property
-    def began(self) -> float:
-        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
-        return self._began if self._settled.is_set() else asyncio.get_running_loop().time()
-
     async def available(self) -> None:
         """Wait until an engine accepts requests. Raise BackendUnhealthy if none is started any more."""
         await self._settled.wait()
@@ -73,8 +67,7 @@ class Supervisor(Generic[T]):
         clock = asyncio.get_running_loop().time
         begun = clock()
         self._running = await self._create()
-        self._began = clock()
-        self._start_time = self._began - begun
+        self._start_time = clock() - begun
         self._restart_timeout = min(self._restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
         self._settled.set()
         self._supervision = asyncio.create_task(self._supervise(self._running))
@@ -106,7 +99,6 @@ class Supervisor(Generic[T]):
                 self._settled.set()
                 return
             self._running = engine = restarted
-            self._began = asyncio.get_running_loop().time()
             self._settled.set()
 
     async def _recreate(self) -> T:

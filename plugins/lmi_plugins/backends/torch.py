@@ -184,9 +184,6 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     def figures(self) -> EngineFigures:
         return self.engine.figures
 
-    def engine_began(self) -> float:
-        return self.engine.began
-
     def process_ids(self) -> Collection[int]:
         return [] if self.engine.process_id is None else [self.engine.process_id]
 

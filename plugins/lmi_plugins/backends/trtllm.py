@@ -85,9 +85,6 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     def figures(self) -> EngineFigures:
         return EngineFigures(restarts=self.manager.restarts.count)
 
-    def engine_began(self) -> float:
-        return self.manager.began
-
     def process_ids(self) -> Collection[int]:
         process_id = self.manager.process_id
         return [] if process_id is None else [process_id]

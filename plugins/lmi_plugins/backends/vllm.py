@@ -250,9 +250,6 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def figures(self) -> EngineFigures:
         return EngineFigures() if self._service is None else self._service.figures()
 
-    def engine_began(self) -> float:
-        return 0.0 if self._service is None else self._service.engine_began
-
     def process_ids(self) -> Collection[int]:
         return () if self._service is None else self._service.process_ids()
 

@@ -132,6 +132,6 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
             if failure is None:
                 queue.put(response, final=response.is_final)
             elif failure.of_step:
-                queue.fail(EngineLost(failure.message, alone=len(lost) == 1))
+                queue.fail(EngineLost(failure.message, len(lost)))
             else:
                 queue.fail(failure.error)

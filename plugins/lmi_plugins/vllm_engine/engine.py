@@ -94,7 +94,7 @@ class VllmEngine:
         )
         self._heartbeat = Heartbeat(heartbeat_timeout)
         self.resumption = Resumption(self._available, enabled=resume)
-        self._dead: WeakKeyDictionary[AsyncLLM, bool] = WeakKeyDictionary()  # with whether a request was alone in it
+        self._dead: WeakKeyDictionary[AsyncLLM, int] = WeakKeyDictionary()  # with the number of requests in it
         self.adapter_slots = AdapterSlots()
         self._ids = itertools.count()
         self._statistics: EngineStatistics | None = None  # of the engine that runs
@@ -103,11 +103,6 @@ class VllmEngine:
     @property
     def restarts(self) -> Restarts:
         return self._supervisor.restarts
-
-    @property
-    def began(self) -> float:
-        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
-        return self._supervisor.began
 
     @property
     def figures(self) -> EngineFigures:
@@ -146,9 +141,9 @@ class VllmEngine:
     def _lost(self, engine: AsyncLLM) -> EngineLost:
         """Return the error of an engine's death for its requests, some of which see it late."""
         if engine not in self._dead:
-            self._dead[engine] = self.resumption.in_engine == 1
+            self._dead[engine] = self.resumption.in_engine
             self.resumption.engine_died()
-        return EngineLost(LOST, alone=self._dead[engine])
+        return EngineLost(LOST, self._dead[engine])
 
     @property
     def max_length(self) -> int:

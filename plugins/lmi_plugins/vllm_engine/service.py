@@ -216,11 +216,6 @@ class VllmService:
     def figures(self) -> EngineFigures:
         return self._engine.figures
 
-    @property
-    def engine_began(self) -> float:
-        """The start time of the engine, by the loop's clock; now, while it is being replaced."""
-        return self._engine.began
-
     def process_ids(self) -> Collection[int]:
         return self._engine.process_ids()
 

@@ -9,6 +9,7 @@ from lmi_core.admission.running import RunningCall, RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import GenerationTimeout, LmiError, QueueTimeout
+from lmi_core.workers.engine_time import EngineTime
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 NO_LIMITS = TimeLimits()
@@ -260,15 +261,13 @@ async def test_each_phase_has_its_own_limit(phases: Phases, after: float, error:
     assert isinstance(raised, QueueTimeout) == (after == 3)
 
 
-class ReplacedEngine:
-    """An engine that is replaced after some seconds, for which it takes some more, and never answers again."""
-
-    def __init__(self, after: float, takes: float) -> None:
-        self._died, self._began = after, after + takes
-
-    def began(self) -> float:
-        now = asyncio.get_running_loop().time()
-        return 0.0 if now < self._died else min(now, self._began)
+async def be_replaced(time: EngineTime, after: float, takes: float) -> None:
+    """Have a call's engine replaced after some seconds, for which it takes some more."""
+    with time.in_engine():
+        await asyncio.sleep(after)
+    await asyncio.sleep(takes)
+    with time.in_engine():
+        await asyncio.sleep(1000)
 
 
 @pytest.mark.parametrize(
@@ -287,13 +286,15 @@ async def test_waits_for_tokens_begin_anew_with_another_engine(
     died: float, takes: float, phases: Phases, after: float | None, message: str | None
 ) -> None:
     raised: LmiError | None = None
-    with RunningCalls(None, ReplacedEngine(died, takes).began).call("r", LIMITS) as call:
+    with RunningCalls().call("r", LIMITS) as call:
+        engine = asyncio.create_task(be_replaced(call.engine_time, died, takes))
         try:
             async for _ in phases.begin(call):
                 if after is None:
                     break
         except LmiError as found:
             raised = found
+    engine.cancel()
     assert (raised and raised.message) == message
     if after is not None:
         assert asyncio.get_running_loop().time() == pytest.approx(after)

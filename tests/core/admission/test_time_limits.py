@@ -82,20 +82,20 @@ async def test_stream_that_stalls_ends_with_an_error(clock: LoopClock, short_pha
         assert FURTHER in answer.body.decode(errors="replace"), name
 
 
-async def test_time_in_which_the_engine_is_replaced_does_not_count(
-    clock: LoopClock, short_phases: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loop, script, replaced = asyncio.get_running_loop(), Script("one two", hold=True), False
-    monkeypatch.setattr(short_phases.model.backend, "engine_began", lambda: 0.0 if replaced else loop.time())
+async def test_time_without_an_engine_does_not_count(clock: LoopClock, short_phases: RunningServer) -> None:
+    script = Script("one two", hold=True)
     short_phases.scripted.enqueue(script)
     asking = asyncio.create_task(short_phases.post("/invocations", INPUTS))
     await script.started.wait()
+    (calls,) = short_phases.model.running._calls.values()
+    (call,) = calls
+    call.engine_time.wait()
     for _ in range(3):
         await clock.pass_time(LIMIT)
     assert not asking.done()
-    replaced = True
-    await clock.pass_time(LIMIT)
-    assert FURTHER in (await asking).body.decode()
+    with call.engine_time.in_engine():
+        await clock.pass_time(LIMIT)
+        assert FURTHER in (await asking).body.decode()
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,17 +1,28 @@
-"""Isolation of requests in an engine, together and alone, and their order."""
+"""Isolation of requests in an engine, together and on trial, and their order."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
-from lmi_core.workers.isolation import Isolation
+from lmi_core.workers.isolation import Isolation, Presence
+from tests.virtual_time import in_virtual_time
 
 
 async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await asyncio.sleep(1)  # of virtual time, in which whatever may enter does
 
 
+def start(waiting: Coroutine[Any, Any, Presence]) -> asyncio.Task[Presence]:
+    return asyncio.create_task(waiting)
+
+
+def entered(*waiting: asyncio.Task[Presence]) -> list[bool]:
+    return [each.done() for each in waiting]
+
+
+@in_virtual_time
 async def test_many_are_in_it_together() -> None:
     isolation = Isolation()
     presences = [await isolation.enter() for _ in range(3)]
@@ -22,51 +33,92 @@ async def test_many_are_in_it_together() -> None:
     assert isolation.inside == 0
 
 
-async def test_one_alone_waits_for_others_and_goes_before_new_ones() -> None:
+@in_virtual_time
+async def test_trials_wait_for_others_and_go_before_new_ones() -> None:
     isolation = Isolation()
     first = await isolation.enter()
-    alone, next_alone, later = (
-        asyncio.create_task(each) for each in (isolation.enter_alone(), isolation.enter_alone(), isolation.enter())
-    )
+    suspects = [start(isolation.enter_trial(at_most)) for at_most in (3, 2, 2, 1)]
+    later = start(isolation.enter())
     await settle()
-    assert not alone.done()
+    assert entered(*suspects, later) == [False] * 5
     isolation.leave(first)
     await settle()
-    assert (alone.done(), next_alone.done(), later.done(), isolation.inside) == (True, False, False, 1)
-    isolation.leave(alone.result())
+    assert entered(*suspects, later) == [True, True, False, False, False]  # at most two for the second one
+    passing = [asyncio.create_task(each.result().acquit()) for each in suspects[:2]]
+    await asyncio.gather(*passing)
+    assert [each.result() for each in passing] == [False, False]  # others are to be tried
     await settle()
-    assert (next_alone.done(), later.done(), isolation.inside) == (True, False, 1)
-    isolation.share(next_alone.result())
+    assert entered(*suspects[2:], later) == [False] * 3
+    for each in suspects[:2]:
+        each.result().leave()
     await settle()
-    assert (later.done(), isolation.inside) == (True, 2)
+    assert entered(*suspects[2:], later) == [True, False, False]
+    suspects[2].result().leave()
+    await settle()
+    assert entered(suspects[3], later) == [True, False]
+    assert await suspects[3].result().acquit()
+    await settle()
+    assert (entered(later), isolation.inside) == ([True], 2)
 
 
-async def test_those_that_want_to_be_alone_do_not_wait_for_a_dead_engine() -> None:
+@in_virtual_time
+async def test_a_trial_ends_with_its_engine() -> None:
+    isolation = Isolation()
+    suspects = [start(isolation.enter_trial(2)) for _ in range(2)]
+    await settle()
+    passing = asyncio.create_task(suspects[0].result().acquit())
+    await settle()
+    assert not passing.done()
+    isolation.clear()
+    assert await passing
+    assert isolation.inside == 0
+    trial = suspects[0].result().trial
+    assert trial is not None
+    assert trial.failed
+
+
+@in_virtual_time
+async def test_suspects_do_not_wait_for_a_dead_engine() -> None:
     isolation = Isolation()
     slow = await isolation.enter()
     isolation.clear()
-    alone = await isolation.enter_alone()
-    waiting = asyncio.create_task(isolation.enter())
+    suspect = await isolation.enter_trial(1)
+    waiting = start(isolation.enter())
     isolation.leave(slow)  # its client has read at last what it got before
     await settle()
     assert not waiting.done()
-    isolation.leave(alone)
+    isolation.leave(suspect)
     await waiting
     assert isolation.inside == 1
 
 
-@pytest.mark.parametrize("let_in", [False, True])
-async def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
+@in_virtual_time
+async def test_others_do_not_wait_for_a_suspect_that_never_comes() -> None:
     isolation = Isolation()
-    first = await isolation.enter_alone()
-    leaving, other = asyncio.create_task(isolation.enter_alone()), asyncio.create_task(isolation.enter())
+    await isolation.enter_trial(1)
+    waiting = start(isolation.enter())
     await settle()
-    if let_in:
+    isolation.clear()
+    await settle()
+    assert waiting.done()
+
+
+@pytest.mark.parametrize("let_in", [False, True])
+def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
+    @in_virtual_time
+    async def given_up() -> None:
+        isolation = Isolation()
+        first = await isolation.enter_trial(1)
+        leaving, other = start(isolation.enter_trial(1)), start(isolation.enter())
+        await asyncio.sleep(0)
+        if let_in:
+            isolation.leave(first)
+        leaving.cancel()
+        await settle()
+        assert leaving.cancelled()
         isolation.leave(first)
-    leaving.cancel()
-    await settle()
-    assert leaving.cancelled()
-    isolation.leave(first)
-    await settle()
-    assert other.done()
-    assert isolation.inside == 1
+        await settle()
+        assert other.done()
+        assert isolation.inside == 1
+
+    given_up()

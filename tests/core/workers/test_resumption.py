@@ -1,11 +1,13 @@
 """Requests in an engine that dies at certain tokens of certain requests."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
+from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.resumption import EngineLost, Resumption
 from tests.virtual_time import in_virtual_time
@@ -48,7 +50,7 @@ class Engines:
                 if not death.done() and self._poison.get(name, LENGTH) <= number:
                     self._die()
                 if death.done():
-                    raise EngineLost("the engine died", alone=death.result() == 1)
+                    raise EngineLost("the engine died", death.result())
                 yield number
         finally:
             self._inside -= 1
@@ -80,9 +82,67 @@ async def test_who_kills_is_found_and_takes_nobody_along() -> None:
     poison = asyncio.create_task(answer(engines, "poison"))
     later = [asyncio.create_task(answer(engines, f"later {i}")) for i in range(3)]
     assert await asyncio.gather(*asked, *later) == [[*range(LENGTH)]] * 23
-    with pytest.raises(GenerationFailed, match="the engine died; it is not tried again, as the engine failed 3 times"):
+    with pytest.raises(
+        GenerationFailed, match=r"^the engine died; it is not tried again, as the engine failed [67] times"
+    ):
         await poison
-    assert engines.deaths == 3
+    assert engines.deaths <= 2 + 5  # 24 are halved five times
+
+
+@in_virtual_time
+async def test_two_deaths_in_a_row_lose_nothing_and_cost_seconds() -> None:
+    engines, clock = Engines({}), asyncio.get_running_loop().time
+    begin = clock()
+    asked = [asyncio.create_task(answer(engines, str(i))) for i in range(256)]
+    await asyncio.sleep(8)
+    engines._die()
+    await asyncio.sleep(4)  # all are in the next one
+    engines._die()
+    assert await asyncio.gather(*asked) == [[*range(LENGTH)]] * 256
+    trials = 2 * 20  # seconds, where one after the other would take 256 times as long
+    assert clock() - begin < LENGTH + 3 * 4 + trials
+    assert engines.resumption.in_engine == 0
+
+
+@in_virtual_time
+async def test_any_number_of_deaths_loses_nothing() -> None:
+    engines = Engines({})
+    asked = [asyncio.create_task(answer(engines, str(i))) for i in range(20)]
+    for seconds in (8, 5, 6, 30, 5, 25, 40, 9):
+        await asyncio.sleep(seconds)
+        engines._die()
+    assert await asyncio.gather(*asked) == [[*range(LENGTH)]] * 20
+
+
+@in_virtual_time
+async def test_a_killer_among_many_is_found_in_few_deaths() -> None:
+    engines = Engines({"poison": 0})
+    asked = [asyncio.create_task(answer(engines, str(i))) for i in range(127)]
+    with pytest.raises(GenerationFailed, match="it is not tried again"):
+        await answer(engines, "poison")
+    assert await asyncio.gather(*asked) == [[*range(LENGTH)]] * 127
+    assert engines.deaths <= 2 + 7  # 128 are halved seven times
+
+
+@in_virtual_time
+async def test_the_time_in_an_engine() -> None:
+    engines, time, clock = Engines({}), EngineTime(), asyncio.get_running_loop().time
+    current_engine_time.set(time)
+    asked = asyncio.create_task(answer(engines, "a"))
+    current_engine_time.set(EngineTime())
+    others = [asyncio.create_task(answer(engines, str(i))) for i in range(3)]
+    await asyncio.sleep(8)
+    assert time.since == clock() - 8
+    for _ in range(2):
+        engines._die()
+        await asyncio.sleep(1)
+        assert time.since == math.inf
+        await asyncio.sleep(4)
+        assert time.since == pytest.approx(clock() - 2, abs=0.2)
+    others[0].cancel()
+    await asked
+    assert time.since == math.inf
+    await asyncio.wait(others)
 
 
 @in_virtual_time
@@ -95,7 +155,7 @@ async def test_several_that_kill() -> None:
 
 
 @in_virtual_time
-async def test_alone_it_has_two_attempts() -> None:
+async def test_alone_it_has_three_attempts() -> None:
     engines = Engines({"poison": 5})
     found: list[int] = []
 
@@ -103,10 +163,10 @@ async def test_alone_it_has_two_attempts() -> None:
         async for number in engines.ask("poison"):
             found.append(number)
 
-    with pytest.raises(GenerationFailed, match="failed 2 times"):
+    with pytest.raises(GenerationFailed, match="failed 3 times"):
         await read()
     assert found == [*range(5)]
-    assert engines.deaths == 2
+    assert engines.deaths == 3
 
 
 @in_virtual_time

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
-from lmi_core.workers.restarts import FIRST_DELAY
 from lmi_core.workers.supervisor import Supervisor
 from tests.virtual_time import in_virtual_time
 
@@ -57,28 +56,6 @@ async def test_another_one_runs_after_a_death() -> None:
     await supervisor.stop()
     await supervisor.stop()
     assert engines.ended == [1, 2]
-
-
-@in_virtual_time
-async def test_when_the_engine_began() -> None:
-    engines, now = Engines(most=2), asyncio.get_running_loop().time
-    supervisor = engines.supervisor(retry_threshold=1)
-    await supervisor.start()
-    began = now()
-    await asyncio.sleep(100)
-    assert supervisor.began == began
-    engines.kill()
-    await asyncio.sleep(FIRST_DELAY / 2)
-    assert supervisor.began == now()  # none runs
-    await supervisor.available()
-    replaced = now()
-    await asyncio.sleep(100)
-    assert supervisor.began == replaced == pytest.approx(began + 100 + FIRST_DELAY)
-    engines.kill()
-    await supervisor.restarts.given_up.wait()
-    await asyncio.sleep(0)
-    assert supervisor.began == replaced  # so that nobody waits for another
-    await supervisor.stop()
 
 
 @in_virtual_time

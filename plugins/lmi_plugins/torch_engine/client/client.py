@@ -230,11 +230,11 @@ class EngineClient(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             queue = self._requests.get(request_id)
             if isinstance(queue, ItemQueue):
                 queue.put((index, vector))
-        alone = len({failure.request_id for failure in message.failures if failure.of_step}) == 1
+        company = len({failure.request_id for failure in message.failures if failure.of_step})
         for failure in message.failures:
             failed = self._requests.pop(failure.request_id, None)
             if failed is not None:
-                failed.fail(EngineLost(failure.message, alone=alone) if failure.of_step else failure.error)
+                failed.fail(EngineLost(failure.message, company) if failure.of_step else failure.error)
 
     def _deliver_answer(self, message: AdapterAnswer) -> None:
         if message.failure is None:

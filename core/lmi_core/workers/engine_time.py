@@ -1,0 +1,35 @@
+"""The time that a call spends in an engine, which its limits for tokens count."""
+
+import asyncio
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class EngineTime:
+    """When a call's requests entered the engine that they are in."""
+
+    def __init__(self) -> None:
+        self.since = 0.0  # by the event loop's clock; infinite while every request waits for an engine
+        self._inside = 0
+
+    def wait(self) -> None:
+        """Stop the clock until a request is in an engine, unless one is."""
+        if not self._inside:
+            self.since = math.inf
+
+    @contextmanager
+    def in_engine(self) -> Iterator[None]:
+        """Hold a request's time in an engine."""
+        self._inside += 1
+        if self._inside == 1:
+            self.since = asyncio.get_running_loop().time()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            self.wait()
+
+
+current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")  # of the call that the task works on
