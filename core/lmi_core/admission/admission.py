@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.generation.request import PROMPT, GenerationRequest
+from lmi_core.payloads.exact_numbers import as_integer
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
 MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one
@@ -67,13 +68,10 @@ class Admission:
 
         Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
-        count = sum(map(_num_sequences, requests))
+        count = num_sequences(requests)
         if count > self.maximum:
-            name = requests[0].names.get(PROMPT, PROMPT)
-            raise InvalidParameter(
-                f"`{name}` must ask for at most {self.maximum} sequences at once, as many as have a place in the "
-                f"model's queue (job_queue_size, option.max_rolling_batch_size). Given: {count}"
-            )
+            why = "have a place in the model's queue (job_queue_size, option.max_rolling_batch_size)"
+            raise too_many_sequences(requests, self.maximum, why)
         others = self.taken - 1
         if others + count > self.maximum:
             raise Overloaded(
@@ -145,7 +143,19 @@ class Departures:
         return None if seconds is None else min(seconds, MAX_ADVICE)
 
 
+def num_sequences(requests: Sequence[GenerationRequest]) -> int:
+    """Return the number of sequences that the prompts of a call ask for; invalid numbers count as one."""
+    return sum(map(_num_sequences, requests))
+
+
+def too_many_sequences(requests: Sequence[GenerationRequest], most: int, why: str) -> InvalidParameter:
+    """Return the error for a call with more than `most` sequences, which can never be admitted."""
+    name = requests[0].names.get(PROMPT, PROMPT)
+    return InvalidParameter(
+        f"`{name}` must ask for at most {most} sequences at once, as many as {why}. Given: {num_sequences(requests)}"
+    )
+
+
 def _num_sequences(request: GenerationRequest) -> int:
-    """Return the number of requested sequences, which may be invalid."""
-    given = [request.parameters.get(name) for name in NUMBERS_OF_SEQUENCES]
+    given = [as_integer(request.parameters.get(name)) for name in NUMBERS_OF_SEQUENCES]
     return max([1, *(number for number in given if isinstance(number, int))])

@@ -17,7 +17,8 @@ def _as_float(value: object) -> object:
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
-def _as_integer(value: object) -> object:
+def as_integer(value: object) -> object:
+    """Return the integer that equals a number or a text of another JSON type; any other value unchanged."""
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     number = _as_float(value)
@@ -31,7 +32,7 @@ def _as_boolean(value: object) -> object:
 
 
 _READERS: Mapping[str, Callable[[object], object]] = {
-    "int": _as_integer,
+    "int": as_integer,
     "float": _as_float,
     "bool": _as_boolean,
 }

@@ -13,13 +13,12 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
 from lmi_handlers.access.credentials import digest_of, shown_credentials
 from lmi_handlers.access.cross_origin import CrossOrigin
-from lmi_handlers.access.key_usage import KeyUsages
+from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsages
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
 
 # Headers of proxies, behind which every client has the proxy's address. Whoever adds one himself only loses by it.
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 OPERATOR = "operator"
-NO_HEADERS: dict[str, str] = {}
 
 
 class Caller(NamedTuple):
@@ -117,9 +116,9 @@ class AccessControl:
         fault = "the one given is not known" if credentials else "none was given"
         raise Unauthorized(f"an API key is needed, as `Authorization: Bearer` or `x-api-key`: {fault}")
 
-    def counted(self, permit: Permit) -> AbstractContextManager[dict[str, str]]:
-        """Count a running generation request, and yield headers with the remaining limits. Raise RateLimited."""
-        return nullcontext(NO_HEADERS) if permit.key is None else self._usages.of(permit.key).one(permit.key)
+    def counted(self, permit: Permit) -> AbstractContextManager[CountedRequest]:
+        """Count a running generation request. Raise RateLimited."""
+        return nullcontext(UNLIMITED) if permit.key is None else self._usages.of(permit.key).one(permit.key)
 
     def _check_managing(self, route: Route, caller: Caller) -> Permit:
         """Check a request at the management address, which the operator has chosen to open."""

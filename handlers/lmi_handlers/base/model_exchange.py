@@ -12,6 +12,7 @@ from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
+from lmi_handlers.access.key_usage import CountedRequest
 
 R = TypeVar("R", covariant=True)
 
@@ -22,6 +23,7 @@ class ModelExchange(Protocol[R]):
     request_id: str
     client: str  # whose requests take turns with those of others
     key: str | None  # the holder of the client's API key
+    usage: CountedRequest  # with the limits of that key
     model: Model | None
     formatter: AnswerWriter | None
     answer_headers: Mapping[str, str]  # those that the parsed call asks for

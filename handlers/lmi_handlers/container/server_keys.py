@@ -131,11 +131,13 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         KEY_REQUESTS,
-        "This server's own: the requests that a key may begin per minute, if its line has no number of its own.",
+        "This server's own: the requests that a key may begin per minute, each sequence counted as one, if its line "
+        "has no number of its own.",
     ),
     honoured(
         KEY_RUNNING,
-        "This server's own: the requests that a key may have at the same time, if its line has no number of its own.",
+        "This server's own: the requests that a key may have at the same time, each sequence counted as one, if its "
+        "line has no number of its own.",
     ),
     honoured(METRICS_NEED_KEY, "This server's own: `true` has metrics ask for a key too. Default: `false`."),
     ignored("cluster_address", "a server runs on one machine"),

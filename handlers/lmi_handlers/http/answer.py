@@ -59,7 +59,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
             exchange.client, exchange.key = permit.client, permit.key_holder
             current_client.set(permit.client)
             if route.answer is None:
-                with counted(request, permit) as exchange.client_headers:
+                with counted(request, permit) as exchange.usage:
                     response = await model_response(dispatcher, exchange)
             else:
                 response = await _described(dispatcher, exchange, route.answer)
@@ -159,6 +159,7 @@ async def _generate(
         exchange.request_id = generation.request_id
     exchange.answer_headers = generation.headers
     formatter = exchange.formatter = customization.formatter(generation.formatter)
+    exchange.usage.extend(generation.requests)
     ticket.extend(generation.requests)
     requests = await _valid_requests(exchange, model, generation, customization)  # 4
     check_sequences(generation.formatter, requests)

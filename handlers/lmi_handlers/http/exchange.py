@@ -34,6 +34,7 @@ from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import IGNORED_HEADER, ignored_header, names_of
+from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.base.sagemaker_headers import named_attributes
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
@@ -66,7 +67,7 @@ class Exchange:
         self.record = RequestRecord(handler.name, self.request_id)
         self.client = request.remote or ""
         self.key: str | None = None
-        self.client_headers: Mapping[str, str] = {}  # those that tell the client what is left of its limits
+        self.usage = UNLIMITED
         self.reach = Reach()
         self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
@@ -228,7 +229,7 @@ class Exchange:
 
     def _headers(self, content_type: str, headers: Mapping[str, str] | None) -> dict[str, str]:
         own = {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored}
-        return {**own, **self.client_headers, **self.answer_headers, **(headers or {})}
+        return {**own, **self.usage.headers, **self.answer_headers, **(headers or {})}
 
     @asynccontextmanager
     async def kept_alive(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from lmi_core.calls.access import Reach
 from lmi_core.configuration.host_patterns import ANY, Host
 from lmi_core.route import Route
 from lmi_handlers.access.control import AccessControl, Caller, Permit
+from lmi_handlers.access.key_usage import CountedRequest
 from lmi_handlers.http.origins.cross_origin import is_admitted
 from lmi_handlers.http.origins.same_origin import refuse_foreign_pages
 
@@ -37,6 +38,6 @@ def reach_of(request: web.Request) -> Reach:
     return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
 
 
-def counted(request: web.Request, permit: Permit) -> AbstractContextManager[dict[str, str]]:
-    """Count a running generation request, and yield headers with the remaining limits. Raise RateLimited."""
+def counted(request: web.Request, permit: Permit) -> AbstractContextManager[CountedRequest]:
+    """Count a running generation request. Raise RateLimited."""
     return request.app[ACCESS].counted(permit)

@@ -153,7 +153,7 @@ async def _answer(
         permit = access.check_client(caller)
         exchange.client, exchange.key = permit.client, permit.key_holder
         current_client.set(permit.client)
-        with access.counted(permit):
+        with access.counted(permit) as exchange.usage:
             await model_response(dispatcher, exchange)
     except LmiError as failure:
         error = failure

@@ -16,6 +16,7 @@ from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
+from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
 from lmi_handlers.kserve_grpc.formatter import GrpcFormatter
 from lmi_handlers.kserve_grpc.handler import GrpcHandler
@@ -38,6 +39,7 @@ class GrpcExchange:
         self.record = RequestRecord(self.handler.name, self.request_id)
         self.client = ""
         self.key: str | None = None
+        self.usage = UNLIMITED
         self._message = message
         self.headers = headers
         self._peer = peer

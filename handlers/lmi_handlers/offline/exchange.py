@@ -19,6 +19,7 @@ from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.model import Model
+from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.base.openai_handler import OpenAiHandler
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
@@ -78,6 +79,7 @@ class OfflineExchange:
         self.request_id = secrets.token_hex(8)
         self.client = ""
         self.key: str | None = None
+        self.usage = UNLIMITED
         self.model: Model | None = None
         self.formatter: AnswerWriter | None = None
         self.answer_headers: Mapping[str, str] = {}

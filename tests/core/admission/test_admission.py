@@ -14,11 +14,13 @@ from lmi_core.generation.request import GenerationRequest
 
 MAXIMUM = 6
 # Of sequences; what is no number is refused later, and takes one place until then.
-NUMBERS = st.dictionaries(st.sampled_from(NUMBERS_OF_SEQUENCES), st.sampled_from([-3, 0, 1, 2, 3, 8, "x", None, 1.5]))
+NUMBERS = st.dictionaries(
+    st.sampled_from(NUMBERS_OF_SEQUENCES), st.sampled_from([-3, 0, 1, 2, 3, 8, "x", None, 1.5, "2", 3.0])
+)
 
 
 def sequences(parameters: dict[str, Any]) -> int:
-    return max([1, *(number for number in parameters.values() if isinstance(number, int))])
+    return max([1, *(int(number) for number in parameters.values() if number not in ("x", None, 1.5))])
 
 
 class Queue(RuleBasedStateMachine):
