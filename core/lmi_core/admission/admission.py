@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import NamedTuple, Self
 
 from lmi_core.errors import InvalidParameter, Overloaded
@@ -11,9 +12,13 @@ from lmi_core.generation.request import PROMPT, GenerationRequest
 from lmi_core.payloads.exact_numbers import as_integer
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
+RESERVED = 10  # one of so many waiting places is for other keys
 MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one
 FEWEST_DEPARTURES = 4  # before which the rate is unknown
 MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
+
+# The holder of the API key for which the current task takes places; None if no other key shares the queues.
+current_key: ContextVar[str | None] = ContextVar("current_key", default=None)
 
 
 class SequenceCounts(NamedTuple):
@@ -24,13 +29,17 @@ class SequenceCounts(NamedTuple):
 
 
 class Admission:
-    """The queue of a model. A call takes one place for each of its sequences."""
+    """The queue of a model. A call takes one place for each of its sequences.
+
+    One key leaves places for others: the reserve, or as many as it already has if these are fewer.
+    """
 
     def __init__(self, model: str, max_waiting: int, max_running: int = 0, queue_timeout: float = math.inf) -> None:
         """Create a queue in which `max_running` sequences run and `max_waiting` wait, for at most `queue_timeout`
         seconds each.
         """
         self.taken = 0
+        self._by_key = Counter[str | None]()
         self.resize(max_waiting, max_running)
         self._queue_timeout = queue_timeout
         self._departures = Departures()
@@ -40,16 +49,21 @@ class Admission:
         """Change the numbers of places."""
         self.maximum = max_waiting + max_running
         self._max_running = max_running
+        self._reserve = min(max_waiting // 2, math.ceil(max_waiting / RESERVED))
 
     def check(self) -> None:
-        """Raise Overloaded if every place is taken, or if a request could not start within its time limit."""
+        """Raise Overloaded if every place is taken or for other keys, or if a request could not start within its time
+        limit.
+        """
         if self.taken >= self.maximum:
             raise Overloaded(
                 f"model {self._model} has {self.taken} requests in its queue, which is full", self._departures.advice()
             )
-        excess = self.taken - self._max_running
-        if self._queue_timeout == math.inf or excess < 0:
+        key = current_key.get()
+        self._check_share(key, 1)
+        if self._queue_timeout == math.inf or self.taken < self._max_running:
             return
+        excess = self._waiting_ahead(key)
         seconds = self._departures.seconds_for(excess + 1)
         if seconds is not None and seconds > self._queue_timeout:
             raise Overloaded(
@@ -58,20 +72,47 @@ class Admission:
                 self._departures.advice(int(excess * (1 - self._queue_timeout / seconds))),
             )
 
+    def _waiting_ahead(self, key: str | None) -> int:
+        """Return how many places will become free before a new request begins; keys take turns."""
+        waiting = self.taken - self._max_running
+        if key is None:
+            return waiting
+        own = self._by_key[key]
+        return min(waiting, sum(min(count, own + 1) for count in self._by_key.values()))
+
+    def _check_share(self, key: str | None, count: int) -> None:
+        """Raise Overloaded if so many more places of a key would leave too few for other keys."""
+        if key is None or not count:
+            return
+        own = self._by_key[key]
+        kept = min(self._reserve, own + count - 1)
+        lacking = self.taken + count + kept - self.maximum
+        if lacking > 0:
+            raise Overloaded(
+                f"this key has {own} of the {self.maximum} places in the queue of model {self._model}: {count} more "
+                f"would leave fewer than the {kept} that are kept for other keys",
+                self._departures.advice(lacking),
+            )
+
     def admit(self) -> "Ticket":
         """Take a place for a call. Raise Overloaded if there is none."""
         self.check()
-        return Ticket(self)
+        key = current_key.get()
+        self._take(key, 1)
+        return Ticket(self, key)
 
-    def take_more(self, requests: Sequence[GenerationRequest]) -> int:
-        """Take places for all sequences of a call but the first, and return their number.
+    def take_more(self, key: str | None, requests: Sequence[GenerationRequest]) -> int:
+        """Take places of a key for all sequences of a call but the first, and return their number.
 
         Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
         count = num_sequences(requests)
-        if count > self.maximum:
+        kept = self._reserve if key is not None else 0
+        if count > self.maximum - kept:
             why = "have a place in the model's queue (job_queue_size, option.max_rolling_batch_size)"
-            raise too_many_sequences(requests, self.maximum, why)
+            if kept:
+                why += f" beside the {kept} places that are kept for other keys"
+            raise too_many_sequences(requests, self.maximum - kept, why)
         others = self.taken - 1
         if others + count > self.maximum:
             raise Overloaded(
@@ -79,37 +120,44 @@ class Admission:
                 "sequences of this one",
                 self._departures.advice(others + count - self.maximum),
             )
-        self.taken += count - 1
+        self._check_share(key, count - 1)
+        self._take(key, count - 1)
         return count - 1
 
-    def release(self, count: int) -> None:
-        """Free places."""
+    def _take(self, key: str | None, count: int) -> None:
+        self.taken += count
+        self._by_key[key] += count
+
+    def release(self, key: str | None, count: int) -> None:
+        """Free places of a key."""
         self._departures.add(count, others_wait=self.taken > self._max_running)
-        self.taken -= count
+        self._take(key, -count)
+        if not self._by_key[key]:
+            del self._by_key[key]
 
 
 class Ticket:
     """The places of one call, freed at the end of a `with` statement."""
 
-    __slots__ = ("_admission", "_count")
+    __slots__ = ("_admission", "_count", "_key")
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, key: str | None) -> None:
         self._admission = admission
         self._count = 1
-        admission.taken += 1
+        self._key = key
 
     def extend(self, requests: Sequence[GenerationRequest]) -> None:
         """Take a place for each further sequence of the call, before its prompts are tokenized.
 
         Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
-        self._count += self._admission.take_more(requests)
+        self._count += self._admission.take_more(self._key, requests)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._admission.release(self._count)
+        self._admission.release(self._key, self._count)
 
 
 class Departures:

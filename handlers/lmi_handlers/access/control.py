@@ -40,11 +40,17 @@ class Permit:
     client: str  # the holder of the API key or, without one, the address
     key: ApiKey | None = None
     is_operator: bool = False  # by the token
+    has_others: bool = False  # whether there are other keys, which share the queues
 
     @property
     def key_holder(self) -> str | None:
         """The holder of the API key; None without one."""
         return None if self.key is None else self.key.holder
+
+    @property
+    def sharing_key(self) -> str | None:
+        """The holder of the API key if there are other keys, which share the queues."""
+        return self.key_holder if self.has_others else None
 
     @property
     def is_proven(self) -> bool:
@@ -110,7 +116,7 @@ class AccessControl:
         if keys is None:
             return Permit(caller.address, is_operator=self._has_token(credentials))
         if (key := keys.find(credentials)) is not None:
-            return Permit(key.holder, key)
+            return Permit(key.holder, key, has_others=len(keys) > 1)
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
         fault = "the one given is not known" if credentials else "none was given"

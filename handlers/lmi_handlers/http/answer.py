@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from aiohttp import web
 
-from lmi_core.admission.admission import Ticket
+from lmi_core.admission.admission import Ticket, current_key
 from lmi_core.admission.time_limits import within
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall
@@ -58,6 +58,7 @@ async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request
             permit = check_access(request, route, dispatcher.allowed_hosts)
             exchange.client, exchange.key = permit.client, permit.key_holder
             current_client.set(permit.client)
+            current_key.set(permit.sharing_key)
             if route.answer is None:
                 with counted(request, permit) as exchange.usage:
                     response = await model_response(dispatcher, exchange)

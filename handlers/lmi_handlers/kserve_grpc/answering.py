@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
 from lmi_core.host.beside_loop import current_client
 from lmi_core.metrics.recent_errors import without_values
@@ -153,6 +154,7 @@ async def _answer(
         permit = access.check_client(caller)
         exchange.client, exchange.key = permit.client, permit.key_holder
         current_client.set(permit.client)
+        current_key.set(permit.sharing_key)
         with access.counted(permit) as exchange.usage:
             await model_response(dispatcher, exchange)
     except LmiError as failure:

@@ -1,7 +1,9 @@
 import pytest
 
 from lmi_core.admission import admission
-from lmi_core.admission.admission import FEWEST_DEPARTURES, MAX_ADVICE, Departures
+from lmi_core.admission.admission import FEWEST_DEPARTURES, MAX_ADVICE, Admission, Departures
+from lmi_core.errors import Overloaded
+from tests.core.admission.test_admission import calls_of
 
 
 class Clock:
@@ -54,3 +56,20 @@ def test_each_client_is_told_a_later_time(clock: Clock) -> None:
 
 def test_advice_is_never_longer_than_clients_wait(clock: Clock) -> None:
     assert moving(clock, 10).advice(1000) == MAX_ADVICE
+
+
+def test_a_key_waits_for_its_turn_and_not_for_all_requests_of_another(clock: Clock) -> None:
+    queue = Admission("model", max_waiting=40, max_running=1, queue_timeout=5)
+    with calls_of("ann"):
+        held = [queue.admit() for _ in range(30)]
+    for ticket in held[:10]:
+        clock.now += 1
+        with ticket:
+            pass
+    with calls_of("ann"), pytest.raises(Overloaded, match="has 20 requests in its queue: another one would begin in"):
+        queue.check()
+    with calls_of("bob"):
+        bobs = [queue.admit() for _ in range(2)]
+        with pytest.raises(Overloaded, match="another one would begin in about 6 seconds"):
+            queue.check()
+    assert len(bobs) == 2

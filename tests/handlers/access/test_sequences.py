@@ -1,4 +1,4 @@
-"""Requests for several sequences: what they count in the limits of their key."""
+"""Requests for several sequences: what they count in the limits of their key, and what they leave to other keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -11,6 +11,7 @@ import pytest
 
 from lmi_handlers.access import key_usage
 from lmi_handlers.access.api_keys import ApiKeys
+from lmi_handlers.access.credentials import Secret
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
@@ -23,6 +24,7 @@ COMPLETIONS = "/v1/completions"
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 LIMITED = {"one": 1, "two": 2, "three": 3}
 KEYS = [
+    *(f"{name} sk-{name}" for name in ("greedy", "ann", "bob", "eve")),
     *(f"{name} sk-{name} max_concurrent_requests={most}" for name, most in LIMITED.items()),
     "rate sk-rate requests_per_minute=5",
 ]
@@ -55,7 +57,7 @@ GRPC = infer_request(
 
 @pytest.fixture
 async def server(model_dir: ModelDirectory) -> AsyncIterator[RunningServer]:
-    access = AccessOptions(api_keys=ApiKeys(KEYS))
+    access = AccessOptions(api_keys=ApiKeys(KEYS), management_token=Secret.of("token"))
     directory = model_dir({"serving.properties": SCRIPTED + FORTY})
     async with asyncio.timeout(SECONDS), running_server(directory, grpc=True, access=access) as running:
         yield running
@@ -81,6 +83,11 @@ async def until_taken(server: RunningServer, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+async def body_that_does_not_end() -> AsyncIterator[bytes]:
+    yield b"{"
+    await asyncio.Event().wait()
+
+
 def num_prompts(path: str, body: dict[str, Any]) -> int:
     prompts = "" if path.endswith("infer") else body.get("prompt", body.get("inputs"))
     return len(prompts) if isinstance(prompts, list) else 1
@@ -96,6 +103,62 @@ async def hold(
     stack.callback(request.cancel)
     await scripts[0].started.wait()
     return request
+
+
+async def test_one_request_does_not_shut_out_other_keys(server: RunningServer) -> None:
+    assert await message(server, "one", 44, 400) == (
+        "`prompt` must ask for at most 1 sequences at once, as many as the max_concurrent_requests of the API key one. "
+        "Given: 44"
+    )
+    assert await message(server, "greedy", 44, 400) == (
+        "`prompt` must ask for at most 40 sequences at once, as many as have a place in the model's queue "
+        "(job_queue_size, option.max_rolling_batch_size) beside the 4 places that are kept for other keys. Given: 44"
+    )
+    async with AsyncExitStack() as stack:
+        held = await hold(stack, server, "greedy", {"prompt": ["a"] * 40})
+        waiting = []
+        for key, prompts, taken in (("ann", 2, 42), ("bob", 1, 43), ("eve", 1, 44)):
+            waiting.append(asyncio.create_task(post(server, key, {"prompt": ["a"] * prompts})))
+            await until_taken(server, taken)
+        assert not any(request.done() for request in waiting)
+        held.cancel()
+        assert {(await request).status for request in waiting} == {200}
+    await until_taken(server, 0)
+
+
+async def test_messages_say_which_bound_was_met(server: RunningServer) -> None:
+    async with AsyncExitStack() as stack:
+        await hold(stack, server, "greedy", {"prompt": ["a"] * 39})
+        assert await message(server, "greedy", 2, 503) == (
+            "this key has 40 of the 44 places in the queue of model model: 1 more would leave fewer than the 4 that "
+            "are kept for other keys"
+        )
+        assert await message(server, "greedy", 6, 503) == (
+            "model model has 39 other requests in its queue, which has no room for the 6 sequences of this one"
+        )
+        last = asyncio.create_task(post(server, "greedy", {"prompt": "a"}))
+        await until_taken(server, 40)
+        assert "this key has 40 of the 44 places" in await message(server, "greedy", 1, 503)
+        async with server.client.post(COMPLETIONS, data=body_that_does_not_end(), headers=of("greedy")) as unread:
+            assert (unread.status, unread.headers["Retry-After"]) == (503, "1")
+        assert "this key has 1 of the 44 places" in await message(server, "ann", 3, 503)
+        others = [asyncio.create_task(post(server, key, {"prompt": "a"})) for key in ("ann", "ann", "bob", "eve")]
+        await until_taken(server, 44)
+        assert await message(server, "two", 1, 503) == "model model has 44 requests in its queue, which is full"
+        for request in (last, *others):
+            request.cancel()
+        await asyncio.gather(last, *others, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("keys", "key"), [(["sk-only"], "sk-only"), (["a sk-a", "b sk-b"], "token")])
+async def test_whoever_shares_the_queue_with_no_key_has_all_places(
+    model_dir: ModelDirectory, keys: list[str], key: str
+) -> None:
+    access = AccessOptions(api_keys=ApiKeys(keys), management_token=Secret.of("token"))
+    directory = model_dir({"serving.properties": SCRIPTED + FORTY})
+    async with asyncio.timeout(SECONDS), running_server(directory, access=access) as server:
+        body = {"prompt": ["a"] * 44}
+        assert (await server.post(COMPLETIONS, body, headers={"x-api-key": key})).status == 200
 
 
 @pytest.mark.parametrize(("path", "body"), THREE)
