@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import orjson
 from pydantic import Field
@@ -13,9 +14,11 @@ from pydantic import Field
 from lmi_core.calls.access import Access
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.host.pauses import with_pauses
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.serving.capabilities import capabilities, chat_template
+from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
 from lmi_handlers.ollama.management import NamedModel
@@ -24,6 +27,7 @@ from lmi_handlers.ollama.stopwatch import written_time
 
 API_VERSION = "0.12.11"  # of Ollama, whose API this is: clients ask for it to know what they can use
 NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
+AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
 # Members of config.json, by the names that they have in a GGUF file.
 CONFIGURATION_NAMES: Mapping[str, str] = {
     "block_count": "num_hidden_layers",
@@ -33,6 +37,8 @@ CONFIGURATION_NAMES: Mapping[str, str] = {
     "attention.head_count_kv": "num_key_value_heads",
     "vocab_size": "vocab_size",
 }
+
+_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask again and again
 
 
 class ShowRequest(NamedModel):
@@ -50,14 +56,14 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def tags(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with every name of every model, and the adapters that can be named instead."""
-    listed = [await _listed(model, name) for model, name in _all(dispatcher)]
+    listed = [await _listed(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
     return _json({"models": listed})
 
 
 async def running(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the models that accept requests now; they stay loaded while the server runs."""
     found: list[dict[str, Any]] = []
-    for model, name in _all(dispatcher):
+    async for model, name in with_pauses(_all(dispatcher), AT_ONCE):
         if await _is_loaded(model):
             listed = await _listed(model, name)
             del listed["modified_at"]
@@ -111,8 +117,15 @@ async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
 
 
 async def _files(model: ManagedModel) -> ModelFiles:
-    folder = model.files
-    return await asyncio.to_thread(read_files, folder) if folder is not None else ModelFiles()
+    """Return the facts about a model from its files, which are read once for each runtime that loads them."""
+    runtime = model.runtime
+    known = _files_of.get(runtime)
+    if known is None:
+        folder = model.files
+        if folder is None:
+            return ModelFiles()
+        known = _files_of[runtime] = await asyncio.to_thread(read_files, folder)
+    return known
 
 
 async def _adapter_files(model: ManagedModel, name: str) -> ModelFiles:

@@ -16,6 +16,7 @@ from lmi_handlers.console import state as console
 from lmi_handlers.console.handler import console_state
 from lmi_handlers.management import descriptions as management_descriptions
 from lmi_handlers.management import handler as management
+from lmi_handlers.ollama import models as ollama
 from lmi_handlers.openai import models as openai
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
@@ -28,6 +29,8 @@ LISTS: Sequence[tuple[str, RouteAnswer, int]] = (  # with how many models are de
     ("/models", management.list_models, management_descriptions.AT_ONCE),
     ("/console/state", console_state, console.AT_ONCE),
     ("/v1/models", openai.list_models, openai.AT_ONCE),
+    ("/api/tags", ollama.tags, ollama.AT_ONCE),
+    ("/api/ps", ollama.running, ollama.AT_ONCE),
 )
 
 

@@ -76,6 +76,13 @@ async def test_tags(server: RunningServer, directory: Path) -> None:
     assert len(first["digest"]) == 64
 
 
+async def test_files_are_read_once(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = (await server.get("/api/tags")).json()
+    monkeypatch.setattr("lmi_handlers.ollama.models.read_files", None)
+    assert (await server.get("/api/tags")).json() == first
+    assert (await server.get("/api/ps")).status == 200
+
+
 async def test_digest_changes_with_the_files_only(directory: Path) -> None:
     digest = read_files(directory).digest
     (directory / "config.json").touch()
