@@ -13,7 +13,6 @@ from lmi_core.metrics.request_record import RequestRecord
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5)
-TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0)
 
 
 class Histogram:
@@ -37,6 +36,12 @@ class Histogram:
     def cumulative(self) -> list[tuple[float, int]]:
         """Return each bound, infinity last, with the number of values up to it."""
         return list(zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True))
+
+    def without_bounds(self) -> "Histogram":
+        """Return the sum and the count alone."""
+        found = Histogram(())
+        found.counts, found.total = [self.count], self.total
+        return found
 
 
 OTHER = "other"  # in place of what would be one label too many
@@ -86,10 +91,8 @@ class ModelMetrics:
         self.time_to_first_token = Histogram(SECONDS)
         self.time_per_token = Histogram(TOKEN_SECONDS)
         self.end_to_end = Histogram(SECONDS)
-        self.engine_time = Histogram(SECONDS)
-        self.server_time = Histogram(SECONDS)
-        self.prompt_tokens = Histogram(TOKENS)
-        self.generated_tokens = Histogram(TOKENS)
+        self.engine_time = 0.0  # seconds of all requests that succeeded
+        self.server_time = 0.0
         self.running: WeakSet[RequestRecord] = WeakSet()  # of requests whose output grows, yet to be counted
         self.latest: RequestRecord | None = None  # to succeed
         self.latest_end_to_end = 0.0
@@ -132,16 +135,11 @@ class ModelMetrics:
         self.latest, self.latest_end_to_end = record, taken
         self.end_to_end.add(taken)
         self.queue_time.add(record.queue_time)
-        engine_time = record.engine_time
-        if engine_time is None:
-            return
-        self.engine_time.add(engine_time)
-        self.server_time.add(max(0.0, taken - engine_time - record.queue_time))
-        self.prompt_tokens.add(record.prompt_tokens)
-        if record.num_sequences:
-            self.generated_tokens.add(record.generated_tokens)
-            if (time_per_token := record.time_per_token) is not None:
-                self.time_per_token.add(time_per_token)
+        engine_time = record.engine_time or 0.0
+        self.engine_time += engine_time
+        self.server_time += max(0.0, taken - engine_time - record.queue_time)
+        if record.num_sequences and (time_per_token := record.time_per_token) is not None:
+            self.time_per_token.add(time_per_token)
 
     def _tokens_of(self, record: RequestRecord) -> TokenCounts:
         adapter = self._adapter(record.adapter)

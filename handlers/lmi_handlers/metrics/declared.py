@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram"]
 
+OPEN_METRICS = "application/openmetrics-text"
 MODEL = ("model", "version")
 ADAPTER = (*MODEL, "adapter")
 
@@ -67,15 +68,15 @@ TIME_PER_TOKEN = _histogram(
     "lmi_time_per_output_token_seconds", "Mean time between two tokens of a sequence, one value for each request."
 )
 END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
-ENGINE_TIME = _histogram(
-    "lmi_engine_time_seconds", "Time from the start of the engine's work on a request to its last output for it."
+ENGINE_TIME = _counter(
+    "lmi_engine_time_seconds",
+    "Part of lmi_request_duration_seconds_sum: from the start of the engine's work on a request to its last output.",
 )
-SERVER_TIME = _histogram(
+SERVER_TIME = _counter(
     "lmi_server_time_seconds",
-    "Time of a request in the server itself: reading, parsing, tokenizing, and sending the end of the answer.",
+    "Part of lmi_request_duration_seconds_sum in the server itself: to read, parse and tokenize a request, and to send "
+    "the end of its answer.",
 )
-REQUEST_PROMPT_TOKENS = _histogram("lmi_request_prompt_tokens", "Prompt tokens of a request.")
-REQUEST_GENERATED_TOKENS = _histogram("lmi_request_generated_tokens", "Generated tokens of a request.")
 
 READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
 IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue, one for each sequence of a request.")
@@ -96,7 +97,6 @@ INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version
 OWN_METRICS = (
     REQUESTS, REJECTED, ABORTED, PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS,
     QUEUE_TIME, TIME_TO_FIRST_TOKEN, TIME_PER_TOKEN, END_TO_END, ENGINE_TIME, SERVER_TIME,
-    REQUEST_PROMPT_TOKENS, REQUEST_GENERATED_TOKENS,
     READY, IN_FLIGHT, QUEUE_SIZE, RUNNING, WAITING, CACHE_USAGE, PREFIX_QUERIES, PREFIX_HITS, RESTARTS, WORKERS, INFO,
 )  # fmt: skip
 

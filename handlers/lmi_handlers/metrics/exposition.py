@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_handlers.metrics.declared import OPEN_METRICS
 from lmi_handlers.metrics.scrape import Scraped, scrape
 
 
@@ -16,8 +17,11 @@ def exposition(
 
     `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included.
     """
-    registry = CollectorRegistry()
-    registry.register(scrape(server, models))
+    families = scrape(server, models, names)
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(families)
     ProcessCollector(registry=registry)
     encode, content_type = choose_encoder(accepted)
-    return content_type, encode(registry.restricted_registry(list(names)) if names else registry)
+    theirs = registry.restricted_registry(list(names)) if names else registry
+    own = families.text(open_metrics=content_type.startswith(OPEN_METRICS))
+    return content_type, own.encode() + encode(theirs)

@@ -11,8 +11,8 @@ from lmi_core.host.beside_loop import WRITING
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.management.served import registry_of
+from lmi_handlers.metrics.declared import OPEN_METRICS
 
-OPEN_METRICS = "application/openmetrics-text"
 SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
 

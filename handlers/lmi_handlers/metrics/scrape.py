@@ -1,7 +1,7 @@
 """The values of all metrics at the time of one scrape."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from socket import gethostname
 
@@ -16,19 +16,21 @@ Labels = tuple[str, str]  # a model's name, and its version or ""
 
 MICROSECONDS = 1_000_000
 VERSION = version("lmi-handlers")
+MAX_DETAILED = 50  # models whose histograms have all bounds, which take as much text as three further models
 NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 
-def scrape(server: ServerMetrics, models: Sequence[Scraped]) -> Families:
-    """Return all current metrics; may be called in any thread."""
-    families = Families()
+def scrape(server: ServerMetrics, models: Sequence[Scraped], names: Collection[str] = ()) -> Families:
+    """Return all current metrics, or the samples with these names; may be called in any thread."""
+    families = Families(names)
+    detailed = 0
     families.add(declared.INFO, 1, VERSION)
     _add_requests(families, NO_MODEL, server.without_model)
     for model, tokens in models:
         labels = (model.name, model.version or "")
         _add_requests(families, labels, model.metrics)
         _add_tokens(families, labels, tokens)
-        _add_times(families, labels, model.metrics)
+        detailed += _add_times(families, labels, model.metrics, detailed < MAX_DETAILED)
         _add_state(families, labels, model)
         _add_latest(families, labels, model)
         families.merge(model.runtime.metrics())
@@ -57,22 +59,26 @@ def _add_tokens(families: Families, model: Labels, tokens: Mapping[str, TokenCou
         families.add(declared.CACHED_TOKENS, counts.cached, *model, adapter)
 
 
-def _add_times(families: Families, model: Labels, metrics: ModelMetrics) -> None:
-    if metrics.end_to_end.total == 0 and metrics.time_to_first_token.total == 0:  # idle models cost nothing
-        return
-    families.add(declared.QUEUE_TIME, metrics.queue_time, *model)
-    families.add(declared.TIME_TO_FIRST_TOKEN, metrics.time_to_first_token, *model)
-    families.add(declared.TIME_PER_TOKEN, metrics.time_per_token, *model)
-    families.add(declared.END_TO_END, metrics.end_to_end, *model)
-    families.add(declared.ENGINE_TIME, metrics.engine_time, *model)
-    families.add(declared.SERVER_TIME, metrics.server_time, *model)
-    families.add(declared.REQUEST_PROMPT_TOKENS, metrics.prompt_tokens, *model)
-    families.add(declared.REQUEST_GENERATED_TOKENS, metrics.generated_tokens, *model)
+def _add_times(families: Families, model: Labels, metrics: ModelMetrics, is_detailed: bool) -> bool:
+    """Add the times that were measured, with the counts of each bound if detailed; return whether there are any."""
+    times = (
+        (declared.TIME_TO_FIRST_TOKEN, metrics.time_to_first_token),
+        (declared.TIME_PER_TOKEN, metrics.time_per_token),
+        (declared.END_TO_END, metrics.end_to_end),
+        (declared.QUEUE_TIME, metrics.queue_time),
+    )
+    measured = [(each, histogram) for each, histogram in times if histogram.count]
+    for each, histogram in measured:
+        families.add(each, histogram if is_detailed else histogram.without_bounds(), *model)
+    if metrics.end_to_end.count:
+        families.add(declared.ENGINE_TIME, metrics.engine_time, *model)
+        families.add(declared.SERVER_TIME, metrics.server_time, *model)
+    return bool(measured)
 
 
 def _add_state(families: Families, labels: Labels, model: Model) -> None:
     figures, counts = model.runtime.figures(), model.sequence_counts
-    families.add(declared.READY, float(model.ready), *labels)
+    families.add(declared.READY, int(model.ready), *labels)
     families.add(declared.IN_FLIGHT, sum(counts), *labels)
     families.add(declared.QUEUE_SIZE, model.admission.maximum, *labels)
     families.add(declared.RUNNING, counts.running, *labels)

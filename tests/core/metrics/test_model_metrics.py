@@ -26,16 +26,15 @@ def test_the_times_of_a_request() -> None:
     assert round(metrics.queue_time.total, 6) == 0.5
     assert round(metrics.time_to_first_token.total, 6) == 1.0
     assert round(metrics.time_per_token.total, 6) == 0.1
-    assert round(metrics.engine_time.total, 6) == 1.25
-    assert round(metrics.server_time.total - (taken - 1.75), 6) == 0
-    assert (metrics.prompt_tokens.total, metrics.generated_tokens.total) == (5, 11)
+    assert round(metrics.engine_time, 6) == 1.25
+    assert round(metrics.server_time - (taken - 1.75), 6) == 0
     assert metrics.outcomes == {Outcome("", "lmi", "200", "length"): 1}
 
 
 def test_a_request_that_failed_has_tokens_and_no_times() -> None:
     metrics = ModelMetrics()
     metrics.add(record(), 499, "client_left")
-    assert metrics.end_to_end.count == metrics.engine_time.count == 0
+    assert metrics.end_to_end.count == metrics.engine_time == 0
     assert metrics.time_to_first_token.count == 1
     assert (metrics.tokens[""].prompt, metrics.tokens[""].generated) == (5, 11)
 

@@ -126,8 +126,8 @@ async def test_what_waits_for_a_worker_does_not_run(server: RunningServer) -> No
         while (found := await model_of(server, "function")) is None or (found["running"], found["waiting"]) != (2, 3):
             await asyncio.sleep(0.02)
     scraped = (await server.get("/metrics?name[]=lmi_requests_running&name[]=lmi_requests_waiting")).body.decode()
-    assert 'lmi_requests_running{model="function",version=""} 2.0' in scraped
-    assert 'lmi_requests_waiting{model="function",version=""} 3.0' in scraped
+    assert 'lmi_requests_running{model="function"} 2\n' in scraped
+    assert 'lmi_requests_waiting{model="function"} 3\n' in scraped
     Path(held).touch()
     assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 5
     found = await model_of(server, "function")
