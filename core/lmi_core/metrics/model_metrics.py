@@ -51,7 +51,8 @@ FAILED = 400  # this status and those above are errors
 CLIENT_LEFT = 499  # the status of requests whose clients did not wait for the answer, as nginx has it
 LEFT = "client_left"  # and the reason
 ANSWERED = "answered"  # the reason of answers without a finish reason
-REJECTIONS = frozenset({"overloaded", "rate_limited", "too_many_requests", "model_not_ready", "backend_unhealthy"})
+SUCCESSES = frozenset({ANSWERED, "eos_token", "length", "stop_sequence"})
+REJECTIONS = frozenset({"overloaded", "rate_limited", "model_not_ready", "backend_unhealthy"})
 ABORTS = frozenset({LEFT, "abort", "aborted", "generation_timeout"})
 
 
@@ -126,7 +127,7 @@ class ModelMetrics:
             self._tokens_of(record).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
-        if status < FAILED:
+        if status < FAILED and reason in SUCCESSES:  # a stream that fails in its middle has the status 200
             self._measure(record, taken)
         return taken
 

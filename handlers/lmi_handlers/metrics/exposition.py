@@ -1,9 +1,12 @@
 """Metrics as text, in the forms that Prometheus reads."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.exposition import ALLOWUTF8
+from prometheus_client.openmetrics.exposition import generate_latest as write_open_metrics
 
 from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_handlers.metrics.declared import OPEN_METRICS
@@ -23,5 +26,8 @@ def exposition(
     ProcessCollector(registry=registry)
     encode, content_type = choose_encoder(accepted)
     theirs = registry.restricted_registry(list(names)) if names else registry
+    if content_type.startswith(OPEN_METRICS):
+        # Its own choice would write `vllm:` in names as `vllm_`; no name needs UTF-8.
+        encode = partial(write_open_metrics, escaping=ALLOWUTF8)
     own = families.text(open_metrics=content_type.startswith(OPEN_METRICS))
     return content_type, own.encode() + encode(theirs)

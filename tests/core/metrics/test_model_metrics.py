@@ -1,6 +1,8 @@
 from math import inf
 from time import perf_counter
 
+import pytest
+
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
@@ -31,9 +33,10 @@ def test_the_times_of_a_request() -> None:
     assert metrics.outcomes == {Outcome("", "lmi", "200", "length"): 1}
 
 
-def test_a_request_that_failed_has_tokens_and_no_times() -> None:
+@pytest.mark.parametrize(("status", "reason"), [(499, "client_left"), (200, "generation_failed"), (200, "abort")])
+def test_a_request_that_failed_has_tokens_and_no_times(status: int, reason: str) -> None:
     metrics = ModelMetrics()
-    metrics.add(record(), 499, "client_left")
+    metrics.add(record(), status, reason)
     assert metrics.end_to_end.count == metrics.engine_time == 0
     assert metrics.time_to_first_token.count == 1
     assert (metrics.tokens[""].prompt, metrics.tokens[""].generated) == (5, 11)

@@ -148,6 +148,7 @@ async def test_an_answer_that_fails_in_its_middle(server: RunningServer) -> None
     assert answer.status == 200  # sent before
     families = await scrape(server)
     assert samples(families["lmi_requests"], "status", "reason") == {("200", "generation_failed"): 1}
+    assert "lmi_request_duration_seconds" not in families
 
 
 async def test_names_that_clients_make_up_have_no_series(server: RunningServer) -> None:
