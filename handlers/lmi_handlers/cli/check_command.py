@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
-from lmi_core.configuration.configuration import shown_value
+from lmi_core.configuration.configuration import DEFAULT, shown_value
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
@@ -31,9 +31,16 @@ JsonObject = dict[str, Any]
 
 
 def run_check(
-    arguments: Arguments, environment: Mapping[str, str], *, strict: bool = False, as_json: bool = False
+    arguments: Arguments,
+    environment: Mapping[str, str],
+    *,
+    strict: bool = False,
+    as_json: bool = False,
+    every_option: bool = False,
 ) -> None:
-    """Print what `lmi serve` would do. Raise ConfigurationError with every reason why it would not start."""
+    """Print what `lmi serve` would do, with options that have their default only if `every_option`.
+
+    Raise ConfigurationError with every reason why it would not start."""
     plugins = load_plugins(arguments.plugins_directory)
     launch = read_launch(arguments, environment, fetch=cached_directory)
     plans, faults = launch_plans(launch, environment, plugins)
@@ -42,7 +49,7 @@ def run_check(
     if as_json:
         print(orjson.dumps(_report(launch, models, faults, plugins.others), option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(launch, models, plugins.others)
+        _print(launch, models, plugins.others, every_option=every_option)
     if faults:
         raise ConfigurationError("\n".join(faults))
     if strict:
@@ -121,11 +128,12 @@ def _downloads(plan: ModelPlan) -> dict[str, str]:
     return {option: forecast(remote, os.environ) for option, remote in plan.runtime.downloads(plan.setup).items()}
 
 
-def _print(launch: Launch, models: list[Model], plugins: Sequence[str]) -> None:
+def _print(launch: Launch, models: list[Model], plugins: Sequence[str], *, every_option: bool) -> None:
     console = new_console()
     _print_launch(console, launch, plugins)
     for model in models:
         _print_model(console, model)
+        _print_options(console, model.plan, every_option=every_option)
 
 
 def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> None:
@@ -164,7 +172,15 @@ def _print_model(console: Console, model: Model) -> None:
         console.print(f"  option.{option}: {text}")
     for warning in model.warnings:
         console.print(f"  warning: {warning}")
-    rows = table("option", "value", "from")
-    for effective in plan.configuration.effective():
-        rows.add_row(effective.key, shown_value(effective.key, effective.value), effective.source)
-    console.print(rows)
+
+
+def _print_options(console: Console, plan: ModelPlan, *, every_option: bool) -> None:
+    effective = list(plan.configuration.effective())
+    shown = [each for each in effective if every_option or each.source != DEFAULT]
+    if shown:
+        rows = table("option", "value", "from")
+        for each in shown:
+            rows.add_row(each.key, shown_value(each.key, each.value), each.source)
+        console.print(rows)
+    if len(shown) < len(effective):
+        console.print(f"  {len(effective) - len(shown)} options have their default: --all shows them")

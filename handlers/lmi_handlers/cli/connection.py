@@ -30,6 +30,7 @@ from lmi_handlers.http.application import create_application
 API_KEYS = ("LMI_API_KEY", "OPENAI_API_KEY")  # environment variables: the first has the key for a server elsewhere
 
 _URL = re.compile(r"https?://", re.I)
+_ADDRESS = re.compile(r"(localhost|[\w.-]*\.[\w.-]+|\[[\da-f:.]+\]):\d{1,5}(/.*)?", re.I)
 
 
 @asynccontextmanager
@@ -86,6 +87,8 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
         async with _client_of(to.target, _api_key(to.api_key_variable)) as client:
             yield client
         return
+    if _ADDRESS.fullmatch(to.target) and not Path(to.target).exists():
+        raise ConfigurationError(f"{to.target} does not exist: for the server at that address, give http://{to.target}")
     if to.api_key_variable is not None:
         raise ConfigurationError(f"--api-key-env is for a server at a URL, not for {to.target}")
     configure_logging("warning")

@@ -13,7 +13,7 @@ from lmi_handlers.cli.connection import Connection, connect
 class Prompt:
     """The request of `lmi generate`."""
 
-    text: str  # `-` is read from standard input
+    text: str | None  # `-`, or None, is read from standard input
     parameters: dict[str, Any]
     as_chat: bool = False  # whether the chat template is applied
 
@@ -27,7 +27,7 @@ def run_generate(connection: Connection, prompt: Prompt) -> bool:
 
 
 async def _generate(connection: Connection, prompt: Prompt) -> bool:
-    text = sys.stdin.read() if prompt.text == "-" else prompt.text
+    text = _standard_input() if prompt.text in (None, "-") else prompt.text
     async with connect(connection) as client:
         statistics = Statistics()
         given: dict[str, Any] = (
@@ -42,8 +42,13 @@ async def _generate(connection: Connection, prompt: Prompt) -> bool:
         except AnswerFailed as error:
             print(f"lmi: {error}", file=sys.stderr)
             return False
-        print()
+        print(flush=True)
         print(statistics.line, file=sys.stderr)
         if reason == "length":
             print("the limit of tokens was reached before the end: --max-tokens sets another", file=sys.stderr)
         return True
+
+
+def _standard_input() -> str:
+    """Return the text of standard input without its final newline, which `echo` adds and which changes answers."""
+    return sys.stdin.read().removesuffix("\n").removesuffix("\r")

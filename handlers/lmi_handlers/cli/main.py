@@ -163,6 +163,7 @@ def check(
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    every_option: Annotated[bool, typer.Option("--all", help="Show the options that have their default, too.")] = False,
     tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
@@ -170,7 +171,7 @@ def check(
     """Read the same settings as `lmi serve` with these arguments, start nothing, and print what it would do.
 
     Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
-    output formatters, and every option: its value and where it came from.
+    output formatters, and each option that is set: its value and where it came from.
 
     Exit status 2: models cannot be served. All reasons that files tell without loading weights are on stderr, one a
     line: wrong options, missing or damaged files, weights that are not those of config.json, too little memory.
@@ -191,7 +192,7 @@ def check(
         plugins_directory=plugins_directory,
     )
     with _one_line_errors():
-        run_check(arguments, os.environ, strict=strict, as_json=as_json)
+        run_check(arguments, os.environ, strict=strict, as_json=as_json, every_option=every_option)
 
 
 @app.command("try")
@@ -236,7 +237,10 @@ def try_(
 @app.command()
 def generate(
     target: Target,
-    prompt: Annotated[str, typer.Argument(help="The text to continue; - reads it from standard input.")],
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="The text to continue; without it, or with -, it is read from standard input."),
+    ] = None,
     as_chat: Annotated[bool, typer.Option("--chat", help="Answer the text as a message of a chat.")] = False,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,

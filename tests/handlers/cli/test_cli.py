@@ -73,7 +73,11 @@ def test_check(model_dir: ModelDirectory) -> None:
     assert ["output", "formatter:", "tgi_json;", "tgi_sse", "for", "streams"] in rows
     assert ["option.tgi_compat", "true", "serving.properties:2"] in rows
     assert ["option.predict_timeout", "7", "environment", "OPTION_PREDICT_TIMEOUT"] in rows
-    assert ["job_queue_size", "1000", "default"] in rows
+    default = ["job_queue_size", "1000", "default"]
+    assert default not in rows
+    assert rows[-1][1:] == ["options", "have", "their", "default:", "--all", "shows", "them"]
+    every = lmi("check", directory, "--all").stdout.splitlines()
+    assert default in [line.split() for line in every]
 
 
 FORMATTERS = """\

@@ -26,10 +26,26 @@ def test_limits_and_options(model_dir: ModelDirectory) -> None:
     assert result.stderr.endswith("\nthe limit of tokens was reached before the end: --max-tokens sets another\n")
 
 
-def test_prompt_of_standard_input(model_dir: ModelDirectory) -> None:
-    command = [str(LMI), "generate", str(model_dir({"serving.properties": SAYS})), "-", "--chat"]
-    result = subprocess.run(command, input="Hello", capture_output=True, text=True, timeout=60)
-    assert (result.returncode, result.stdout) == (0, "It is warm.\n")
+@pytest.mark.parametrize("arguments", [["-"], []])
+@pytest.mark.parametrize(
+    ("given", "prompt"), [("Hello", "Hello"), ("Hello\n", "Hello"), ("Hello\r\n", "Hello"), ("Hello\n\n", "Hello\n")]
+)
+async def test_prompt_of_standard_input(
+    serve: Serve, model_dir: ModelDirectory, arguments: list[str], given: str, prompt: str
+) -> None:
+    server = await serve(model_dir({"serving.properties": SAYS}))
+    process = await asyncio.create_subprocess_exec(
+        LMI, "generate", server.server.url, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate(given.encode())
+    assert (process.returncode, out.decode()) == (0, "It is warm.\n")
+    assert server.scripted.history[-1].prompt == prompt
+
+
+def test_text_comes_before_the_statistics(model_dir: ModelDirectory) -> None:
+    command = [str(LMI), "generate", str(model_dir({"serving.properties": SAYS})), "Hello"]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    assert result.stdout.startswith("It is warm.\n3 tokens, ")
 
 
 async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -48,6 +64,12 @@ async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> No
     [
         ("http://127.0.0.1:1", [], 1, "the server does not answer: "),
         ("http://127.0.0.1:1", ["-o", "option.dtype=bf16"], 2, "-o is for models that this command serves itself, not"),
+        (
+            "127.0.0.1:1",
+            [],
+            2,
+            "127.0.0.1:1 does not exist: for the server at that address, give http://127.0.0.1:1\n",
+        ),
         (
             "nowhere",
             [],
