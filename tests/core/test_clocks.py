@@ -25,7 +25,7 @@ DATES = {
     "handlers/lmi_handlers/management/afterwards.py",
     "handlers/lmi_handlers/ollama/models.py",
     "handlers/lmi_handlers/ollama/stopwatch.py",
-    "handlers/lmi_handlers/openai/completion_formatters.py",
+    "handlers/lmi_handlers/completions/formatters.py",
     "handlers/lmi_handlers/openai/embedding_writer.py",
     "handlers/lmi_handlers/responses/response.py",
     "handlers/lmi_handlers/telemetry/ending.py",

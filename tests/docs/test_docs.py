@@ -21,7 +21,7 @@ from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.lmi.embeddings import EmbeddingPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
-from lmi_handlers.openai.completions import CompletionRequest
+from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request

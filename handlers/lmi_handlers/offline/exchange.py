@@ -22,10 +22,10 @@ from lmi_core.serving.model import Model
 from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.base.openai_handler import OpenAiHandler
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.lmi.handler import LmiHandler
-from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 
 Write = Callable[[GenerationOutput, OutputFormatter], None]
 

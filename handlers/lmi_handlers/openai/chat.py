@@ -12,9 +12,9 @@ from lmi_handlers.answers.openai import CHAT
 from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.lmi_formatters import LmiChatJsonLinesFormatter
+from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.openai.chat_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 
 
 class OpenAiChatHandler(OpenAiHandler):

@@ -9,8 +9,8 @@ from lmi_core.generation.parameters import CacheSalt
 from lmi_core.handler import Call
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.completions.request import Prompts
 from lmi_handlers.fields.passed import RequestId, named_call
-from lmi_handlers.openai.completions import Prompts
 
 NAMES = {"truncate": "truncate_prompt_tokens"}
 
