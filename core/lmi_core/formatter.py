@@ -19,6 +19,7 @@ __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 class AnswerSchema(StrEnum):
     """A schema of answers in which a formatter may have a variant."""
 
+    ASYNC = "option.async_mode"
     CHAT = "chat"
     DYNAMIC_BATCH = "dynamic batch"
     TGI_COMPAT = "option.tgi_compat"
@@ -74,6 +75,9 @@ class OutputFormatter(AnswerWriter):
     text_path: tuple[str, ...] = ()  # the members that lead to the text, or to a list of texts
     full_text: ClassVar[str | None] = None  # the member in which a stream's last object repeats all of its text
     repeats_text: ClassVar[bool] = False  # whether a stream repeats it elsewhere, too, where no function can change it
+
+    # The formatter whose output a function for vLLM's responses changes instead; None: this one's own.
+    engine_form: "OutputFormatter | None" = None
 
     is_changed = False  # whether the model's own code changes what the instance returns before it is sent
 

@@ -6,6 +6,8 @@ from typing_extensions import TypedDict
 
 from lmi_core.generation.output import FinishReason
 
+AsyncFinishReason = Literal["stop", "length", "abort"]
+
 
 class LmiTopToken(TypedDict):
     """One of the most likely tokens at a position."""
@@ -122,6 +124,49 @@ class TgiCompatChunk(TypedDict):
     top_tokens: NotRequired[list[TgiCompatTopToken]]
     generated_text: str | None
     details: TgiCompatStreamDetails | None
+
+
+class AsyncToken(TypedDict):
+    """A token in LMI's asynchronous mode."""
+
+    id: int
+    text: str
+    logprob: float | None
+
+
+class AsyncDetails(TypedDict):
+    """The details of a whole answer in LMI's asynchronous mode, if requested."""
+
+    finish_reason: AsyncFinishReason
+    generated_tokens: int
+    seed: int | None
+    prefill: list[AsyncToken]
+    tokens: list[AsyncToken]
+
+
+class AsyncAnswer(TypedDict):
+    """A whole answer to `inputs` in LMI's asynchronous mode."""
+
+    generated_text: str
+    details: NotRequired[AsyncDetails]
+
+
+class AsyncStreamDetails(TypedDict):
+    """The details at the end of a stream in LMI's asynchronous mode, if requested."""
+
+    finish_reason: AsyncFinishReason
+    generated_tokens: int
+    seed: int | None
+    input_length: int
+
+
+class AsyncChunk(TypedDict):
+    """A line of a streamed answer in LMI's asynchronous mode, with the index of its sequence."""
+
+    index: int
+    token: AsyncToken
+    generated_text: str | None
+    details: AsyncStreamDetails | None
 
 
 class DynamicBatchAnswer(TypedDict):

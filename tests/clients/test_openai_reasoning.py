@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.chat import completion_create_params as chat_params
 
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
 from lmi_handlers.completions.request import CompletionRequest
+from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 

@@ -8,7 +8,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.docs.pages import page
 from tests.handlers.lmi.test_dynamic import AutoPlugin
 
-REQUEST, WHOLE, STREAM, DYNAMIC, DYNAMIC_STREAM = re.findall(
+REQUEST, WHOLE, STREAM, ASYNC, ASYNC_STREAM, DYNAMIC, DYNAMIC_STREAM = re.findall(
     r"```json\n(.*?)```", page("api.md").read_text(encoding="utf-8"), re.DOTALL
 )
 
@@ -36,6 +36,13 @@ async def test_rolling_batch(serve: Serve, model_dir: ModelDirectory) -> None:
     for line in (*streamed, *expected):
         del line["token"]["id"]
     assert streamed == expected
+
+
+async def test_asynchronous_mode(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.async_mode=true\n"}))
+    body = {"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 2, "details": True}}
+    assert (await server.post("/invocations", body)).json() == json.loads(ASYNC)
+    assert (await server.post("/invocations", body | {"stream": True})).json_lines() == lines(ASYNC_STREAM)
 
 
 async def test_dynamic_batch(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -15,13 +15,13 @@ from lmi_core.texts import fill_in_the_middle
 from lmi_handlers.anthropic import tolerance as anthropic_tolerance
 from lmi_handlers.anthropic.payload import MessagesRequest
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.lmi.embeddings import EmbeddingPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
-from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request

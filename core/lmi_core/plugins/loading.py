@@ -34,6 +34,7 @@ BUILTIN_PLUGINS = (
     "lmi_plugins.formatters.jsonlines",
     "lmi_plugins.formatters.sse",
     "lmi_plugins.formatters.tgi",
+    "lmi_plugins.formatters.async_mode",
     "lmi_plugins.formatters.dynamic",
     "lmi_plugins.formatters.none",
     "lmi_handlers.chat.lmi_formatters",

@@ -11,10 +11,23 @@ LINES = "jsonlines"
 EVENTS = "sse"
 
 
+def describe(options: RequestProperties) -> str:
+    """Return the schema of answers in words, with the option that chooses it."""
+    if options.dynamic_batching:
+        return "LMI's for dynamic batches (option.rolling_batch=disable)"
+    if options.asynchronous:
+        return f"that of LMI's asynchronous mode ({options.asynchronous})"
+    return "LMI's with TGI's names (option.tgi_compat=true)" if options.tgi_compat else "LMI's (v0.28, the default)"
+
+
 def resolve(options: RequestProperties, formatters: FormatterRegistry) -> FormatterNames:
     """Return a model's formatter names; a configured name applies to whole and streamed answers alike."""
     if options.dynamic_batching:
         return _dynamic(options, formatters)
+    if options.asynchronous:
+        whole, stream = options.output_formatter or WHOLE, options.output_formatter or LINES
+        schema = AnswerSchema.ASYNC
+        return FormatterNames(formatters.variant(whole, schema), formatters.variant(stream, schema))
     stream = options.output_formatter or (EVENTS if options.tgi_compat else LINES)
     whole = options.output_formatter or (stream if options.enable_streaming else WHOLE)
     if options.tgi_compat:

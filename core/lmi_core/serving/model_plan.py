@@ -27,7 +27,7 @@ from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
 from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
 from lmi_core.serving.device_choice import place_on_devices
-from lmi_core.serving.formatter_choice import resolve, resolve_chat
+from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
 
@@ -55,6 +55,11 @@ class ModelPlan:
     def runtime(self) -> type[ServingRuntime[Any]]:
         """The class that runs the model: its backend, or the model function."""
         return self.backend if self.backend is not None else ModelFunction
+
+    @property
+    def answer_schema(self) -> str | None:
+        """The schema of answers on LMI's routes in words, with the reason for it; None for a model function."""
+        return None if self.backend is None else describe(self.options)
 
     @property
     def served_by(self) -> str:
@@ -131,6 +136,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     substitutions: tuple[Substitution, ...] = ()
     if script is None:
         options = choose_batching(server, options, configuration)
+        options = without_ignored(options, configuration)
         configuration.warnings += one_copy_warnings(server)
         chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
         backend, substitutions = standing_in(chosen, options.rolling_batch)
@@ -215,7 +221,7 @@ def choose_batching(
     """Return the options with dynamic batching turned on if only `batch_size` asks for it, as in LMI."""
     if server.batch_size == 1 or options.rolling_batch == "disable":
         return options
-    if configuration.source("option.rolling_batch") != DEFAULT or options.async_mode:
+    if configuration.source("option.rolling_batch") != DEFAULT or options.asynchronous:
         configuration.warnings.append(
             f"batch_size={server.batch_size} has no effect: with rolling batch requests join and leave one by one; "
             "option.rolling_batch=disable selects dynamic batching"
@@ -223,6 +229,22 @@ def choose_batching(
         return options
     configuration.derive("option.rolling_batch", "disable", f"batch_size={server.batch_size}")
     return options.model_copy(update={"rolling_batch": "disable"})
+
+
+def without_ignored(options: RequestProperties, configuration: Configuration) -> RequestProperties:
+    """Return the options without those that LMI's async mode ignores, as its schema has one form."""
+    if options.asynchronous is None:
+        return options
+    built_in = options.output_formatter in (WHOLE, LINES, EVENTS)
+    ignored: dict[str, bool | None] = {"output_formatter": None} if built_in else {}
+    ignored |= {name: False for name in ("tgi_compat", "enable_streaming") if getattr(options, name)}
+    for name, value in ignored.items():
+        configuration.warnings.append(
+            f"{OPTION_PREFIX}{name}={str(getattr(options, name)).lower()} has no effect with {options.asynchronous}, "
+            "whose schema has one form: remove either"
+        )
+        configuration.derive(OPTION_PREFIX + name, str(value or "").lower(), options.asynchronous)
+    return options.model_copy(update=ignored)
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:

@@ -7,8 +7,18 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, streamed
 from lmi_core.generation.output import FinishReason
-from lmi_handlers.answers.openai import AnswerMessage, ChatUsage, TokenLogProb
+from lmi_handlers.answers.openai import (
+    AnswerMessage,
+    ChatChunk,
+    ChatCompletion,
+    ChatUsage,
+    CompletionChunk,
+    TextCompletion,
+    TokenLogProb,
+)
 from lmi_schemas.lmi_answers import (
+    AsyncAnswer,
+    AsyncChunk,
     DynamicBatchAnswer,
     DynamicBatchChunk,
     DynamicBatchError,
@@ -19,6 +29,7 @@ from lmi_schemas.lmi_answers import (
     TgiCompatAnswer,
     TgiCompatChunk,
 )
+from lmi_schemas.vllm_errors import VllmError
 
 
 class LmiChatLogProbs(TypedDict):
@@ -100,12 +111,16 @@ CHUNK = LmiChunk | TgiCompatChunk | DynamicBatchChunk | LmiChatChunk | LmiFailed
 ANSWERS = (
     AnswerForm(LmiAnswer),
     AnswerForm(LmiChatCompletion),
+    AnswerForm(AsyncAnswer),
+    AnswerForm(TextCompletion),
+    AnswerForm(ChatCompletion),
     AnswerForm(TgiCompatAnswers),
     AnswerForm(DynamicBatchAnswers),
     AnswerForm(TextVector),
     AnswerForm(TextVectors),
     AnswerForm(SessionResult),
     *streamed(CHUNK, JSON_LINES, EVENTS),
+    *streamed(AsyncChunk | CompletionChunk | ChatChunk | VllmError, JSON_LINES),
     AnswerForm(None, TEXT),
 )
 STATUSES = (403, 404, 408, 413, 415, 424, 499, 500, 503, 504)

@@ -36,17 +36,7 @@ class OpenAiHandler(Handler):
         return name if isinstance(name, str) and name else None
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
-        """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
-        if not (adapters := model.adapters.folders):
-            return call
-        payload = call.json_object()
-        name = payload.get("model")
-        if not isinstance(name, str) or name in model.names or name not in adapters:
-            return call
-        named = payload.get("adapters")
-        if named not in (None, [], name, [name]):
-            raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
-        return call.with_json({**payload, "adapters": name})
+        return take_adapter_model(call, model)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = USUAL.of(error)
@@ -68,6 +58,20 @@ class OpenAiHandler(Handler):
     def code(self, error: LmiError) -> str:
         """Return the `code` of an error."""
         return CODES.get(error.kind, error.kind)
+
+
+def take_adapter_model(call: Call, model: ServedModel) -> Call:
+    """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
+    if not (adapters := model.adapters.folders):
+        return call
+    payload = call.json_object()
+    name = payload.get("model")
+    if not isinstance(name, str) or name in model.names or name not in adapters:
+        return call
+    named = payload.get("adapters")
+    if named not in (None, [], name, [name]):
+        raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
+    return call.with_json({**payload, "adapters": name})
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:

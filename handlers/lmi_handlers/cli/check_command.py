@@ -111,6 +111,7 @@ def _model_report(model: Model) -> JsonObject:
         "directory": str(plan.directory),
         "backend": None if plan.backend is None else plan.backend.name,
         "reason": plan.runtime_reason,
+        "schema": plan.answer_schema,
         "output_formatters": {"whole": plan.formatters.whole, "stream": plan.formatters.stream},
         "code": list(plan.code.descriptions()),
         "code_that_runs": code_that_runs(plan),
@@ -165,6 +166,8 @@ def _print_model(console: Console, model: Model) -> None:
     else:
         console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
+    if plan.answer_schema is not None:
+        console.print(f"  schema on /invocations and /predictions: {plan.answer_schema}")
     console.print(f"  code that runs: {code_that_runs(plan)}")
     for line in plan.code.descriptions():
         console.print(f"  {line}")

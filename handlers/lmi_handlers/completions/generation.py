@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.parameters import ALL_TOKENS
 from lmi_core.generation.request import GenerationRequest
@@ -12,6 +13,7 @@ from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
 from lmi_handlers.completions.formatters import CompletionAnswer
 from lmi_handlers.completions.request import DEFAULT_MAX_TOKENS, CompletionRequest
+from lmi_handlers.fields.passed import TRANSFERS
 
 CompletionForm = Callable[[CompletionAnswer], OutputFormatter]
 
@@ -50,6 +52,21 @@ def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:
     """Return the number of top tokens for the prompt, for both the echo and `prompt_logprobs`."""
     asked = payload.prompt_log_probs
     return asked if asked == ALL_TOKENS else max(payload.logprobs or 0, asked or 0) or asked
+
+
+def plain_completion(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
+    """Return a generation that is answered in LMI's schema, which has several prompts only with dynamic batching."""
+    if len(payload.prompt) > 1 and not model.options.dynamic_batching:
+        raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
+    if payload.max_tokens == 0:
+        raise InvalidPayload("`max_tokens` must be at least 1 for an answer in the LMI schema. Given: 0")
+    payload.refuse_unshown("return_token_ids", *TRANSFERS)
+    further: dict[str, Any] = {"return_full_text": payload.echo or None}
+    if payload.logprobs is not None:
+        further |= {"details": True, "logprobs": payload.logprobs or None}
+    if payload.prompt_log_probs is not None:
+        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.prompt_log_probs}
+    return Generation(completion_requests(payload, model, further), model.new_formatter(formatter))
 
 
 def completion_requests(

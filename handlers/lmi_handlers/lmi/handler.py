@@ -26,7 +26,8 @@ from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.tgi_adapters import with_adapters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
-from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, sample_as_tgi, translate
+from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
+from lmi_handlers.lmi import async_mode
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 
@@ -122,7 +123,8 @@ class LmiHandler(Handler):
         return call
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
-        return with_adapters(call)
+        call = with_adapters(call)
+        return async_mode.with_adapter_as_model(call, model) if model.options.asynchronous else call
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         payload = _payload(call)
@@ -137,13 +139,14 @@ class LmiHandler(Handler):
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = STATUSES.of(error)
+        asynchronous = model is not None and model.options.asynchronous is not None
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:
             if model is not None and model.options.dynamic_batching:
                 status = VALIDATION_STATUS
                 formatter = formatter or model.new_formatter("dynamic_json")
-            elif isinstance(error, InvalidPayload):
+            elif asynchronous or isinstance(error, InvalidPayload):
                 formatter = None
             if formatter is not None:
                 words = joined(formatter.error(error))  # first: it may set the content type
@@ -160,14 +163,19 @@ def _payload(call: Call) -> dict[str, Any]:
 
 
 def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
-    if "messages" in payload:  # LMI's schema allows any `model` there
+    asynchronous = model.options.asynchronous is not None
+    if asynchronous and "prompt" in payload:
+        _check_model(payload, model)
+        return async_mode.completion(payload, call, model)
+    if "messages" in payload and not (asynchronous and "inputs" in payload):  # LMI's schema allows any `model` there
         return _chat(payload, call, model)
     _check_model(payload, model)
-    return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, model)
+    return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, call, model)
 
 
 def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
-    if payload.get("model") not in (None, *model.names):
+    further = (*model.adapter_names, async_mode.MODEL) if model.options.asynchronous else ()
+    if payload.get("model") not in (None, *model.names, *further):
         known = " or ".join(model.names)
         raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {shown(payload['model'])}")
 
@@ -175,16 +183,28 @@ def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     given, own = take_own(body, model, ChatRequest)
     payload, ignored = read_chat(given, model)
-    names = model.chat_formatters
-    form = ChatForm(partial(model.new_chat_formatter, names.stream if payload.stream else names.whole))
     call = payload.named(call)
-    generation = chat_generation(payload, call, model, form)
+    generation = chat_generation(payload, call, model, _chat_form(model, bool(payload.stream)))
     return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
-def _rolling(body: Mapping[str, Any], model: ServedModel) -> Generation:
+def _chat_form(model: ServedModel, stream: bool) -> ChatForm:
+    names = model.chat_formatters
+    if model.options.asynchronous and not names.everywhere:
+        return async_mode.chat_form(stream)
+    return ChatForm(partial(model.new_chat_formatter, names.stream if stream else names.whole))
+
+
+def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     payload, ignored = take_known(body, RollingBatchPayload, model.options.strict_parameters)
-    return Generation((_request(payload.inputs, payload, model),), _formatter(payload, model), ignored=ignored)
+    request, formatter = _request(payload.inputs, payload, model), _formatter(payload, model)
+    if model.options.asynchronous:
+        if payload.stream:
+            refuse_hidden_sequences(request.parameters, request.names)
+        formatter.engine_form = async_mode.engine_form(
+            request.parameters, call, model, name=payload.model, stream=bool(payload.stream)
+        )
+    return Generation((request,), formatter, ignored=ignored)
 
 
 def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
@@ -203,6 +223,8 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
     if model.options.tgi_compat:
         sample_as_tgi(parameters)
+    if model.options.asynchronous:
+        async_mode.sample_as_vllm(parameters)
     return GenerationRequest(prompt, parameters, names=names)
 
 

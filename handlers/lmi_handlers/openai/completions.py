@@ -1,10 +1,9 @@
 """The handler of OpenAI's completions, of the list of models, and of vLLM's routes to a tokenizer."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lmi_core.calls.answer_form import of_output_formatter
-from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
@@ -12,11 +11,10 @@ from lmi_handlers.answers.openai import COMPLETION
 from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.completions.formatters import OpenAiCompletionsFormatter, OpenAiCompletionsStreamFormatter
-from lmi_handlers.completions.generation import completion_generation, completion_requests
+from lmi_handlers.completions.generation import completion_generation, plain_completion
 from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.models import ERRORS as MODEL_ERRORS
 from lmi_handlers.openai.models import LISTED, SHOWN, list_models, show_model
@@ -51,23 +49,10 @@ class OpenAiCompletionsHandler(OpenAiHandler):
 
 def _in_form_asked(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
     if JSON_LINES in call.headers.get("Accept", ""):
-        return _in_lmi_form(payload, model, "jsonlines" if not model.options.dynamic_batching else "dynamic_jsonlines")
+        return plain_completion(
+            payload, model, "jsonlines" if not model.options.dynamic_batching else "dynamic_jsonlines"
+        )
     if model.chat_formatters.everywhere:
-        return _in_lmi_form(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
+        return plain_completion(payload, model, model.formatters.stream if payload.stream else model.formatters.whole)
     form = OpenAiCompletionsStreamFormatter if payload.stream else OpenAiCompletionsFormatter
     return completion_generation(payload, call, model, form)
-
-
-def _in_lmi_form(payload: CompletionRequest, model: ServedModel, formatter: str) -> Generation:
-    """Return a generation that is answered in LMI's schema, which has several prompts only with dynamic batching."""
-    if len(payload.prompt) > 1 and not model.options.dynamic_batching:
-        raise InvalidPayload("`prompt` must be a single prompt for an answer in the LMI schema")
-    if payload.max_tokens == 0:
-        raise InvalidPayload("`max_tokens` must be at least 1 for an answer in the LMI schema. Given: 0")
-    payload.refuse_unshown("return_token_ids", *TRANSFERS)
-    further: dict[str, Any] = {"return_full_text": payload.echo or None}
-    if payload.logprobs is not None:
-        further |= {"details": True, "logprobs": payload.logprobs or None}
-    if payload.prompt_log_probs is not None:
-        further |= {"details": True, "decoder_input_details": True, "prompt_logprobs": payload.prompt_log_probs}
-    return Generation(completion_requests(payload, model, further), model.new_formatter(formatter))

@@ -34,17 +34,7 @@ FORMATTERS = load_plugins().formatters
         ("mine", True, True, "mine", "mine"),
     ],
 )
-@pytest.mark.parametrize(
-    "batching",
-    [
-        RequestProperties(),
-        RequestProperties(rolling_batch="disable", async_mode=True),
-        RequestProperties(rolling_batch="disable", entry_point="djl_python.lmi_vllm.vllm_async_service"),
-    ],
-    ids=["rolling", "async_mode", "async_service"],
-)
 def test_rolling_batch(
-    batching: RequestProperties,
     formatter: str | None,
     tgi_compat: bool,
     enable_streaming: bool,
@@ -52,7 +42,24 @@ def test_rolling_batch(
     stream: str,
 ) -> None:
     chosen = {"output_formatter": formatter, "tgi_compat": tgi_compat, "enable_streaming": enable_streaming}
-    assert resolve(batching.model_copy(update=chosen), FORMATTERS) == FormatterNames(whole, stream)
+    assert resolve(RequestProperties.model_validate(chosen), FORMATTERS) == FormatterNames(whole, stream)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [{"async_mode": True}, {"entry_point": "djl_python.lmi_vllm.vllm_async_service"}],
+    ids=["mode", "entry_point"],
+)
+@pytest.mark.parametrize("rolling_batch", ["auto", "disable"])
+@pytest.mark.parametrize(
+    ("formatter", "whole", "stream"),
+    [(None, "async_json", "async_jsonlines"), ("mine", "mine", "mine")],
+)
+def test_asynchronous_mode(
+    mode: dict[str, object], rolling_batch: str, formatter: str | None, whole: str, stream: str
+) -> None:
+    options = RequestProperties.model_validate({**mode, "rolling_batch": rolling_batch, "output_formatter": formatter})
+    assert resolve(options, FORMATTERS) == FormatterNames(whole, stream)
 
 
 @pytest.mark.parametrize(

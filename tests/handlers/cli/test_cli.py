@@ -151,11 +151,11 @@ def test_script_that_is_not_there(model_dir: ModelDirectory, properties: str, me
         ("option.rolling_batch=vlm\n", "there is no backend `vlm`. Did you mean `vllm`? Known: "),
         (
             SCRIPTED + "option.output_formatter=jsonline\n",
-            "there is no output formatter `jsonline`. Did you mean `jsonlines`? Known: dynamic_json, ",
+            "there is no output formatter `jsonline`. Did you mean `jsonlines`? Known: async_json, ",
         ),
         (
             SCRIPTED + "option.output_formatter=triton\n",
-            "there is no output formatter `triton`. Known: dynamic_json, ",
+            "there is no output formatter `triton`. Known: async_json, ",
         ),
         (
             SCRIPTED + "job_queue_size=none\n",

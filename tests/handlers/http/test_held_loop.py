@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
-from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter
 from lmi_handlers.completions.formatters import OpenAiCompletionsFormatter
+from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter
 from lmi_handlers.testing.servers import RunningServer, running_server
 from lmi_plugins.backends.scripted import Script
 from lmi_plugins.formatters.json import JsonFormatter

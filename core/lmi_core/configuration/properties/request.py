@@ -187,7 +187,8 @@ class RequestProperties(Properties):
     )
     async_mode: bool = Field(
         default=False,
-        description="LMI's async mode: uses rolling batch even with option.rolling_batch=disable.",
+        description="LMI's async mode: rolling batch even with option.rolling_batch=disable, and the schema of LMI's "
+        "newest containers, with vLLM's completions and chats on LMI's routes.",
     )
     mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
     parallel_loading: Annotated[bool, NoEffect("workers always start in parallel")] = False
@@ -212,8 +213,15 @@ class RequestProperties(Properties):
     @property
     def dynamic_batching(self) -> bool:
         """Whether requests run in static batches; LMI's async mode turns off only LMI's own scheduler."""
-        asynchronous = self.async_mode or (self.entry_point or "").endswith("_async_service")
-        return self.rolling_batch == "disable" and not asynchronous
+        return self.rolling_batch == "disable" and self.asynchronous is None
+
+    @property
+    def asynchronous(self) -> str | None:
+        """The key, with its value, that asks for LMI's async mode, which has a schema of its own; or None."""
+        if self.async_mode:
+            return "option.async_mode=true"
+        entry_point = self.entry_point or ""
+        return f"option.entryPoint={entry_point}" if entry_point.endswith("_async_service") else None
 
     @property
     def media_domains(self) -> frozenset[str]:

@@ -237,6 +237,7 @@ class EngineObjectFormatter(ResponseDataFormatter):
     """`f(response) -> response`, called with each JSON object that `base` writes, as an object with attributes."""
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
+        base = base.engine_form or base
         if base.repeats_text:
             raise InvalidPayload(
                 f"`stream` must be false: the model's output formatter {custom.name} changes texts, which streams of "

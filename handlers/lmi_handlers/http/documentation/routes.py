@@ -22,6 +22,7 @@ DESCRIBED = frozenset(
         *("json", "jsonlines", "sse", "none"),
         *("tgi_json", "tgi_jsonlines", "tgi_sse"),
         *("dynamic_json", "dynamic_jsonlines"),
+        *("async_json", "async_jsonlines"),
         *("lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse"),
     }
 )

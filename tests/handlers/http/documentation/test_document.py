@@ -128,6 +128,9 @@ def test_forms_of_one_route_are_told_apart(document: dict[str, Any]) -> None:
     assert [form.get("title") or form["$ref"].rpartition("/")[2] for form in forms] == [
         "LmiAnswer",
         "LmiChatCompletion",
+        "AsyncAnswer",
+        "TextCompletion",
+        "ChatCompletion",
         "With option.tgi_compat",
         "With dynamic batching",
         "The vector of a text",

@@ -9,8 +9,8 @@ from vllm.reasoning import ReasoningParserManager
 
 from lmi_core.parsing.reasoning.formats import FORMATS
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
 from lmi_handlers.completions.request import CompletionRequest
+from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
 from lmi_handlers.responses.request import REFUSED as RESPONSES_REFUSED
 from lmi_handlers.responses.request import ResponsesRequest
 
