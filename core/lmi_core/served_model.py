@@ -172,7 +172,7 @@ class ServedModels(Protocol):
     def models(self) -> Mapping[str, ManagedModel]: ...
 
     def find(self, name: str | None) -> ManagedModel:
-        """Return the model with that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+        """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
 
     def find_with_adapters(self, name: str | None) -> ManagedModel:
         """Return the model with that name, or with an adapter of that name. Raise ModelNotFound."""

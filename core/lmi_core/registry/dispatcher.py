@@ -44,7 +44,7 @@ class Dispatcher:
 
     @property
     def only_model(self) -> Model | None:
-        """The model for requests that name none, if it is the only one."""
+        """The model that is served, if it is the only one."""
         return self.registry.only_model
 
     @property
@@ -54,16 +54,16 @@ class Dispatcher:
         return model is not None and self.registry.has_several(model.name)
 
     def find(self, name: str | None) -> Model:
-        """Return the model with that name or, without a name, the only model. Raise ModelNotFound otherwise."""
+        """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
         if name is None:
-            return self._only()
+            return self._default()
         found = self.registry.by_served_name.get(name) or self._versioned(name)
         if found is None:
             raise self.registry.unserved(name) or self._not_served(name)
         return found
 
-    def _only(self) -> Model:
-        model = self.only_model
+    def _default(self) -> Model:
+        model = self.registry.default_model
         if model is not None:
             return model
         if not self.models:
@@ -75,7 +75,7 @@ class Dispatcher:
 
         Raise ModelNotFound for an unknown version; the dialect checks any other name.
         """
-        only = self._only()
+        only = self._default()
         if not name or not self.chooses_version or name in self.registry.by_served_name:
             return only
         if (found := self._versioned(name)) is not None:

@@ -38,7 +38,8 @@ class ModelRegistry:
     def __init__(self, models: Iterable[Model], reader: ModelReader | None = None) -> None:
         self.models: Mapping[str, Model] = {}  # the default version of each name
         self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
-        self.only_model: Model | None = None  # for requests that name none, if no other model is served
+        self.only_model: Model | None = None  # if no other model is served
+        self.default_model: Model | None = None  # for requests that name none: the only one, now or at the start
         self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
         self.drain_seconds = DRAIN_SECONDS
         self.memory_planner = MemoryPlanner()
@@ -50,6 +51,7 @@ class ModelRegistry:
         for model in models:
             registration = Registration(model.name, str(model.plan.directory), model.version)
             self._add(RegisteredModel(registration, model, at_startup=True))
+        self._at_startup = list(self._versions)
         self.publish(*self._versions)
 
     @property
@@ -298,6 +300,8 @@ class ModelRegistry:
                 by_served_name.update(dict.fromkeys(now.names, now))
         self.models, self.by_served_name, self._limits = models, by_served_name, None
         self.only_model = next(iter(models.values())) if len(models) == 1 else None
+        first = models.get(self._at_startup[0]) if len(self._at_startup) == 1 else None
+        self.default_model = self.only_model or first
         self.changed.set()
         self.changed = asyncio.Event()
 

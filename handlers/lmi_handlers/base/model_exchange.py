@@ -36,8 +36,8 @@ class ModelExchange(Protocol[R]):
     def headers(self) -> Mapping[str, str]:
         """The request's headers, or their equivalent in its protocol."""
 
-    def model_name(self) -> str | None:
-        """Return the model named outside of the request's body, or None."""
+    def model_name(self, only: Model | None) -> str | None:
+        """Return the model named outside of the request's body, or None; `only` is the one that is served."""
 
     def model_version(self) -> str | None:
         """Return the version of the model named in the request, or None."""

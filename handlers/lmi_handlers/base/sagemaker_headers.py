@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
+MODEL_NAME, MODEL_VERSION = "model_name", "model_version"  # DJLServing's parameters of the query, or headers
 # Attributes are `a=b;c=d`. Some clients write commas: one is a separator if another attribute follows it, and part of
 # the value otherwise.
 _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
@@ -16,6 +17,11 @@ def named_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
         return []
     given = [attribute.partition("=") for header in _values(headers) for attribute in _SEPARATOR.split(header)]
     return [(name.strip(), value.strip()) for name, separator, value in given if separator and name.strip()]
+
+
+def named_outside(parameter: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+    """Return DJLServing's parameter in the query or, without it, in a header."""
+    return query.get(parameter) or headers.get(parameter) or None
 
 
 def _values(headers: Mapping[str, str]) -> Iterator[str]:

@@ -35,7 +35,7 @@ from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import IGNORED_HEADER, ignored_header, names_of
 from lmi_handlers.access.key_usage import UNLIMITED
-from lmi_handlers.base.sagemaker_headers import named_attributes
+from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, named_attributes, named_outside
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body
@@ -77,11 +77,21 @@ class Exchange:
     def headers(self) -> Mapping[str, str]:
         return self.request.headers
 
-    def model_name(self) -> str | None:
-        return self.handler.model_name(self.request.match_info, self.request.headers)
+    def model_name(self, only: Model | None) -> str | None:
+        """Return the model in the path, in DJLServing's parameter, or in SageMaker's header.
+
+        The header chooses among several models; the only one ignores another name there.
+        """
+        path, query, headers = self.request.match_info, self.request.query, self.request.headers
+        if named := self.handler.model_name(path, {}) or named_outside(MODEL_NAME, query, headers):
+            return named
+        name = self.handler.model_name(path, headers)
+        return name if only is None or not name or name.partition(":")[0] in only.names else None
 
     def model_version(self) -> str | None:
-        return self.request.match_info.get("version")
+        return self.request.match_info.get("version") or named_outside(
+            MODEL_VERSION, self.request.query, self.request.headers
+        )
 
     @property
     def is_received(self) -> bool:

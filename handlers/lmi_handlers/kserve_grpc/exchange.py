@@ -49,7 +49,7 @@ class GrpcExchange:
         self._ended = False  # the last response was sent
         self._text = bytearray()  # that the model's own formatter has written and that was not sent yet
 
-    def model_name(self) -> str | None:
+    def model_name(self, only: Model | None) -> str | None:
         name: str = self._message.model_name
         return name
 

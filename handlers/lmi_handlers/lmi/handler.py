@@ -19,7 +19,7 @@ from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
+from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, named_outside
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
@@ -117,7 +117,8 @@ class LmiHandler(Handler):
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""
-        version, served = call.path_parameters.get("version"), model.version
+        version = call.path_parameters.get("version") or named_outside(MODEL_VERSION, call.query, call.headers)
+        served = model.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
         return call

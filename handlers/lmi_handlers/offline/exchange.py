@@ -88,7 +88,7 @@ class OfflineExchange:
         self._body = body
         self._write = write
 
-    def model_name(self) -> str | None:
+    def model_name(self, only: Model | None) -> str | None:
         return None
 
     def model_version(self) -> None:

@@ -343,7 +343,7 @@ async def test_request_id_that_cannot_be_sent_back(server: RunningServer, given:
 
 async def test_header_that_is_no_text(server: RunningServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.server.port)
-    header = b"X-Amzn-SageMaker-Target-Model: \xe4\r\n"
+    header = b"model_name: \xe4\r\n"
     writer.write(b"POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + b"\r\n")
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
