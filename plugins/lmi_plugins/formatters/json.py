@@ -30,7 +30,7 @@ class JsonFormatter(OutputFormatter):
     def whole(self, output: GenerationOutput) -> object:
         """Return the answer to a finished request, to be serialized as JSON."""
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
-        if output.request.parameters.details:
+        if lmi_schema.has_details(output):
             answer["details"] = lmi_schema.details(output)
         return answer
 

@@ -35,6 +35,11 @@ def stream_details(output: GenerationOutput) -> JsonObject:
     return details
 
 
+def has_details(output: GenerationOutput) -> bool:
+    """Return whether a whole answer has details: if the client asks for them, or for several sequences."""
+    return output.parameters.details or output.parameters.num_sequences > 1
+
+
 def details(output: GenerationOutput) -> JsonObject:
     """Return the details of a whole answer, with its tokens and the other sequences."""
     best = output.best_sequence

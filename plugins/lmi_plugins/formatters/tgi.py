@@ -55,7 +55,7 @@ class TgiJsonFormatter(JsonFormatter):
 
     def whole(self, output: GenerationOutput) -> object:
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
-        if output.request.parameters.details:
+        if lmi_schema.has_details(output):
             best = output.best_sequence.tokens
             tokens = [token_object(token) for token in best]
             answer["details"] = details(output, lmi_schema.details(output)) | {"tokens": tokens}

@@ -105,6 +105,15 @@ async def test_best_of_one_answer_shows_all_others(server: RunningServer) -> Non
     assert len(answer.json()["details"]["best_of_sequences"]) == 2
 
 
+@pytest.mark.parametrize(("parameters", "others"), [({"n": 2}, 1), ({"best_of": 3}, 2), ({"num_beams": 2}, 1)])
+async def test_several_sequences_are_details_without_being_asked_for(
+    server: RunningServer, parameters: dict[str, int], others: int
+) -> None:
+    answer = (await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})).json()
+    assert answer["generated_text"] == TEXT
+    assert len(answer["details"]["best_of_sequences"]) == others
+
+
 async def test_a_body_that_names_another_model(server: RunningServer) -> None:
     for path in ("/invocations", "/predictions/model"):
         answer = await server.post(path, {"inputs": PROMPT, "model": "mudel"})
