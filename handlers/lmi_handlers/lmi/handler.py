@@ -224,6 +224,7 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
         use_grammar(check_payload({"grammar": grammar}, _Grammar).grammar, parameters, names)
     if model.options.tgi_compat:
         sample_as_tgi(parameters)
+        parameters.setdefault("details", True)
     if model.options.asynchronous:
         async_mode.sample_as_vllm(parameters)
     return GenerationRequest(prompt, parameters, names=names)

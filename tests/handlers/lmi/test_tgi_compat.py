@@ -38,6 +38,12 @@ async def parameters(server: RunningServer, path: str, given: dict[str, Any]) ->
     return found
 
 
+@pytest.mark.parametrize(("given", "has_details"), [({}, True), ({"details": None}, True), ({"details": False}, False)])
+async def test_whole_answers_have_details(server: RunningServer, given: dict[str, Any], has_details: bool) -> None:
+    (answer,) = (await server.post("/invocations", {"inputs": "Hey", "parameters": given})).json()
+    assert ("details" in answer) == has_details
+
+
 @pytest.mark.parametrize("path", ["/invocations", "/", "/generate"])
 @pytest.mark.parametrize("others", [{}, {"do_sample": False}])
 @pytest.mark.parametrize(

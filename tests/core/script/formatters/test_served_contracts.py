@@ -85,7 +85,7 @@ async def test_response_data(serve_script: ServeScript) -> None:
 
 async def test_response_data_as_events(serve_script: ServeScript) -> None:
     server = await serve_script("response_data", "option.tgi_compat=true\n")
-    whole, stream = await both(server)
+    whole, stream = await both(server, BODY | {"parameters": {"details": False}})
     assert whole.json() == [{"generated_text": TEXT.upper(), "served_by": "team-a"}]
     events = stream.events(b"data: ")
     assert [event["token"]["text"] for event in events] == WORDS
