@@ -114,6 +114,7 @@ class ChatChoice(TypedDict):
     message: AnswerMessage
     logprobs: ChatLogProbs | None
     finish_reason: ChatFinishReason
+    stop_reason: str | int | None
     token_ids: NotRequired[list[int]]
 
 
@@ -145,6 +146,7 @@ class CompletionChoice(TypedDict):
     text: str
     logprobs: CompletionLogProbs | None
     finish_reason: CompletionFinishReason
+    stop_reason: str | int | None
     prompt_logprobs: NotRequired[PromptLogProbs]
     prompt_token_ids: NotRequired[list[int]]
     token_ids: NotRequired[list[int]]
@@ -169,6 +171,7 @@ class CompletionChunkChoice(TypedDict):
     text: str
     logprobs: CompletionLogProbs | None
     finish_reason: CompletionFinishReason | None
+    stop_reason: NotRequired[str | int | None]
     prompt_token_ids: NotRequired[list[int]]
     token_ids: NotRequired[list[int]]
 

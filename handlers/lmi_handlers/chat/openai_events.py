@@ -1,6 +1,6 @@
 """Events, finish reasons and error objects that the answers of OpenAI's dialects share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -8,6 +8,7 @@ from msgspec import structs
 
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import FinishReason, Token
+from lmi_core.generation.parameters import GenerationParameters
 
 FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
     None: None,
@@ -61,6 +62,16 @@ def with_itself(token: Token) -> Token:
     if not likeliest or any(top.id == token.id for top in likeliest):
         return token
     return structs.replace(token, top_tokens=[*likeliest, token])
+
+
+def stop_reason(
+    parameters: GenerationParameters, stop_sequence: str | None, tokens: Sequence[Token]
+) -> str | int | None:
+    """Return vLLM's `stop_reason`: the stop string, or the id in `stop_token_ids`, that ended a sequence."""
+    if stop_sequence is not None or not tokens:
+        return stop_sequence
+    last = tokens[-1].id
+    return last if last in (getattr(parameters, "stop_token_ids", None) or ()) else None
 
 
 def error_object(error: LmiError) -> dict[str, Any]:

@@ -8,7 +8,14 @@ from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.json_list import json_list
-from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object, with_itself
+from lmi_handlers.chat.openai_events import (
+    FINISH_REASONS,
+    ChunkEvents,
+    error_events,
+    error_object,
+    stop_reason,
+    with_itself,
+)
 from lmi_handlers.chat.schema import (
     ChatSchemaFormatter,
     ChatStream,
@@ -46,7 +53,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
     content_type = "application/json"
 
     def whole(self, output: GenerationOutput) -> bytes:
-        choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
+        choices = [self._choice(index, sequence, output) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
             self.response("chat.completion", choices)
             | served_by(self.chat)
@@ -58,7 +65,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
 
-    def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
+    def _choice(self, index: int, sequence: GeneratedSequence, output: GenerationOutput) -> JsonObject:
         message = self.message(sequence)
         called = "tool_calls" in message or "function_call" in message
         content = json_list(self.log_prob_items(map(with_itself, sequence.tokens))) if self.chat.log_probs else []
@@ -67,6 +74,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
             "message": message | {"refusal": None},
             "logprobs": {"content": content, "refusal": None} if self.chat.log_probs else None,
             "finish_reason": finish_reason(sequence.finish_reason, self.call_reason if called else None),
+            "stop_reason": stop_reason(output.parameters, sequence.stop_sequence, sequence.tokens),
         }
         return choice | ({"token_ids": [token.id for token in sequence.tokens]} if self.chat.token_ids else {})
 
@@ -88,11 +96,11 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         self._events = ChunkEvents(head, answer.include_usage)
 
     def format(self, output: GenerationOutput) -> list[bytes]:
-        if self.chat.continuous_usage:
-            self._events.count(self.usage(output))
         step = output.step
         index = step.sequence_index
         events = [] if index in self._streams else self._begin(index, output)
+        if self.chat.continuous_usage:
+            self._events.count(self.usage(output))
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
             text = "".join([token.text for token in step.tokens])
@@ -102,8 +110,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             for place, token in enumerate(tokens, start=1):
                 events += self._brought(index, token, last=ended and place == len(tokens))
         if ended:
-            call_reason = self.call_reason if self._streams[index].called else None
-            events.append(self._chunk(index, {}, None, finish_reason(step.finish_reason, call_reason)))
+            events.append(self._last(index, output))
         return events + self._events.end(lambda: self.usage(output)) if output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
@@ -112,6 +119,10 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     def _begin(self, index: int, output: GenerationOutput) -> list[bytes]:
         self._streams[index] = self.new_stream()
         delta = {"role": "assistant", "content": ""}
+        if self.chat.continuous_usage:
+            usage = self.usage(output)
+            before = usage["completion_tokens"] - len(output.step.tokens)
+            self._events.count(usage | {"completion_tokens": before, "total_tokens": usage["prompt_tokens"] + before})
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         begun = self._events.first(choice, prompt_members(self, output))
         return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
@@ -124,12 +135,24 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             deltas = [{}]
         return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
-    def _chunk(self, index: int, delta: JsonObject, token: Token | None, reason: str | None = None) -> bytes:
+    def _last(self, index: int, output: GenerationOutput) -> bytes:
+        """Return the event of a choice's end, whose content clients may add to what they have."""
+        step, called = output.step, self._streams[index].called
+        choice: JsonObject = {
+            "index": index,
+            "delta": {} if called else {"content": ""},
+            "logprobs": None,
+            "finish_reason": finish_reason(step.finish_reason, self.call_reason if called else None),
+            "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
+        }
+        return self._events.choice(choice | ({"token_ids": []} if self.chat.token_ids else {}))
+
+    def _chunk(self, index: int, delta: JsonObject, token: Token | None) -> bytes:
         """Return the event of one delta, with the details of `token` that the client asked for."""
         log_probs = None
         if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
-        choice: JsonObject = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
+        choice: JsonObject = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": None}
         if self.chat.token_ids:
             choice["token_ids"] = [token.id] if token else []
         return self._events.choice(choice)

@@ -13,7 +13,7 @@ from lmi_core.generation.output import FinishReason, GeneratedSequence, Generati
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.json_list import json_list
-from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object
+from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object, stop_reason
 from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
 from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
 
@@ -159,6 +159,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             "text": prompt + (sequence.text if self.asked.generated else ""),
             "logprobs": self.log_prob_lists(tokens, 0, prompt, prefill, _may_be_cut(output, prompt_index)),
             "finish_reason": self.finish_reason(sequence.finish_reason),
+            "stop_reason": stop_reason(output.parameters, sequence.stop_sequence, tokens),
         }
         return choice | self._details(output, prompt_index, tokens)
 
@@ -208,7 +209,7 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
             events = self._detailed_events(index, tokens, reason, output)
         else:
             text = "".join([token.text for token in tokens])
-            choice = {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+            choice = {"index": index, "text": text, "logprobs": None} | self._end(reason, output)
             events = [self._events.choice(choice)] if text or reason else []
         return events + self._events.end(lambda: self.usage(output)) if reason and output.finished else events
 
@@ -223,22 +224,33 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
             parts[0] = Part(prompt + text, first, prompt, prefill, cut)
         *parts, last = parts
         prompt_ids = output.request.prompt_ids
-        written = [self._event(index, part, None, prompt_ids) for part in parts]
-        written.append(self._event(index, last, reason, prompt_ids))
+        written = [self._event(index, part, {"finish_reason": None}, prompt_ids) for part in parts]
+        written.append(self._event(index, last, self._end(reason, output), prompt_ids))
         return [event for event in written if event]
 
     def error(self, error: LmiError) -> list[bytes]:
         return error_events(error)
 
-    def _event(self, index: int, part: Part, reason: str | None, prompt_ids: list[int]) -> bytes:
+    def _end(self, reason: str | None, output: GenerationOutput) -> JsonObject:
+        """Return the members of a choice about its end."""
+        step = output.step
+        if reason is None:
+            return {"finish_reason": None}
+        return {
+            "finish_reason": reason,
+            "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
+        }
+
+    def _event(self, index: int, part: Part, end: JsonObject, prompt_ids: list[int]) -> bytes:
         """Return the event of a piece; b"" for one without text, token or finish reason to send."""
         length = self._lengths.get(index, 0)
         self._lengths[index] = length + len(part.text)
         told = part.tokens or part.prefill
-        if not part.text and not reason and (not told or (self.asked.log_probs is None and not self.asked.token_ids)):
+        ended = end["finish_reason"] is not None
+        if not part.text and not ended and (not told or (self.asked.log_probs is None and not self.asked.token_ids)):
             return b""
         log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill, part.cut) if told else None
-        choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs, "finish_reason": reason}
+        choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs} | end
         if self.asked.token_ids:
             choice["token_ids"] = [token.id for token in part.tokens]
             if index not in self._begun:

@@ -314,7 +314,7 @@ async def test_usage_in_each_chunk(server: RunningServer, path: str) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
-    assert counts == ([1, 1, 2, 3, 3, 3] if "chat" in path else [1, 2, 3, 3])
+    assert counts == ([0, 1, 2, 3, 3, 3] if "chat" in path else [1, 2, 3, 3])
     options = {"continuous_usage_stats": True}
     chunks = events(await ask(server, path, stream=True, max_tokens=3, stream_options=options))
     assert all("usage" not in chunk for chunk in chunks)

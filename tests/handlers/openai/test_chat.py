@@ -26,7 +26,7 @@ async def test_whole_answer(server: RunningServer) -> None:
         "object": "chat.completion",
         "model": "model",
         "system_fingerprint": server.model.fingerprint,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
         "usage": USAGE,
     }
 
@@ -128,7 +128,8 @@ async def test_stream(server: RunningServer) -> None:
         {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
     ]
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS]
-    assert end["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
+    last = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": "stop"}
+    assert end["choices"] == [last | {"stop_reason": None}]
     assert all(
         set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"}
         for chunk in [begin, *middle, end]
@@ -149,7 +150,8 @@ async def test_each_token_of_a_step_has_an_event_for_its_log_probability(server:
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS[:6]] + [{}]
     entries = [chunk["choices"][0]["logprobs"]["content"] for chunk in middle]
     assert [[entry["token"] for entry in each] for each in entries] == [[word] for word in WORDS]
-    assert end["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
+    last = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": "stop"}
+    assert end["choices"] == [last | {"stop_reason": " field"}]
 
 
 async def test_each_event_is_a_chunk_of_its_own(server: RunningServer) -> None:
@@ -337,7 +339,7 @@ async def test_echo_of_nothing(server: RunningServer, last: dict[str, Any]) -> N
     (choice,) = (await chat(server, messages=[*MESSAGES, last], echo=True)).json()["choices"]
     assert choice["message"]["content"] == TEXT
     _, *others = events(await chat(server, messages=[*MESSAGES, last], echo=True, stream=True))
-    assert [chunk["choices"][0]["delta"].get("content") for chunk in others] == [*WORDS, None]
+    assert [chunk["choices"][0]["delta"].get("content") for chunk in others] == [*WORDS, ""]
 
 
 async def test_system_fingerprint(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -50,7 +50,7 @@ async def test_whole_answer(server: RunningServer) -> None:
         "object": "text_completion",
         "model": "model",
         "system_fingerprint": server.model.fingerprint,
-        "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}],
+        "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10},
     }
 
