@@ -20,6 +20,7 @@ FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
 # Placeholders of clients that know one model only: huggingface_hub's; the one in TGI's examples for OpenAI's
 # client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
 NO_NAME = frozenset({"dummy", "tgi", ""})
+URL = re.compile(r"https?://", re.I)  # @huggingface/inference names the server's own address
 CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}  # OpenAI's own
 JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
 
@@ -96,11 +97,12 @@ def check_model(name: str | None, call: Call, model: ServedModel) -> None:
     if name is None or name in model.names or name in model.adapter_names:
         return
     strict = model.options.strict_model_name
-    if not strict and (name in NO_NAME or TARGET_MODEL_HEADER in call.headers):
+    is_placeholder = name in NO_NAME or URL.match(name) is not None
+    if not strict and (is_placeholder or TARGET_MODEL_HEADER in call.headers):
         return
     known = (*model.names, *model.adapter_names)
     hint = did_you_mean(name, known)
-    if strict and name in NO_NAME:
+    if strict and is_placeholder:
         hint = " With option.strict_model_name=true `model` must be a name of the model, or be omitted."
     raise ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known)}")
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -40,11 +40,11 @@ class TgiParameters(ExactNumbers):
         None, description=f"The maximum number of tokens to generate. Default: {MAX_NEW_TOKENS}."
     )
     stop: str | list[str] | None = None
-    watermark: Literal[False] | None = Field(None, description="Not supported: must be false.")
+    watermark: bool | None = Field(None, description="Ignored: texts are not watermarked.")
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return LMI's parameters, and the client's name of each."""
-        given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar", "watermark"})
+        given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar"})
         given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
         parameters, names = translate(given, TGI_NAMES)
         if self.grammar is not None:

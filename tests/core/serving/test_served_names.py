@@ -27,7 +27,11 @@ async def test_list_of_models(server: RunningServer) -> None:
     assert (await server.get("/v1/models/mistral")).status == 404
 
 
-NAMES = [("llama", "llama"), ("model", "model"), *((unnamed, "org/llama") for unnamed in (None, "", "dummy", "tgi"))]
+NAMES = [
+    ("llama", "llama"),
+    ("model", "model"),
+    *((unnamed, "org/llama") for unnamed in (None, "", "dummy", "tgi", "http://host/v1")),
+]
 
 
 @pytest.mark.parametrize(("asked", "named"), NAMES)

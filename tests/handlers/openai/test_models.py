@@ -144,7 +144,7 @@ async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @same_loop
-@pytest.mark.parametrize("name", ["", "tgi", "dummy", "gpt-4"])
+@pytest.mark.parametrize("name", ["", "tgi", "dummy", "http://host:8080", "gpt-4"])
 @pytest.mark.parametrize(("path", "body"), ROUTES)
 @pytest.mark.parametrize("headers", [{}, {"X-Amzn-SageMaker-Target-Model": "model"}])
 async def test_only_its_own_names(

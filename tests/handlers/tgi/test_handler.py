@@ -157,7 +157,10 @@ async def test_parameters(server: RunningServer, given: dict[str, Any], name: st
         ({"inputs": ""}, "`inputs` must have at least 1 character. Given: ''"),
         ({"inputs": "a", "parameters": {"top_p": 2}}, "`top_p` must be less than or equal to 1. Given: 2"),
         ({"inputs": "a", "parameters": {"stop": [""]}}, "`stop.0` must have at least 1 character. Given: ''"),
-        ({"inputs": "a", "parameters": {"watermark": True}}, "`parameters.watermark` must be False. Given: True"),
+        (
+            {"inputs": "a", "parameters": {"watermark": "x"}},
+            "`parameters.watermark` must be a valid boolean. Given: 'x'",
+        ),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "[]"}}},
             "`parameters.grammar.value` must be a JSON schema, as an object or as JSON text",
