@@ -263,7 +263,9 @@ class ExtendedParameters(EngineParameters):
     guided_regex: NonEmpty | None = Field(
         None, description="Constrain the output to strings that match this regular expression."
     )
-    guided_grammar: NonEmpty | None = Field(None, description="Constrain the output to strings of this EBNF grammar.")
+    guided_grammar: NonEmpty | None = Field(
+        None, description="Constrain the output to strings of this EBNF or Lark grammar."
+    )
     guided_structural_tag: StructuralTag | None = Field(
         None, description="Structural tag: after certain markers the output follows a JSON schema or another format."
     )

@@ -10,6 +10,7 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler
 
+RULE = "::="  # of EBNF; grammars without it are Lark's
 MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
 PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema
 
@@ -43,7 +44,13 @@ def _grammar(guide: Guide) -> str:
     if guide.kind == "json":
         check_schema(json.loads(content))
         return _json_grammar(content)
-    return content
+    return content if RULE in content else _lark_grammar(content)
+
+
+def _lark_grammar(content: str) -> str:
+    from xgrammar import Grammar
+
+    return str(Grammar.from_lark(content))
 
 
 def _json_grammar(schema: str) -> str:

@@ -178,6 +178,7 @@ def test_a_guide_that_is_cut_short_is_as_long_as_was_asked_for(engine: Engine) -
             ),
             "`guided_structural_tag` cannot be used: `not` in a JSON schema is not supported",
         ),
+        ("grammar", "start: nope", "`guided_grammar` cannot be used: .*unknown name 'nope'"),
         ("grammar", "root ::= nope", '`guided_grammar` cannot be used: .*Rule "nope" is not defined'),
     ],
 )

@@ -95,6 +95,7 @@ def test_choices_are_taken_as_they_are(compiler: GuideCompiler) -> None:
         (Guide("json", '{"type": "integer", "maximum": 20}'), "17", "27"),
         (Guide("regex", "[a-c]+"), "abc", "d"),
         (Guide("grammar", 'root ::= "a" | "b"'), "a", "c"),
+        (Guide("grammar", 'start: word " " word\nword: /[ab]{2}/ // of two letters'), "ab ba", "ab b"),
         (Guide("choice", ["yes", "no"]), "no", "maybe"),
     ],
     ids=lambda value: value.kind if isinstance(value, Guide) else None,

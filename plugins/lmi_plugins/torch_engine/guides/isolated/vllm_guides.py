@@ -3,13 +3,11 @@
 import json
 from typing import TYPE_CHECKING
 
-from lmi_plugins.torch_engine.guides.grammars import choice_grammar
+from lmi_plugins.torch_engine.guides.grammars import RULE, choice_grammar
 from lmi_plugins.torch_engine.messages.requests import Guide
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler
-
-RULE = "::="  # of EBNF; grammars without it are Lark's
 
 
 def compile_as_vllm(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
