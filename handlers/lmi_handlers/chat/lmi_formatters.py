@@ -10,6 +10,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.spaced_json import spaced
 from lmi_handlers.chat.schema import (
     ChatSchemaFormatter,
     ChatStream,
@@ -31,12 +32,12 @@ class LmiChatFormatter(WholeChatFormatter):
 
     def whole(self, output: GenerationOutput) -> bytes:
         choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
-        return orjson.dumps(self.response("chat.completion", choices) | {"usage": self.usage(output)})
+        return spaced(self.response("chat.completion", choices) | {"usage": self.usage(output)})
 
     def error(self, error: LmiError) -> bytes:
         message = {"role": "assistant", "content": ""}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "error"}
-        return orjson.dumps(self.response("chat.completion", [choice]) | {"error": error.message})
+        return spaced(self.response("chat.completion", [choice]) | {"error": error.message})
 
     def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
         return {

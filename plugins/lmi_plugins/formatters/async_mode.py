@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+import orjson
+
 from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.json_list import json_list
+from lmi_core.payloads.spaced_json import spaced
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
 from lmi_plugins.formatters.lmi_schema import JsonObject
@@ -41,15 +44,14 @@ class AsyncJsonFormatter(JsonFormatter):
     name: ClassVar[str] = "async_json"
     variant = Variant("json", AnswerSchema.ASYNC)
 
-    def whole(self, output: GenerationOutput) -> object:
+    def whole(self, output: GenerationOutput) -> JsonObject:
         sequence = output.best_sequences(output.parameters.num_answers)[0]
         answer: JsonObject = {"generated_text": output.full_text(sequence)}
         if output.parameters.details:
             prefill = [token for token in output.prefill[0] or () if token.log_prob is not None]
-            answer["details"] = details(output, sequence) | {
-                "prefill": json_list(map(token_object, prefill)),
-                "tokens": json_list(map(token_object, sequence.tokens)),
-            }
+            lists = {"prefill": prefill, "tokens": sequence.tokens}
+            written = {name: json_list(map(token_object, tokens)) for name, tokens in lists.items()}
+            answer["details"] = orjson.Fragment(spaced(details(output, sequence) | written))
         return answer
 
 

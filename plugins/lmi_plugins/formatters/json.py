@@ -10,6 +10,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.spaced_json import spaced
 from lmi_plugins.formatters import lmi_schema
 
 
@@ -19,19 +20,20 @@ class JsonFormatter(OutputFormatter):
     text_path: tuple[str, ...] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
-        return orjson.dumps(self.whole(output)) if output.finished else b""
+        # With spaces, as published clients of LMI look for the text `{"generated_text": "`.
+        return spaced(self.whole(output)) if output.finished else b""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return parameters.details
 
     def error(self, error: LmiError) -> bytes:
-        return orjson.dumps(lmi_schema.error_object(error))
+        return spaced(lmi_schema.error_object(error))
 
-    def whole(self, output: GenerationOutput) -> object:
+    def whole(self, output: GenerationOutput) -> lmi_schema.JsonObject:
         """Return the answer to a finished request, to be serialized as JSON."""
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if lmi_schema.has_details(output):
-            answer["details"] = lmi_schema.details(output)
+            answer["details"] = orjson.Fragment(spaced(lmi_schema.details(output)))
         return answer
 
 

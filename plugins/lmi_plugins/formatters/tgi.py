@@ -9,6 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
+from lmi_core.payloads.spaced_json import spaced
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
@@ -50,18 +51,22 @@ class TgiJsonFormatter(JsonFormatter):
     name: ClassVar[str] = "tgi_json"
     variant = Variant("json", AnswerSchema.TGI_COMPAT)
 
-    def error(self, error: LmiError) -> bytes:
-        return orjson.dumps(lmi_schema.error_object(error) | tgi_errors.error_object(error))
+    def format(self, output: GenerationOutput) -> bytes:
+        return b"[" + super().format(output) + b"]" if output.finished else b""
 
-    def whole(self, output: GenerationOutput) -> object:
+    def error(self, error: LmiError) -> bytes:
+        return spaced(lmi_schema.error_object(error) | tgi_errors.error_object(error))
+
+    def whole(self, output: GenerationOutput) -> lmi_schema.JsonObject:
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if lmi_schema.has_details(output):
             best = output.best_sequence.tokens
             tokens = [token_object(token) for token in best]
-            answer["details"] = details(output, lmi_schema.details(output)) | {"tokens": tokens}
+            shown = details(output, lmi_schema.details(output)) | {"tokens": tokens}
             if output.parameters.num_top_tokens:
-                answer["details"]["top_tokens"] = [top_tokens(token) for token in best]
-        return [answer]
+                shown["top_tokens"] = [top_tokens(token) for token in best]
+            answer["details"] = orjson.Fragment(spaced(shown))
+        return answer
 
 
 class TgiJsonLinesFormatter(JsonLinesFormatter):

@@ -68,7 +68,7 @@ async def test_the_command_of_the_start_shows_the_key(server: Server) -> None:
         f"{command} --silent", stdout=asyncio.subprocess.PIPE, env={**os.environ, "LMI_API_KEY": KEY}
     )
     output, _ = await process.communicate()
-    assert output == b'{"generated_text":"It is warm."}'
+    assert output == b'{"generated_text": "It is warm."}'
 
 
 async def test_chat_shows_the_key(url: str) -> None:

@@ -55,7 +55,7 @@ async def test_other_values_are_refused(
 async def test_booleans_as_texts(server: RunningServer) -> None:
     for value, status in {"true": 200, "True": 200, "yes": 424, "1": 424}.items():
         answer = await server.post("/invocations", {"inputs": "Hey", "parameters": {"return_full_text": value}})
-        assert (answer.status, b'"generated_text":"Hey' in answer.body) == (status, status == 200), answer.body
+        assert (answer.status, b'"generated_text": "Hey' in answer.body) == (status, status == 200), answer.body
     for value in ("false", "False"):
         answer = await server.post("/v1/chat/completions", CHAT | {"stream": value})
         assert (answer.status, answer.content_type) == (200, "application/json")

@@ -44,7 +44,7 @@ async def test_the_ready_line_has_a_command_that_works(model_dir: ModelDirectory
         command = (await server.line_with("Ready")).partition("try: ")[2]
         curl = await asyncio.create_subprocess_shell(f"{command.strip()} --silent", stdout=asyncio.subprocess.PIPE)
         output, _ = await curl.communicate()
-        assert output == b'{"generated_text":"Deep Learning is a really cool field."}'
+        assert output == b'{"generated_text": "Deep Learning is a really cool field."}'
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

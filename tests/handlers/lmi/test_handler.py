@@ -29,7 +29,7 @@ async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -
 async def test_whole_answer(server: RunningServer, path: str) -> None:
     answer = await server.post(path, {"inputs": PROMPT})
     assert (answer.status, answer.content_type) == (200, "application/json")
-    assert answer.body == b'{"generated_text":"Deep Learning is a really cool field."}'
+    assert answer.body == b'{"generated_text": "Deep Learning is a really cool field."}'
     assert answer.headers["Content-Length"] == str(len(answer.body))
 
 

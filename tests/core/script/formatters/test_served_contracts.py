@@ -323,7 +323,7 @@ class NestedFormatter(JsonFormatter):
     name = "nested"
     text_path = ("answer", "text")
 
-    def whole(self, output: GenerationOutput) -> object:
+    def whole(self, output: GenerationOutput) -> dict[str, Any]:
         return {"answer": {"text": output.text}}
 
 
