@@ -125,7 +125,7 @@ class Configuration:
     def undeclared_options(self) -> set[str]:
         """Return the given `option.*` keys that no loaded type declares, without prefix."""
         in_file = {name for name in (*self._file, *self._overrides) if name not in self._keys}
-        variables = {each.name for name, each in self._environment.items() if name not in self._variables}
+        variables = {name for name in self._environment if name not in self._variables}
         in_environment = {
             OPTION_PREFIX + name.removeprefix("OPTION_").lower() for name in variables if "OPTION_" in name
         }
@@ -168,7 +168,7 @@ class Configuration:
         return [
             each
             for name, each in self._environment.items()
-            if name not in self._variables and each.name.startswith(("OPTION_", "SERVING_"))
+            if name not in self._variables and name.startswith(("OPTION_", "SERVING_"))
         ]
 
     def effective(self) -> list[EffectiveValue]:
@@ -271,7 +271,8 @@ def _read_file(path: Path) -> list[Given]:
 
 def _folded(variable: str) -> str:
     """Return `OPTION_*` and `SERVING_*` names in upper case; names of other variables are case-sensitive."""
-    return variable.upper() if variable.startswith(("OPTION_", "SERVING_")) else variable
+    upper = variable.upper()
+    return upper if upper.startswith(("OPTION_", "SERVING_")) else variable
 
 
 def _key_of(variable: str) -> str:

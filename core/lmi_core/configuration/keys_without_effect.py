@@ -104,6 +104,8 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "use_stable_diffusion",
         "width",
     ),
+    "LMCache is not configured automatically: on vllm, option.kv_transfer_config enables it, and "
+    "option.lmcache_config_file names its configuration": ("lmcache_auto_config",),
     "only a model function keeps something in its sessions": ("sessions_path",),
     "the engine schedules waiting requests in every step": ("waiting_steps",),
     "vLLM has removed LongLoRA; other adapters do not need it": ("long_lora_scaling_factors",),

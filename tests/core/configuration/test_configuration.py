@@ -79,6 +79,7 @@ def test_empty_value_gives_way_to_the_environment(directory: Directory) -> None:
         (None, {"HF_MODEL_ID": "short", "OPTION_MODEL_ID": "long"}, "long", "environment OPTION_MODEL_ID"),
         ("\noption.model_id=file", {"OPTION_MODEL_ID": "long"}, "file", "serving.properties:2"),
         (None, {"OPTION_model_id": "mixed"}, "mixed", "environment OPTION_model_id"),
+        (None, {"option_model_id": "lower"}, "lower", "environment option_model_id"),
     ],
 )
 def test_precedence(
@@ -102,6 +103,15 @@ def test_server_properties_from_the_environment(directory: Directory, environmen
 )
 def test_other_variables_mean_nothing_to_the_server(directory: Directory, variable: str) -> None:
     assert directory.read(None, {variable: "7"}).load(ServerProperties).job_queue_size == 1000
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field"),
+    [("HF_MODEL_REVISION", "main", "revision"), ("HF_TRUST_REMOTE_CODE", "true", "trust_remote_code")],
+)
+def test_further_names_of_variables(directory: Directory, variable: str, value: str, field: str) -> None:
+    properties = directory.read(None, {variable: value}).load(ModelProperties)
+    assert str(getattr(properties, field)).lower() == value
 
 
 @pytest.mark.parametrize("key", ["option.entryPoint", "option.entrypoint", "option.entry_point"])

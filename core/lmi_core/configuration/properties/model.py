@@ -31,11 +31,11 @@ class ModelProperties(Properties):
         default=None,
         description="A folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory.",
     )
-    revision: Annotated[str | None, Names(environment=("HF_REVISION",))] = Field(
+    revision: Annotated[str | None, Names(environment=("HF_REVISION", "HF_MODEL_REVISION"))] = Field(
         default=None, description="Branch, tag or commit of the model on the hub."
     )
-    trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE",))] = Field(
-        default=False, description="Allow the model's repository to bring Python code that is run to load it."
+    trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE", "HF_TRUST_REMOTE_CODE"))] = (
+        Field(default=False, description="Allow the model's repository to bring Python code that is run to load it.")
     )
     allow_pickle: bool = Field(
         default=False,

@@ -89,8 +89,8 @@ def test_environment_variable(key: str, variable: str) -> None:
     ("key", "variable"),
     [
         ("option.model_id", "HF_MODEL_ID"),
-        ("option.revision", "HF_REVISION"),
-        ("option.trust_remote_code", "HF_MODEL_TRUST_REMOTE_CODE"),
+        ("option.revision", "HF_MODEL_REVISION"),
+        ("option.trust_remote_code", "HF_TRUST_REMOTE_CODE"),
         ("option.max_rolling_batch_size", "MAX_BATCH_SIZE"),
         ("job_queue_size", "MAX_CONCURRENT_REQUESTS"),
         ("engine", "OPTION_ENGINE"),
