@@ -2,6 +2,7 @@
 
 from djl_python.services.hugging_face import HuggingFaceService
 from djl_python.services.service_functions import huggingface
+from djl_python.services.service_utils import StopWord
 
 _service = huggingface.service
 handle = huggingface.handle
@@ -9,4 +10,4 @@ register_adapter = huggingface.register_adapter
 update_adapter = huggingface.update_adapter
 unregister_adapter = huggingface.unregister_adapter
 
-__all__ = ["HuggingFaceService", "handle", "register_adapter", "unregister_adapter", "update_adapter"]
+__all__ = ["HuggingFaceService", "StopWord", "handle", "register_adapter", "unregister_adapter", "update_adapter"]

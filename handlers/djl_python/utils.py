@@ -1,8 +1,9 @@
 """Aliases of `djl_python.services`: helpers for a model's own function."""
 
-from djl_python.services.input_parsing import parse_input_with_formatter
+from djl_python.services.input_parsing import ParsedInput, parse_input_with_formatter
 from djl_python.services.service_utils import (
     IdCounter,
+    InputFormatConfigs,
     is_beam_search,
     is_best_of,
     is_multiple_sequences,
@@ -11,6 +12,8 @@ from djl_python.services.service_utils import (
 
 __all__ = [
     "IdCounter",
+    "InputFormatConfigs",
+    "ParsedInput",
     "is_beam_search",
     "is_best_of",
     "is_multiple_sequences",

@@ -1,5 +1,5 @@
 """Alias of `djl_python.services.chats`."""
 
-from djl_python.services.chats import ChatProperties
+from djl_python.services.chats import ChatProperties, Message
 
-__all__ = ["ChatProperties"]
+__all__ = ["ChatProperties", "Message"]

@@ -10,6 +10,15 @@ WHOLE, STREAM = "json_chat", "jsonlines_chat"
 CHAT_FORMATTERS: Mapping[str, str] = {WHOLE: "json", STREAM: "jsonlines"}
 
 
+class Message(BaseModel):
+    """A message of a chat, for files that make or check their own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+
 class ChatProperties(BaseModel):
     """A chat's body. `model_dump(by_alias=True, exclude_none=True)` has the parameters by LMI's names."""
 

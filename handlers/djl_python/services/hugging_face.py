@@ -19,6 +19,7 @@ from djl_python.services.service_properties import (
     is_rolling_batch_enabled,
     is_streaming_enabled,
 )
+from djl_python.services.service_utils import InputFormatConfigs
 from lmi_core.errors import LmiError
 from lmi_core.script.djl_names.encode_decode import encode
 from lmi_core.script.djl_names.inputs import Input
@@ -50,6 +51,7 @@ class HuggingFaceService:
         self.peft_config: Any = None
         self.stopping_criteria_list: Any = None
         self.input_format_args: dict[str, Any] = {}
+        self.input_format_configs: InputFormatConfigs | None = None
         self._model: Any = None
 
     def initialize(self, properties: Mapping[str, Any]) -> None:
@@ -64,6 +66,9 @@ class HuggingFaceService:
             self.rolling_batch = RollingAnswers(self.engine)
         self.adapter_registry |= dict.fromkeys(self.engine.backend.adapters)
         self.input_format_args = self.get_input_format_args()
+        self.input_format_configs = InputFormatConfigs(
+            self.rolling_batch is not None, True, self.hf_configs.output_formatter, self.tokenizer
+        )
         self.initialized = True
 
     def inference(self, inputs: Input) -> Output:

@@ -1,7 +1,31 @@
 """Helpers of `djl_python.utils`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass
+class InputFormatConfigs:
+    """How LMI v0.28's services read inputs."""
+
+    is_rolling_batch: bool = False
+    is_adapters_supported: bool = False
+    output_formatter: str | Callable[..., Any] | None = None
+    tokenizer: Any = None
+
+
+class StopWord:
+    """A stopping criterion of transformers: whether the latest tokens contain a match of `stop_seq`."""
+
+    def __init__(self, tokenizer: Any, stop_seq: str) -> None:
+        self.tokenizer = tokenizer
+        self.stop_seq = stop_seq
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> bool:
+        latest = input_ids[0][-len(self.stop_seq) :]  # a token has at least one character
+        return re.search(self.stop_seq, self.tokenizer.decode(latest)) is not None
 
 
 class IdCounter:

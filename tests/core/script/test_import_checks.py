@@ -44,8 +44,8 @@ def test_imports_of_the_file_and_of_those_that_it_imports() -> None:
         "backend of option.rolling_batch"
     )
     assert formatter.startswith(
-        "helper.py:1: `from djl_python.output_formatter import _json_output_formatter` cannot work:"
-        " djl_python.output_formatter has no `_json_output_formatter`."
+        "helper.py:1: `from djl_python.output_formatter import sse_response_formatter` cannot work:"
+        " djl_python.output_formatter has no `sse_response_formatter`."
     )
     assert neuron.startswith(
         "helper.py:2: `import transformers_neuronx` cannot work: AWS Neuron devices are not supported"

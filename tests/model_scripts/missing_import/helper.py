@@ -1,2 +1,2 @@
-from djl_python.output_formatter import _json_output_formatter
+from djl_python.output_formatter import sse_response_formatter
 import transformers_neuronx
