@@ -21,7 +21,7 @@ SEPARATOR = b"\r\n======== answer ========\r\n"
 CONTEXT = 12  # the number of tokens that fit
 VOLATILE = (
     (rb"(?m)^(Date|Server): [^\r]*", rb"\1: *"),
-    (rb'"created":\d+', b'"created":0'),
+    (rb'"created":( ?)\d+', rb'"created":\g<1>0'),
     (rb'"id":"(\w+)-[0-9a-f]{32}"', rb'"id":"\1-*"'),
     (rb'"fp_[0-9a-f]{10}"', b'"fp_*"'),
     (rb"Content-Length: \d+(?=[^{]*\{[^\n]*_duration)", b"Content-Length: *"),  # as durations differ in length

@@ -82,13 +82,11 @@ def end_session(session: int, known: set[Process]) -> None:
     """
     deadline = time.monotonic() + END_SECONDS
     asked = set[Process]()
-    while left := _left(session, known):
+    while (left := _left(session, known)) and time.monotonic() < deadline + END_SECONDS:
         late = time.monotonic() >= deadline
         for each in left if late else left - asked:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(each.process_id, signal.SIGKILL if late else signal.SIGTERM)
-        if late:
-            return
         asked |= left
         known = known | left.union(*(descendants(each.process_id) for each in left))
         time.sleep(LOOK_SECONDS)

@@ -126,7 +126,7 @@ async def test_request_whose_turn_does_not_come(clock: LoopClock, short_queue: R
     await running.started.wait()
     asked = [dialect.stream_request if stream else dialect.whole_request for dialect in DIALECTS.values()]
     asking = asyncio.gather(*(short_queue.post(path, payload) for path, payload in asked))
-    await until(lambda: short_queue.dispatcher.in_flight == 1 + len(asked))
+    await until(lambda: short_queue.model.turns.waiting == len(asked))
     await clock.pass_time(LIMIT)
     answers = await asking
     for (name, dialect), answer in zip(DIALECTS.items(), answers, strict=True):

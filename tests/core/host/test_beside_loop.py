@@ -75,6 +75,8 @@ async def test_cancelled_work_does_not_start() -> None:
     waiting = asyncio.ensure_future(beside.run(lambda: ran.append(1)))
     await asyncio.sleep(0)
     waiting.cancel()
+    await asyncio.wait({waiting})
+    await asyncio.sleep(0)  # the thread's work is cancelled after the task
     await held.end()
     await beside.run(lambda: ran.append(2))
     assert ran == [2]

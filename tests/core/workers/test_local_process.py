@@ -242,7 +242,6 @@ async def test_processes_that_a_child_has_started_end_with_it(
     assert worker.process_id is not None
     if end == "stop":
         await worker.stop()
-        assert is_gone(ignoring) or psutil.Process(ignoring).status() == psutil.STATUS_ZOMBIE
     elif end == "kill":
         worker.kill()
     elif end == "killed by another":
