@@ -82,6 +82,7 @@ NEEDS = {
     },
     "handlers/pages/test_hello.py": "torch",
     "handlers/offline/test_model.py": "torch",
+    "handlers/process/test_memory_limit.py": "torch",
     "handlers/process/test_resources.py": "slow",
     "handlers/telemetry/test_served_log.py": "slow",
     "handlers/telemetry/test_tracing.py": "slow",

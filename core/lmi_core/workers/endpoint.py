@@ -9,13 +9,13 @@ class WorkerDied(Exception):
     """The worker has ended, or is unreachable."""
 
     def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
-        super().__init__(why)
+        super().__init__(f"{why}, killed as the system does where memory runs out" if out_of_memory else why)
         self.out_of_memory = out_of_memory
 
     def while_loading(self, what: str) -> ConfigurationError:
         """Return the error for a worker that died while loading its model; its message starts with `what`."""
         if self.out_of_memory:
-            return OutOfMemory(f"{what}: {self}, killed by the system, as it does where memory runs out")
+            return OutOfMemory(f"{what}: {self}")
         return ConfigurationError(f"{what}: {self}; its log above says why")
 
 

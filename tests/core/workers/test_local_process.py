@@ -73,8 +73,10 @@ async def death(worker: LocalProcess) -> int:
     async with asyncio.timeout(LIMIT):
         with pytest.raises(WorkerDied) as raised:
             await worker.receive()
-    words, _, code = str(raised.value).rpartition(" ")
+    died, _, cause = str(raised.value).partition(", ")
+    words, _, code = died.rpartition(" ")
     assert words == "the worker ended with exit code"
+    assert cause == ("killed as the system does where memory runs out" if int(code) == -signal.SIGKILL else "")
     return int(code)
 
 
