@@ -10,7 +10,7 @@ from tests.soak.questions import Question
 # Ids, times, what the prefix cache held, and log probabilities, whose last digits depend on the batch.
 VARYING = frozenset(
     {
-        *("id", "item_id", "response_id", "request_id", "created", "created_at", "completed_at"),
+        *("id", "item_id", "call_id", "response_id", "request_id", "created", "created_at", "completed_at"),
         *("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"),
         *("cached_tokens", "cache_write_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
         *("log_prob", "logprob", "cumulative_logprob", "token_logprobs", "top_logprobs", "prompt_logprobs", "logprobs"),
@@ -29,7 +29,7 @@ def essence(question: Question, answer: Answer) -> bytes:
     if answer.status == 200 and question.dialect is not None and question.streams:
         text = DIALECTS[question.dialect].text(answer)
         return json.dumps([text, _reasons(_events(answer.body))], ensure_ascii=False).encode()
-    return json.dumps([answer.status, _stable(_parsed(answer.body))], ensure_ascii=False, sort_keys=True).encode()
+    return json.dumps([answer.status, stable(_parsed(answer.body))], ensure_ascii=False, sort_keys=True).encode()
 
 
 def _parsed(body: bytes) -> Any:
@@ -39,11 +39,11 @@ def _parsed(body: bytes) -> Any:
         return body.decode()
 
 
-def _stable(value: Any) -> Any:
+def stable(value: Any) -> Any:
     if isinstance(value, dict):
         # A token's id is a number, and stays.
-        return {key: _stable(each) for key, each in value.items() if key not in VARYING or _is_token(key, each)}
-    return [_stable(each) for each in value] if isinstance(value, list) else value
+        return {key: stable(each) for key, each in value.items() if key not in VARYING or _is_token(key, each)}
+    return [stable(each) for each in value] if isinstance(value, list) else value
 
 
 def _is_token(key: str, value: object) -> bool:
