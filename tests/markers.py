@@ -85,6 +85,7 @@ NEEDS = {
     "handlers/offline/test_model.py": "torch",
     "handlers/process/test_memory_limit.py": "torch",
     "handlers/process/test_resources.py": "slow",
+    "handlers/process/test_shared_cache.py": "slow",
     "handlers/telemetry/test_served_log.py": "slow",
     "handlers/telemetry/test_tracing.py": "slow",
     "handlers/testing/test_plugin.py": "slow",
