@@ -83,6 +83,7 @@ NEEDS = {
     },
     "handlers/pages/test_hello.py": "torch",
     "handlers/offline/test_model.py": "torch",
+    "handlers/process/test_clock_jumps.py": "torch",
     "handlers/process/test_memory_limit.py": "torch",
     "handlers/process/test_resources.py": "slow",
     "handlers/process/test_shared_cache.py": "slow",

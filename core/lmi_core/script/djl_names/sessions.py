@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,18 @@ class SessionManager:
         return Session(session_id, self.sessions_path)
 
     def _remove_expired(self) -> None:
-        """Look at the next few sessions, and remove those that have expired or began in the future of a clock set back.
+        """Look at the next few sessions, and remove those that have expired.
 
-        Looking at all would take ever longer: a tenth of a second at 5,000 sessions.
+        If the clock was set back since a session began, its time begins again. Looking at all sessions would take ever
+        longer: a tenth of a second at 5,000 sessions.
         """
         self._unchecked = self._unchecked or os.listdir(self.sessions_path)
         for name in self._unchecked[-CHECKED_AT_ONCE:]:
             session = Session(name, self.sessions_path)
-            created = session.get(CREATED)  # None: another process has not got that far
-            if created is not None and not 0 <= time.time() - created <= self.expiration:
+            created, now = session.get(CREATED), time.time()  # None: another process has not got that far
+            if created is not None and created > now:
+                with suppress(FileNotFoundError):  # it was closed meanwhile
+                    session.put(CREATED, now)
+            elif created is not None and now - created > self.expiration:
                 session.remove()
         del self._unchecked[-CHECKED_AT_ONCE:]
