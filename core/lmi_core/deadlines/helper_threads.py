@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -53,6 +54,7 @@ class HelperThreads:
 
     def __init__(self) -> None:
         self._idle: list[_Helper] = []
+        weakref.finalize(self, _end_all, self._idle)
         self._abandoned: _Helper | None = None
 
     def run(self, seconds: float, work: Callable[[], T]) -> T:
@@ -83,3 +85,8 @@ class HelperThreads:
             helper = _Helper()
             helper.thread.start()
             return helper
+
+
+def _end_all(helpers: list[_Helper]) -> None:
+    for helper in helpers:
+        helper.jobs.put(None)

@@ -47,3 +47,12 @@ def test_nothing_else_begins_while_an_abandoned_thread_works() -> None:
     release.set()
     running[0].join(LIMIT)
     assert threads.run(LIMIT, lambda: 3) == 3
+
+
+def test_threads_end_with_their_owner() -> None:
+    threads = HelperThreads()
+    helper = threads.run(LIMIT, threading.current_thread)
+    assert helper.is_alive()
+    del threads
+    helper.join(LIMIT)
+    assert not helper.is_alive()
