@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tests.soak.directory import PROPERTIES
-from tests.soak.report import PROBE_BOUND, report, write, wrong_of_probes
+from tests.soak.report import PROBE_BOUND, report, write, wrong_of_neighbour, wrong_of_probes
 from tests.soak.soak import Plan, soak
 
 HOUR = 60
@@ -30,6 +30,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         found = asyncio.run(soak(plan, Path(folder)))
     found.wrong += wrong_of_probes(found, options.probe_bound)
+    found.wrong += wrong_of_neighbour(found)
     text = report(found)
     print(text)
     if found.wrong:

@@ -14,14 +14,14 @@ GONE = 424  # of an unknown adapter, in LMI's dialect
 
 
 async def load(target: Target, source: Path) -> None:
-    await _change(target, "POST", ROUTE, {"name": PASSING, "src": str(source)})
+    await change(target, "POST", ROUTE, {"name": PASSING, "src": str(source)})
 
 
 async def remove(target: Target) -> None:
-    await _change(target, "DELETE", f"{ROUTE}/{PASSING}", None)
+    await change(target, "DELETE", f"{ROUTE}/{PASSING}", None)
 
 
-async def _change(target: Target, method: str, route: str, body: Any) -> None:
+async def change(target: Target, method: str, route: str, body: Any) -> None:
     """Change the adapters, which must work as soon as an engine is there: a change that failed has left no trace."""
     while True:
         async with target.session.request(method, route, json=body) as response:

@@ -11,10 +11,12 @@ from tritonclient.utils import InferenceServerException
 from tests.clients.test_every_dialect import QUESTIONS, STORY
 from tests.clients.triton_grpc import tensor
 from tests.soak.answers import Wrong
+from tests.soak.keys import STEADY_KEYS, authorization
 from tests.soak.manners import Client, Manner
+from tests.soak.questions import MODEL
 from tests.soak.target import PATIENCE, RETRY_SECONDS
 
-MODEL = "hello"
+HEADERS = authorization(STEADY_KEYS[0])
 NOT_NOW = ("UNAVAILABLE", "RESOURCE_EXHAUSTED")  # no engine, no place
 RESTARTING = "and is being restarted"  # in a stream errors have no code, as in Triton's
 PROMPTS = [STORY, *QUESTIONS[:4]]
@@ -32,6 +34,7 @@ class GrpcClient:
     """The questions of gRPC and their right answers."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._client = InferenceServerClient(address)
         self._expected: dict[tuple[str, bool], str] = {}
 
@@ -58,7 +61,7 @@ class GrpcClient:
         """Leave a stream after a few of its answers."""
         read = 0
         try:
-            stream = self._client.stream_infer(_requests(inputs(STORY, 1500, None, True)))
+            stream = self._client.stream_infer(_requests(inputs(STORY, 1500, None, True)), headers=HEADERS)
             async for _ in stream:
                 read += 1
                 if read > client.numbers.choice([0, 1, 5]):
@@ -90,13 +93,13 @@ class GrpcClient:
                 raise Wrong(f"gRPC: {error}") from None
 
     async def _whole(self, prompt: str, seeded: bool) -> str:
-        result = await self._client.infer(MODEL, inputs(prompt, 60, 5 if seeded else None, False))
+        result = await self._client.infer(MODEL, inputs(prompt, 60, 5 if seeded else None, False), headers=HEADERS)
         return str(result.as_numpy("text_output")[0].decode())
 
     async def _stream(self, prompt: str, seeded: bool) -> str:
         texts = []
         async for result, error in self._client.stream_infer(
-            _requests(inputs(prompt, 60, 5 if seeded else None, True))
+            _requests(inputs(prompt, 60, 5 if seeded else None, True)), headers=HEADERS
         ):
             if error is not None:
                 raise error

@@ -1,49 +1,82 @@
 """Probes of a server in a process of their own: `python -m tests.soak.probes HOST PORT PROCESS`, until its stdin ends.
 
+With a path, the headers and the body of a request in JSON behind these, it is a neighbour that sends this request.
+
 Each line is the number of milliseconds that a probe took, those of them that the server itself took, and the status.
 The rest is the time in which the machine had no processor for the server or for the probes, as the kernel counts it.
 """
 
 import http.client
+import itertools
+import json
+import os
 import select
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 INTERVAL = 0.1  # seconds
 PATHS = ("/ping", "/readiness", "/liveness")
 LIMIT = 30.0
 
 
-def waited(process: str) -> float:
-    """Return how long the main thread of a process has waited for a processor, in seconds; 0 where nobody counts it."""
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0.0
+class Request(NamedTuple):
+    """The arguments of http.client's `request`."""
+
+    method: str
+    path: str
+    body: str | None = None
+    headers: Mapping[str, str] = {}
 
 
-def probe(host: str, port: int, process: str, path: str) -> tuple[float, float, int]:
+def waits(process: str) -> dict[str, float]:
+    """Return how long each thread of a process has waited for a processor, in seconds; none where nobody counts it."""
+    found = {}
+    for file in Path(f"/proc/{process}/task").glob("*/schedstat"):
+        with suppress(OSError):  # the thread has ended
+            found[file.parent.name] = int(file.read_text().split()[1]) / 1e9
+    return found
+
+
+def lost(process: str, before: Mapping[str, float]) -> float:
+    """Return the seconds that the machine has cost a server since then.
+
+    These are the waits of its main thread, and of the one other thread that waited longest: it may have the main
+    thread's lock, or the work for which that waits.
+    """
+    waited = {thread: seconds - before.get(thread, 0.0) for thread, seconds in waits(process).items()}
+    return waited.pop(process, 0.0) + max(waited.values(), default=0.0)
+
+
+def probe(host: str, port: int, process: str, asked: Request) -> tuple[float, float, int]:
     """Return the seconds that a probe took, those that are the server's own, and the status."""
+    own = str(os.getpid())
     connection = http.client.HTTPConnection(host, port, timeout=LIMIT)
-    before = waited(process) + waited("self")
+    before, mine = waits(process), waits(own)
     begun = time.perf_counter()
-    connection.request("GET", path)
+    connection.request(*asked)
     response = connection.getresponse()
     response.read()
     taken = time.perf_counter() - begun
-    lost = waited(process) + waited("self") - before
+    stood = lost(process, before) + lost(own, mine)
     connection.close()
-    return taken, max(0.0, taken - lost), response.status
+    return taken, max(0.0, taken - stood), response.status
 
 
 def main() -> None:
-    host, port, process = sys.argv[1:]
-    place = 0
-    while not select.select([sys.stdin], [], [], INTERVAL)[0]:
-        taken, own, status = probe(host, int(port), process, PATHS[place % len(PATHS)])
-        print(f"{taken * 1000:.2f} {own * 1000:.2f} {status} {PATHS[place % len(PATHS)]}", flush=True)
-        place += 1
+    host, port, process, *given = sys.argv[1:]
+    asked = [Request("GET", path) for path in PATHS]
+    if given:
+        path, headers, body = given
+        asked = [Request("POST", path, body, json.loads(headers))]
+    for each in itertools.cycle(asked):
+        if select.select([sys.stdin], [], [], INTERVAL)[0]:
+            break
+        taken, own, status = probe(host, int(port), process, each)
+        print(f"{taken * 1000:.2f} {own * 1000:.2f} {status} {each.path}", flush=True)
 
 
 if __name__ == "__main__":

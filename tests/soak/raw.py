@@ -24,8 +24,8 @@ async def connected(address: tuple[str, int], receive_buffer: int = SMALL_BUFFER
         writer.transport.abort()
 
 
-def request(path: str, body: bytes, headers: dict[str, str]) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Length: {len(body)}"]
+def request(path: str, body: bytes, headers: dict[str, str], host: str = "localhost") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", "Connection: close", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tests.benchmarks import machine
 from tests.benchmarks.page import write_section
-from tests.soak.soak import Finding
+from tests.soak.soak import Finding, Probe
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "reliability.md"
 PROBE_BOUND = 50.0  # milliseconds, without the time in which the machine had no processor for the server
+NEIGHBOUR_TIMES = 2.0  # what the 99th percentile of the neighbour may be of its value in quiet
 HEADINGS = {"torch": "## The latest soak", "vllm": "## The latest soak on vLLM"}
 ALLOWED = {"/ping": (200, 503), "/readiness": (200, 503), "/liveness": (200,)}
 
@@ -24,6 +25,21 @@ def wrong_of_probes(found: Finding, bound: float) -> Iterator[str]:
         yield f"1% of the probes took more than {late:.0f} ms of the server's own time, which is over {bound:g} ms"
 
 
+def wrong_of_neighbour(found: Finding) -> Iterator[str]:
+    """Yield what is wrong with the neighbour: an unexpected status, or a p99 above twice that of the quiet time."""
+    for _, _, status, path in found.quiet + found.beside:
+        if status not in (200, 503):  # its engine is being restarted
+            yield f"the neighbour's {path} was answered with {status}"
+    quiet, beside = (share(own for own, _ in _answered(each)) for each in (found.quiet, found.beside))
+    if beside > NEIGHBOUR_TIMES * quiet:
+        yield f"99% of the neighbour's answers took {beside:.0f} ms of the server's own time, and {quiet:.0f} in quiet"
+
+
+def _answered(probes: Sequence[Probe]) -> list[tuple[float, float]]:
+    """Return the server's own milliseconds, and all of them, but for those while the engine was restarted."""
+    return [(own, taken) for taken, own, status, _ in probes if status == 200]
+
+
 def share(values: Iterator[float], part: float = 0.99) -> float:
     """Return the value that this part of the values does not exceed; 0 without any."""
     ordered = sorted(values)
@@ -34,6 +50,7 @@ def report(found: Finding) -> str:
     """Return the report in Markdown."""
     plan, tally = found.plan, found.tally
     answers = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.answered.items()))
+    harm = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.hostile.items()))
     left = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.left.items()))
     return f"""{HEADINGS[plan.backend]}
 
@@ -52,6 +69,8 @@ end, as it had other work.
 | probes | {len(found.probes)} |
 | milliseconds of a probe: median, 99%, longest | {_spread([taken for taken, *_ in found.probes])} |
 | of these, without the machine's waits for a processor | {_spread([own for _, own, *_ in found.probes])} |
+{_neighbour("in quiet", found.quiet)}
+{_neighbour("beside all others", found.beside)}
 
 | of the server, at rest | after the warm-up | at the end |
 |---|---|---|
@@ -64,6 +83,10 @@ end, as it had other work.
 | requests that were left | |
 |---|---|
 {left}
+
+| hostile clients and changes, and how they were met | |
+|---|---|
+{harm}
 """
 
 
@@ -85,6 +108,12 @@ def _spread(values: Sequence[float]) -> str:
     if not values:
         return "-"
     return f"{statistics.median(values):.1f}, {share(iter(values)):.1f}, {max(values):.1f}"
+
+
+def _neighbour(when: str, probes: Sequence[Probe]) -> str:
+    own, taken = zip(*_answered(probes) or [(0.0, 0.0)], strict=True)
+    name = f"milliseconds of the neighbour's {len(own)} requests {when}: median, 99%, longest"
+    return f"| {name} | {_spread(taken)} |\n| of these, without the machine's waits for a processor | {_spread(own)} |"
 
 
 def _footprints(found: Finding) -> str:

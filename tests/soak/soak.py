@@ -1,6 +1,7 @@
 """One soak: a server is started, asked in quiet, then by many with faults, looked at in quiet again, and ended."""
 
 import asyncio
+import json
 import random
 import signal
 import sys
@@ -13,20 +14,25 @@ import psutil
 
 from tests.lmi_process import LmiProcess, lmi_serve
 from tests.plugins.vllm_server import ENVIRONMENT
-from tests.soak import adapters
+from tests.soak import adapters, keys, models
 from tests.soak.answers import Wrong
-from tests.soak.directory import save_directory
+from tests.soak.directory import save_directory, save_visitor
 from tests.soak.faults import Faults
 from tests.soak.footprint import Footprint, footprint, leaks, left_behind, sizes
 from tests.soak.grpc_clients import GrpcClient
+from tests.soak.hostile import FORGED, Harm, again_and_again, hostile, parties, send
 from tests.soak.manners import MANNERS, clients, read
 from tests.soak.questions import BAD, PASSING, Question, questions
-from tests.soak.target import Tally, Target
+from tests.soak.target import JSON, Tally, Target
 
 PLUGINS = Path(__file__).parent / "plugins"
 SAMPLE_SECONDS = 5.0
 QUIET_SECONDS = 60.0  # in which a server that is left alone must come to rest
+NEIGHBOUR = ("/tokenize", "Hey, how are you? " * 1400)  # 25 KB, for which no engine is needed, but one that runs
 EXPECTED_ERRORS = ("is restarted", "exit code -9", "gave no sign of life", "vLLM's engine died")
+
+
+Probe = tuple[float, float, int, str]  # milliseconds, those of them that are the server's own, status and path
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,9 @@ class Plan:
     clients: int = 24
     pause: float = 15  # seconds between faults, on average
     per_dialect: int = 4  # questions
+    quiet: float = 0.1  # of the seconds, in which the neighbour is alone
+    rest: float = 5  # seconds in which closed connections are swept, and the memory of long texts is given back
+    harm: Harm = field(default_factory=Harm)
     warm_up: float = 0.1  # of the seconds, after which the memory must not grow any more
     memory_bound: float = 40  # MB
     faults: tuple[signal.Signals, ...] = (signal.SIGKILL, signal.SIGSTOP)
@@ -54,7 +63,9 @@ class Finding:
     questions: int = 0
     killed: list[float] = field(default_factory=list)
     stopped: list[float] = field(default_factory=list)
-    probes: list[tuple[float, float, int, str]] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    quiet: list[Probe] = field(default_factory=list)  # of the neighbour while nobody else asked
+    beside: list[Probe] = field(default_factory=list)  # the same, while all others did
     samples: list[Footprint] = field(default_factory=list)
     before: Footprint = field(default_factory=Footprint)
     after: Footprint = field(default_factory=Footprint)
@@ -69,20 +80,27 @@ async def soak(plan: Plan, folder: Path) -> Finding:
     temporary = folder / "tmp"
     temporary.mkdir()
     arguments = ("--port", 0, "--grpc-port", 0, "--plugins-dir", PLUGINS, "--drain-seconds", 120)
-    environment = {"TMPDIR": str(temporary), **ENVIRONMENT}
+    keys.write_keys(file := folder / "keys")
+    environment = {"TMPDIR": str(temporary), "SERVING_API_KEYS_FILE": str(file), **ENVIRONMENT}
     async with lmi_serve(directory, *arguments, environment=environment) as server:
         url = await server.ready()
         grpc = GrpcClient(server.log[-1].partition("gRPC on ")[2].partition(" ")[0])
-        async with _log_read(server), Target(url) as target:
+        async with _log_read(server), Target(url, keys.headers_of(keys.STEADY_KEYS[0])) as target:
             found.tally = target.tally
             asked = await learn(target, grpc, plan, folder / PASSING)
             found.questions = len(target.expected)
-            await _load(server, target, grpc, plan, asked, found, folder / PASSING)
+            for each in hostile(plan.harm.length, target.address[1]):
+                await send(target, each, None)
+            async with probed(target, server.process.pid, found.quiet, *neighbour()):
+                await asyncio.sleep(plan.quiet * plan.seconds)
+            await _load(server, target, grpc, asked, found, folder)
             await grpc.close()
             found.wrong += await _end(server, target, asked)
     found.wrong += target.tally.wrong
     found.log = server.log
     found.wrong += [line for line in server.log if is_fault(line)]
+    if not target.tally.hostile[keys.BEYOND]:
+        found.wrong.append("no request of the greedy key was beyond its limit")
     found.wrong += left_behind(temporary, [])
     return found
 
@@ -91,6 +109,7 @@ async def learn(target: Target, grpc: GrpcClient, plan: Plan, adapter: Path) -> 
     """Ask every question in quiet, twice, and return those with an answer."""
     asked = questions(plan.seed, plan.per_dialect)
     await target.learn(asked)
+    await target.learn([keys.QUESTION, models.QUESTION])
     await target.learn(BAD, errors=True)
     await adapters.learn(target, adapter)
     await grpc.learn()
@@ -98,32 +117,35 @@ async def learn(target: Target, grpc: GrpcClient, plan: Plan, adapter: Path) -> 
 
 
 async def _load(
-    server: LmiProcess,
-    target: Target,
-    grpc: GrpcClient,
-    plan: Plan,
-    asked: list[Question],
-    found: Finding,
-    adapter: Path,
+    server: LmiProcess, target: Target, grpc: GrpcClient, asked: list[Question], found: Finding, folder: Path
 ) -> None:
     """Have the clients ask, first without faults, then with them, and look at the server after both."""
-    process = server.process.pid
+    process, plan = server.process.pid, found.plan
     manners = MANNERS | grpc.manners()
     every = clients(target, plan.clients, plan.seed, asked)
+    harm = [*parties(target, grpc.address, plan.harm, plan.seed)]
+    visitor = save_visitor(folder)
 
     async def ask(seconds: float, *others: asyncio.Task[None], over: asyncio.Event) -> None:
         asking = [asyncio.create_task(client.run(over, manners)) for client in every]
-        asking.append(asyncio.create_task(adapters.come_and_go(target, adapter, over)))
+        coming = [
+            adapters.come_and_go(target, folder / PASSING, over),
+            models.come_and_go(target, visitor, over),
+            keys.come_and_go(target, process, folder / "keys", over),
+            keys.be_greedy(target, over),
+            *(again_and_again(party, target, over) for party in harm),
+        ]
+        asking += [asyncio.create_task(each) for each in coming]
         await asyncio.sleep(seconds)
         over.set()
         await asyncio.gather(*asking, *others)
         await target.reconnect()
-        await _rest(target)
+        await _rest(target, plan.rest)
 
     await ask(plan.warm_up * plan.seconds, over=asyncio.Event())
     found.before = await footprint(process, target)
     faults, over = Faults(process, target, plan.faults), asyncio.Event()
-    async with probed(target, process, found):
+    async with probed(target, process, found.probes), probed(target, process, found.beside, *neighbour()):
         injecting = asyncio.create_task(faults.run(over, random.Random(plan.seed), plan.pause, plan.max_faults))
         sampling = asyncio.create_task(_sample(process, found, over))
         await ask((1 - plan.warm_up) * plan.seconds, injecting, sampling, over=over)
@@ -132,12 +154,18 @@ async def _load(
     found.wrong += leaks(found.before, found.after, plan.memory_bound)
 
 
-async def _rest(target: Target) -> None:
+def neighbour() -> tuple[str, str, str]:
+    """Return the path, the headers and the body of the neighbour's request."""
+    path, text = NEIGHBOUR
+    return path, json.dumps(JSON | keys.headers_of(keys.NEIGHBOUR)), json.dumps({"prompt": text})
+
+
+async def _rest(target: Target, seconds: float) -> None:
     """Wait until nothing is in progress, which must be soon after the last client has left."""
     async with asyncio.timeout(QUIET_SECONDS):
         while (await target.get("/soak/inside"))["in_flight"]:
             await asyncio.sleep(0.2)
-    await asyncio.sleep(1)  # connections that were closed are swept once a second
+    await asyncio.sleep(seconds)
 
 
 async def _sample(server: int, found: Finding, over: asyncio.Event) -> None:
@@ -149,13 +177,13 @@ async def _sample(server: int, found: Finding, over: asyncio.Event) -> None:
 
 
 @asynccontextmanager
-async def probed(target: Target, server: int, found: Finding) -> AsyncIterator[None]:
-    """Probe the server from another process."""
+async def probed(target: Target, server: int, into: list[Probe], *asked: str) -> AsyncIterator[None]:
+    """Probe the server from another process, which sends the request, if there is one."""
     host, port = target.address
-    command = (sys.executable, "-m", "tests.soak.probes", host, str(port), str(server))
+    command = (sys.executable, "-m", "tests.soak.probes", host, str(port), str(server), *asked)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    reading = asyncio.create_task(_read_probes(process, found))
+    reading = asyncio.create_task(_read_probes(process, into))
     try:
         yield
     finally:
@@ -165,11 +193,11 @@ async def probed(target: Target, server: int, found: Finding) -> AsyncIterator[N
         await process.wait()
 
 
-async def _read_probes(process: asyncio.subprocess.Process, found: Finding) -> None:
+async def _read_probes(process: asyncio.subprocess.Process, into: list[Probe]) -> None:
     assert process.stdout is not None
     async for line in process.stdout:
         taken, own, status, path = line.decode().split()
-        found.probes.append((float(taken), float(own), int(status), path))
+        into.append((float(taken), float(own), int(status), path))
 
 
 async def _end(server: LmiProcess, target: Target, asked: list[Question]) -> list[str]:
@@ -205,5 +233,7 @@ async def _log_read(server: LmiProcess) -> AsyncIterator[None]:
 
 def is_fault(line: str) -> bool:
     """Return whether a line of the log tells of something that must not happen in a soak."""
+    if "\x1b" in line or line.startswith(FORGED):
+        return True
     told = any(word in line for word in ("ERROR", "CRITICAL", "Traceback", "never retrieved", "Task was destroyed"))
     return told and not any(each in line for each in EXPECTED_ERRORS)

@@ -5,12 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak.hostile import Harm
 from tests.soak.report import report, wrong_of_probes
 from tests.soak.soak import Plan, soak
 
 # Too short to tell whether memory is flat: the libraries still load what they need at first use.
 PLAN = Plan(
-    6, clients=12, pause=1, per_dialect=1, warm_up=0.2, memory_bound=200, faults=(signal.SIGKILL,), max_faults=1
+    6,
+    clients=12,
+    pause=1,
+    per_dialect=1,
+    warm_up=0.2,
+    memory_bound=200,
+    faults=(signal.SIGKILL,),
+    max_faults=1,
+    rest=1,
+    harm=Harm(length=200_000, connections=20, stays=(0, 0.3)),
 )
 PROBE_BOUND = 500  # milliseconds, on a machine that is busy with other tests
 

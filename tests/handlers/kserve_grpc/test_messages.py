@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, suppress
 from socket import create_connection, socket
 
@@ -42,8 +42,11 @@ def mutations(message: bytes) -> list[bytes]:
     return found
 
 
-async def status(channel: grpc.aio.Channel, method: str, messages: list[bytes]) -> str:
-    call = channel.stream_stream(f"/inference.GRPCInferenceService/{method}")(iter(messages))
+async def status(
+    channel: grpc.aio.Channel, method: str, messages: list[bytes], metadata: Mapping[str, str] | None = None
+) -> str:
+    ask = channel.stream_stream(f"/inference.GRPCInferenceService/{method}")
+    call = ask(iter(messages), metadata=tuple((metadata or {}).items()))
     with suppress(grpc.aio.AioRpcError):
         async for _ in call:
             pass

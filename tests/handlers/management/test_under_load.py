@@ -17,7 +17,7 @@ from tests.lmi_process import lmi_serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 from tests.soak.answers import Wrong
-from tests.soak.questions import ADAPTER_HEADER, Question, with_length
+from tests.soak.questions import ADAPTER_HEADER, BODY_NAMES, Question, with_length
 from tests.soak.target import Target
 
 PROMPT = "Tell me a story."
@@ -25,7 +25,6 @@ LENGTH = 12
 CLIENTS = 10
 ROUNDS = 4  # of all that operators do, in turn, while the clients ask
 ADAPTERS = "abcd"
-BODY_NAMES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")  # where a body has the model
 
 TORCH = """\
 option.rolling_batch=torch

@@ -19,7 +19,8 @@ async def inside(call: Call, models: ServedModels) -> Answer:
     types = Counter(type(each) for each in gc.get_objects())
     objects = {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in types.items() if _is_ours(kind)}
     in_flight = getattr(models, "in_flight", None)  # of the dispatcher, which takes the part of the models
-    found = {"tasks": tasks, "threads": threading.active_count(), "objects": objects, "in_flight": in_flight}
+    threads = Counter(thread.name.rstrip("-_0123456789") for thread in threading.enumerate())
+    found = {"tasks": tasks, "threads": threads, "objects": objects, "in_flight": in_flight}
     return Answer(200, "application/json", json.dumps(found).encode())
 
 
