@@ -10,7 +10,13 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
-from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
+from lmi_core.configuration.properties import (
+    OPTION_PREFIX,
+    ModelProperties,
+    RequestProperties,
+    ServerProperties,
+    check_engine,
+)
 from lmi_core.embedding_backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import FormatterNames
@@ -146,6 +152,8 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
+    if setup.properties.asked_task != "embed":
+        _check_engine(server.engine)
     code = ModelCode()
     if script is None:
         own_formatters = plugins.custom_formatters(options.output_formatter)
@@ -203,6 +211,14 @@ def _formatter_names(
     for name in (chat_names.whole, chat_names.stream):
         formatters.require(name, chat=True)
     return names, chat_names
+
+
+def _check_engine(engine: str) -> None:
+    """Raise ConfigurationError for an engine that is not for models like this one."""
+    try:
+        check_engine(engine)
+    except ValueError as error:
+        raise ConfigurationError(f"engine {error}; its embedding models need option.task=text-embedding") from None
 
 
 def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) -> None:

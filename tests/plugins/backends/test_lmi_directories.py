@@ -122,6 +122,9 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("", "batch_size=4\noption.dtype=fp16", ()),
     ("", "option.batch_size=4", ("option.batch_size is read as batch_size",)),
+    # engines that need no Python, for embedding models
+    ("", "engine=Rust\noption.task=text_embedding", ("engine has no effect",)),
+    ("", "engine=OnnxRuntime\noption.task=text-embedding\noption.normalize=false", ("engine has no effect",)),
     ("", "max_dynamic_batch_size=4\nminWorkers=0", ()),
     (
         "",
@@ -132,7 +135,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
 
 OTHER_PRODUCTS = [
     ("option.entryPoint=djl_python.transformers_neuronx\noption.n_positions=512", "AWS Inferentia and Trainium"),
-    ("engine=Rust\noption.task=text_embedding", "DJLServing's other engines are for kinds of models"),
+    ("engine=Rust", "its embedding models need option.task=text-embedding"),
     ("engine=OnnxRuntime", "DJLServing's other engines are for kinds of models"),
     ("option.task=fill-mask", "option.task must be text-generation or text-embedding"),
 ]

@@ -10,6 +10,7 @@ from lmi_core.host.devices import parse_devices
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
 # DJLServing's engines for models without Python code.
+EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # whose embedding models this server supports
 OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",
@@ -38,8 +39,9 @@ class ServerProperties(Properties):
 
     engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
-        description="DJLServing's engine: Python, MPI, DeepSpeed and FasterTransformer are all served in the same way; "
-        "engines for other kinds of models are refused.",
+        description="DJLServing's engine: Python, MPI, DeepSpeed and FasterTransformer are all served in the same way, "
+        "and Rust, OnnxRuntime and PyTorch with option.task=text-embedding; engines for other kinds of models are "
+        "refused.",
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000,
@@ -171,7 +173,8 @@ class ServerProperties(Properties):
     @field_validator("engine")
     @classmethod
     def _of_python(cls, value: str) -> str:
-        check_engine(value)
+        if value.lower() not in (each.lower() for each in EMBEDDING_ENGINES):  # these depend on option.task
+            check_engine(value)
         return value
 
     def workers(self, gpus: int) -> tuple[int, int]:

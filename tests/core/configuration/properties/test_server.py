@@ -11,9 +11,9 @@ from tests.core.model_directories import Directory, error_of
     [
         ("engine=Pyton", "engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyton"),
         (
-            "engine=Rust",
+            "engine=XGBoost",
             "engine must be one of Python, MPI, DeepSpeed, FasterTransformer: DJLServing's other engines are for "
-            "kinds of models that this server does not support. Given: Rust",
+            "kinds of models that this server does not support. Given: XGBoost",
         ),
         ("job_queue_size=0", "job_queue_size must be an integer greater than 0. Given: 0"),
         ("max_batch_delay=-1", "max_batch_delay must be an integer no less than 0. Given: -1"),
