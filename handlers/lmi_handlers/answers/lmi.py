@@ -96,10 +96,12 @@ class SessionResult(TypedDict):
 
 
 class LmiRefusal(TypedDict):
-    """An error before generation."""
+    """An error before generation; before a model sees the request, with the members of DJLServing's front end."""
 
     error: str
     code: int
+    type: NotRequired[str]
+    message: NotRequired[str]
 
 
 TextVector = Annotated[list[float], Field(title="The vector of a text")]

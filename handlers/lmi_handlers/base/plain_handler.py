@@ -14,6 +14,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Rout
 from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import LmiRefusal
+from lmi_handlers.base.front_end_errors import front_end_error
 from lmi_handlers.base.statuses import USUAL, Statuses
 
 
@@ -52,4 +53,4 @@ class PlainHandler(Handler):
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = self.statuses.of(error)
-        return json_answer({"error": error.message, "code": status}, status)
+        return json_answer(front_end_error(error.message, status), status)

@@ -9,6 +9,7 @@ from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
+from lmi_handlers.base.front_end_errors import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
@@ -42,7 +43,7 @@ def _shown_paths(application: web.Application) -> Iterable[str]:
 
 def error_of_path(path: str, message: str, status: int, name: str) -> Answer:
     """Return the error in the form of the path's dialect, with the name of the request."""
-    content: dict[str, object] = {"error": message, "code": status}
+    content: dict[str, object] = front_end_error(message, status, NO_ROUTE if status == 404 else None)
     headers = {REQUEST_ID_HEADER: name}
     if f"{path}/".startswith(ANTHROPIC_PATHS):
         content = error_content(type_of_status(status), message, name)

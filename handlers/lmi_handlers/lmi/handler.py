@@ -19,6 +19,7 @@ from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
+from lmi_handlers.base.front_end_errors import front_end_error
 from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, named_outside
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
@@ -152,8 +153,10 @@ class LmiHandler(Handler):
             if formatter is not None:
                 words = joined(formatter.error(error))  # first: it may set the content type
                 return Answer(status, formatter.content_type, words)
-        body = orjson.dumps({"error": error.message, "code": status})
-        return Answer(status, "application/json", body)
+        content = {"error": error.message, "code": status}
+        if error.kind in BEFORE_DISPATCH:
+            content = front_end_error(error.message, status)
+        return Answer(status, "application/json", orjson.dumps(content))
 
 
 def _payload(call: Call) -> dict[str, Any]:

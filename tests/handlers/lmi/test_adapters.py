@@ -9,6 +9,7 @@ from aiohttp import web
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.handlers.lmi.test_handler import front_end
 
 ADAPTERS = "/models/model/adapters"
 BACKSLASH = "\\"
@@ -168,7 +169,7 @@ async def test_unknown_adapter(server: RunningServer) -> None:
     for answer in (await server.get(f"{ADAPTERS}/frensh"), await delete(server, f"{ADAPTERS}/frensh")):
         assert answer.status == 404
         message = "there is no adapter `frensh`. Did you mean `french`? Known: french"
-        assert answer.json() == {"error": message, "code": 404}
+        assert answer.json() == front_end(message, 404, "ModelNotFoundException")
 
 
 LATE_IMPORT = """\
@@ -230,7 +231,7 @@ async def test_routes_without_the_name_of_the_only_model(server: RunningServer, 
     assert (await server.post("/models", {"url": str(directory), "model_name": "other"})).status == 200
     answer = await server.post("/adapters", {"name": "a", "src": "one"})
     message = "/adapters is for servers of one model; here name one of model, other, as in /models/{model}/adapters"
-    assert (answer.status, answer.json()) == (400, {"error": message, "code": 400})
+    assert (answer.status, answer.json()) == (400, front_end(message, 400, "BadRequestException"))
 
 
 async def test_adapter_without_weights_is_pinned_by_name(server: RunningServer) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import re
 
+import orjson
 import pytest
 from aiohttp import ClientConnectionResetError, ClientError, web
 
@@ -103,6 +104,21 @@ async def test_best_of_one_answer_shows_all_others(server: RunningServer) -> Non
     parameters = {"details": True, "n": 1, "best_of": 3}
     answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
     assert len(answer.json()["details"]["best_of_sequences"]) == 2
+
+
+def front_end(message: str, status: int, kind: str) -> dict[str, object]:
+    """The error that DJLServing's front end would write, in LMI's form too."""
+    return {"error": message, "code": status, "type": kind, "message": message}
+
+
+async def test_errors_about_routes(server: RunningServer) -> None:
+    unknown = await server.post("/prediction/model", {})
+    assert (unknown.status, unknown.json()["type"]) == (404, "ResourceNotFoundException")
+    wrong = await server.get("/invocations")
+    assert (wrong.status, wrong.json()["type"]) == (405, "MethodNotAllowedException")
+    for answer in (unknown, wrong):
+        told = answer.json()
+        assert (told["code"], told["message"]) == (answer.status, told["error"])
 
 
 @pytest.mark.parametrize(("parameters", "others"), [({"n": 2}, 1), ({"best_of": 3}, 2), ({"num_beams": 2}, 1)])
@@ -284,14 +300,16 @@ async def test_prompt_longer_than_the_context(server: RunningServer) -> None:
 async def test_unknown_model(server: RunningServer) -> None:
     answer = await server.post("/predictions/mudel", {"inputs": PROMPT})
     assert answer.status == 404
-    assert answer.json() == {"error": "model `mudel` is not served. Did you mean `model`? Served: model", "code": 404}
+    message = "model `mudel` is not served. Did you mean `model`? Served: model"
+    assert answer.json() == front_end(message, 404, "ModelNotFoundException")
 
 
 async def test_body_over_the_limit(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_with(serve, model_dir, "max_request_size=1000\n")
     answer = await server.post("/invocations", {"inputs": "x" * 1000})
     assert answer.status == 413
-    assert answer.json() == {"error": "the body must be at most 1000 bytes (max_request_size)", "code": 413}
+    message = "the body must be at most 1000 bytes (max_request_size)"
+    assert answer.json() == front_end(message, 413, "BadRequestException")
 
 
 async def test_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -357,7 +375,7 @@ async def test_header_that_is_no_text(server: RunningServer) -> None:
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     assert head.startswith(b"HTTP/1.1 404 ")
-    assert body == rb'{"error":"model `\\udce4` is not served. Served: model","code":404}'
+    assert orjson.loads(body)["error"] == r"model `\udce4` is not served. Served: model"
 
 
 async def test_compressed_body(server: RunningServer) -> None:
