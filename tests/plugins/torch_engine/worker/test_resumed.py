@@ -233,10 +233,10 @@ async def test_a_request_that_kills_ends_alone(client: EngineClient, expected: d
     with killing(client, [9, 9]) as killed:
         others = {name: asyncio.create_task(read(client, REQUESTS[name], began)) for name in ("greedy", "seeded")}
         await began.wait()
-        why = r"exit code -9, .*; it is not tried again, as the engine failed [34] times under it"
+        why = r"exit code -9, .*; it is not tried again, as the engine failed [3-5] times under it"
         with pytest.raises(GenerationFailed, match=why):
             await read(client, {}, asyncio.Event(), [9, 9])
-        assert len(killed) in (3, 4)  # with one of the others in its first trial, or with none
+        assert 3 <= len(killed) <= 5  # by who is with it in its first trial, and whether it passes before it is dead
         for name, task in others.items():
             (await task).check(expected[name])
 
@@ -244,9 +244,9 @@ async def test_a_request_that_kills_ends_alone(client: EngineClient, expected: d
 async def test_without_company_it_ends_the_third_time(client: EngineClient) -> None:
     await client.available()
     with killing(client, [9, 9]) as killed:
-        with pytest.raises(GenerationFailed, match="the engine failed 3 times under it"):
+        with pytest.raises(GenerationFailed, match=r"the engine failed [34] times under it"):
             await read(client, {}, asyncio.Event(), [9, 9])
-        assert len(killed) == 3
+        assert len(killed) in (3, 4)  # once more if it had passed its trial before it was dead
 
 
 async def test_two_deaths_in_a_row_under_many_streams(client: EngineClient) -> None:
