@@ -1,5 +1,8 @@
 """Images in chats of a vision model in vLLM's own engine."""
 
+import asyncio
+import struct
+import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from io import BytesIO
@@ -12,13 +15,16 @@ from PIL import Image, ImageColor
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
 from lmi_handlers.chat.images import GivenImage
+from tests.archive_server import archive_server
 from tests.conftest import Answer, running_server
+from tests.plugins.vllm_engine.requests.test_image_decoding import chunk
 from tests.plugins.vllm_engine.requests.tiny_vision import TOKENS_OF_IMAGE, data_url, image_part, png, save_vision_model
 from tests.plugins.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 TEXT_TEMPLATE = "{% for message in messages %}<|user|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
+METADATA = "http://169.254.169.254/latest/meta-data/"  # of a machine in the cloud, with its keys
 QUESTION = {"type": "text", "text": "What is this?"}
 
 
@@ -27,8 +33,18 @@ async def vision(vllm_environment: None, tmp_path_factory: pytest.TempPathFactor
     directory = tmp_path_factory.mktemp("vision") / "model"
     directory.mkdir()
     save_vision_model(directory)
+    with (directory / "serving.properties").open("a") as properties:
+        properties.write("option.allowed_media_domains=*\n")
     async with running_server(directory) as server:
         yield VllmServer(server)
+
+
+def png_bomb(side: int) -> bytes:
+    """Return a black square, of a thousandth of the bytes that it is in memory."""
+    packer = zlib.compressobj(9)
+    data = b"".join(packer.compress(bytes(1 + 3 * side)) for _ in range(side)) + packer.flush()
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
 def messages(*images: bytes) -> list[dict[str, Any]]:
@@ -143,6 +159,23 @@ async def test_broken_image(vision: VllmServer) -> None:
         error = (await ask(vision, png("blue"), data)).json()["error"]
         assert error["message"].startswith("`messages.0.content.1.image_url.url` is not a readable image")
         assert "object at" not in error["message"]
+
+
+async def test_hostile_images_beside_others(vision: VllmServer) -> None:
+    colors = ("red", "blue", "green") * 2
+    expected = [await text(vision, png(color)) for color in colors]
+    with archive_server() as inside:
+        secret = inside.put("secret.png", png("red"))
+        urls = [data_url(png_bomb(side=10_000)), secret, secret.replace("127.0.0.1", "localhost"), METADATA] * 3
+        asked = [{"messages": [{"role": "user", "content": [image_part(url), QUESTION]}]} for url in urls]
+        texts = asyncio.gather(*(text(vision, png(color)) for color in colors))
+        refused = await asyncio.gather(*(vision.server.post("/v1/chat/completions", body) for body in asked))
+        assert await texts == expected
+        assert inside.requests == []
+    for url, answer in zip(urls, refused, strict=True):
+        assert answer.status == 400, answer.body
+        why = "pixels" if url.startswith("data:") else "the host is not on the Internet"
+        assert why in answer.json()["error"]["message"]
 
 
 async def test_too_many_images(vision: VllmServer) -> None:
