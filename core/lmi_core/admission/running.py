@@ -76,8 +76,7 @@ class RunningCalls:
             raise self._error
         num_tokens = sum([len(request.prompt_ids) for request in requests])
         self.check_tokens(num_tokens)
-        num_sequences = sum([each.parameters.num_sequences for each in requests]) or 1
-        call = RunningCall(limits, unit, num_tokens, num_sequences, client)
+        call = RunningCall(limits, unit, num_tokens, client)
         call.requests = requests
         current_engine_time.set(call.engine_time)
         self._calls.setdefault(request_id, set()).add(call)
@@ -98,14 +97,12 @@ class RunningCall:
         limits: TimeLimits,
         unit: str = "token",
         num_prompt_tokens: int = 0,
-        num_sequences: int = 1,
         client: str = "",
     ) -> None:
         self.client = client
         self.requests: Sequence[ValidRequest] = ()
         self.engine_time = EngineTime()
         self.aborted = False
-        self.num_sequences = num_sequences
         self._num_prompt_tokens = num_prompt_tokens
         self._failure: LmiError | None = None
         self._limits = limits

@@ -116,6 +116,15 @@ class RollingBatch(Turns):
         self._given.add(turn)
         return True
 
+    @contextmanager
+    def ended(self, turn: Turn) -> Iterator[Turn]:
+        """End a turn that has come before the statement that holds it."""
+        try:
+            yield turn
+        finally:
+            self._end(turn)
+            self._begin_next()
+
     def _has_room(self, count: int) -> bool:
         """Return whether the engine has room for as many more; an empty engine accepts any call."""
         return not self._given or sum([turn.count for turn in self._given]) + count <= self._size

@@ -1,14 +1,15 @@
 """The results of a model's calls, from their turn to their end."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, Protocol, TypeVar
 
-from lmi_core.admission.running import RunningCalls
+from lmi_core.admission.running import RunningCall, RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
-from lmi_core.admission.turns import Turns
-from lmi_core.backend import Backend, generate_all
+from lmi_core.admission.turns import RollingBatch, Turn, Turns
+from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, RequestAborted
+from lmi_core.generation.merge import merge_prompts
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import Prompt, RequestRecord
@@ -38,16 +39,17 @@ async def generated(
     checks = StepChecks(backend, requests)
     record.wait()
     first = True
+    in_first_turn = requests[:1] if isinstance(turns, RollingBatch) else requests
     with (
         model.statistics.measure(len(requests)) as outcome,
         model.running.call(request_id, model.time_limits, requests=requests, client=client) as call,
-        turns.of(client, call.num_sequences, call.is_unread) as turn,
+        turns.of(client, _num_sequences(in_first_turn), call.is_unread) as turn,
     ):
         try:
             async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
                 await call.wait_for(turn)
                 record.submit(requests)
-                async with aclosing(generate_all(backend, requests)) as steps:
+                async with aclosing(_steps(model, requests, call, turn)) as steps:
                     async for step in steps:
                         call.step_came()
                         if first:
@@ -70,6 +72,36 @@ async def generated(
             step = GenerationStep([], "abort", index, prompt_index=place)
             record.end(step)
             yield step
+
+
+def _steps(
+    model: Runner, requests: Sequence[ValidRequest], call: RunningCall, turn: Turn
+) -> AsyncGenerator[GenerationStep, None]:
+    """Return the steps of a call whose turn has come; in a rolling batch each of several prompts has a turn."""
+    turns, streams = model.turns, [model.backend.steps(request) for request in requests]
+    if len(streams) == 1:
+        return streams[0]
+    if isinstance(turns, RollingBatch):
+        own = [
+            turns.ended(turn),
+            *(turns.of(call.client, _num_sequences([each]), call.is_unread) for each in requests[1:]),
+        ]
+        streams = [_in_turn(waiting, steps) for waiting, steps in zip(own, streams, strict=True)]
+    return merge_prompts(streams)
+
+
+def _num_sequences(requests: Sequence[ValidRequest]) -> int:
+    return sum([request.parameters.num_sequences for request in requests])
+
+
+async def _in_turn(
+    waiting: AbstractContextManager[Turn], steps: AsyncGenerator[GenerationStep, None]
+) -> AsyncGenerator[GenerationStep, None]:
+    with waiting as turn:
+        await turn.come()
+        async with aclosing(steps):
+            async for step in steps:
+                yield step
 
 
 async def all_or_aborted(

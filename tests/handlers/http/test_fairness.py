@@ -46,6 +46,29 @@ async def test_one_of_many_waits_for_no_more_than_its_turn(model_dir: ModelDirec
         await asyncio.gather(*streams, return_exceptions=True)
 
 
+async def test_one_waits_for_no_request_with_many_prompts(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": f"{SCRIPTED}option.max_rolling_batch_size=1\n"})
+    access = AccessOptions(api_keys=ApiKeys(["ann sk-ann", "bob sk-bob"]))
+    async with running_server(directory, access=access) as server, asyncio.timeout(SECONDS):
+        gates = [asyncio.Event() for _ in range(GIVEN)]
+        server.scripted.enqueue(*[Script("one two", prefilled=gate) for gate in gates])
+        body = {"prompt": [f"ann {i}" for i in range(40)], "max_tokens": 2}
+        many = asyncio.create_task(server.post("/v1/completions", body, headers={"Authorization": "Bearer sk-ann"}))
+        while len(server.scripted.history) < GIVEN:
+            await asyncio.sleep(0.01)
+        one = asyncio.create_task(asked(server, "bob", "bob"))
+        while server.model.turns.waiting < 40 - GIVEN + 1:
+            await asyncio.sleep(0.01)
+        gates[0].set()
+        await one
+        assert not many.done()
+        for gate in gates:
+            gate.set()
+        answer = await many
+        assert [choice["index"] for choice in answer.json()["choices"]] == [*range(40)]
+        assert [request.prompt for request in server.scripted.history].index("bob") <= GIVEN + 1
+
+
 HANDLE = """\
 import time
 from pathlib import Path
