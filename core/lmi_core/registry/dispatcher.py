@@ -48,6 +48,11 @@ class Dispatcher:
         return self.registry.only_model
 
     @property
+    def single_model(self) -> Model | None:
+        """The only model, if there have never been others, which a request might mean."""
+        return None if self.registry.has_had_several else self.registry.only_model
+
+    @property
     def chooses_version(self) -> bool:
         """Whether the only model has several versions, which a body may name."""
         model = self.registry.only_model

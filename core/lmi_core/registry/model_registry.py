@@ -40,6 +40,7 @@ class ModelRegistry:
         self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
         self.only_model: Model | None = None  # if no other model is served
         self.default_model: Model | None = None  # for requests that name none: the only one, now or at the start
+        self.has_had_several = False
         self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
         self.drain_seconds = DRAIN_SECONDS
         self.memory_planner = MemoryPlanner()
@@ -300,6 +301,7 @@ class ModelRegistry:
                 by_served_name.update(dict.fromkeys(now.names, now))
         self.models, self.by_served_name, self._limits = models, by_served_name, None
         self.only_model = next(iter(models.values())) if len(models) == 1 else None
+        self.has_had_several |= len(models) > 1
         first = models.get(self._at_startup[0]) if len(self._at_startup) == 1 else None
         self.default_model = self.only_model or first
         self.changed.set()

@@ -183,7 +183,7 @@ async def _generate(
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
     handler, only = exchange.handler, dispatcher.only_model
-    name = exchange.model_name(only)
+    name = exchange.model_name(dispatcher.single_model)
     if name is None and (only is None or dispatcher.chooses_version):
         name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
         name = name if name is None else handler.served_name(name, dispatcher)

@@ -80,7 +80,7 @@ class Exchange:
     def model_name(self, only: Model | None) -> str | None:
         """Return the model in the path, in DJLServing's parameter, or in SageMaker's header.
 
-        The header chooses among several models; the only one ignores another name there.
+        The header chooses among several models; one that has always been alone ignores other names there.
         """
         path, query, headers = self.request.match_info, self.request.query, self.request.headers
         if named := self.handler.model_name(path, {}) or named_outside(MODEL_NAME, query, headers):
