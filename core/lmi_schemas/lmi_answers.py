@@ -45,6 +45,7 @@ class LmiDetails(LmiStreamDetails):
     """The details of a whole answer, if requested."""
 
     tokens: list[LmiToken]
+    top_tokens: NotRequired[list[list[LmiTopToken]]]
     best_of_sequences: NotRequired[list[LmiSequence]]
 
 

@@ -3,14 +3,12 @@
 from typing import Annotated, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lmi_core.calls.call import Call
 from lmi_core.payloads.payload import check_payload
 
 MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -89,17 +87,6 @@ class ScriptAdapter(ScriptAdapterChange):
 
     name: Name
     src: str
-
-
-class AdapterPage(BaseModel):
-    """The fields of a page of the list of adapters."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
-        DEFAULT_LIMIT, description="The maximum number of adapters to list."
-    )
-    next_page_token: NonNegativeInt = Field(0, description="The `nextPageToken` of the page before.")
 
 
 def read_fields(call: Call, payload_type: type[P]) -> P:

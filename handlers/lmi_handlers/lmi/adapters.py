@@ -10,11 +10,11 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
+from lmi_handlers.base.page import Page
 from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.lmi.adapter_fields import (
     AdapterChange,
-    AdapterPage,
     NewAdapter,
     ScriptAdapter,
     ScriptAdapterChange,
@@ -58,7 +58,7 @@ def listed_adapters(model: ServedModel) -> list[ListedAdapter]:
 
 
 async def list_adapters(call: Call, served: ServedModels) -> Answer:
-    found, page = listed_adapters(_managed_model(call, served)), check_payload(call.query, AdapterPage)
+    found, page = listed_adapters(_managed_model(call, served)), check_payload(call.query, Page)
     end = page.next_page_token + page.limit
     listed = ListedAdapters(adapters=found[page.next_page_token : end])
     if end < len(found):

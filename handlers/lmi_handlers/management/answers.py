@@ -30,6 +30,20 @@ class ListedModels(TypedDict):
     nextPageToken: NotRequired[str]
 
 
+class ListedWorkflow(TypedDict):
+    """A version of a model in a list of workflows."""
+
+    workflowName: str
+    version: NotRequired[str]
+
+
+class ListedWorkflows(TypedDict):
+    """A page of the registered models as workflows."""
+
+    workflows: list[ListedWorkflow]
+    nextPageToken: NotRequired[str]
+
+
 class Device(TypedDict):
     """The kind of a device, and its number."""
 

@@ -19,8 +19,6 @@ OPTION = "option."
 MAX_NAME_LENGTH = 255  # bytes of a folder's name
 MAX_URL = 8192  # characters, more than signatures take; it is in the log and in messages
 UNSET = ("-1", -1)  # in DJLServing's requests
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
 
 
 def _unless_unset(value: object) -> object:
@@ -119,17 +117,6 @@ class NewModel(ModelChange):
         except ValueError as error:
             raise InvalidPayload(f"`device` {error}. Given: {shown(device)}") from None
         yield "load_on_devices", device
-
-
-class Page(BaseModel):
-    """The fields of a page of a list."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
-        DEFAULT_LIMIT, description="The maximum number of models to list."
-    )
-    next_page_token: NonNegativeInt = Field(0, description="The `nextPageToken` of the page before.")
 
 
 def is_name(name: str) -> bool:

@@ -11,14 +11,22 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
+from lmi_handlers.base.page import Page
 from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
 from lmi_handlers.management.afterwards import STATUSES, until_loaded, watch_change, watch_loading
-from lmi_handlers.management.answers import DescribedWorkflow, ListedModels, Status
+from lmi_handlers.management.answers import (
+    DescribedWorkflow,
+    ListedModel,
+    ListedModels,
+    ListedWorkflow,
+    ListedWorkflows,
+    Status,
+)
 from lmi_handlers.management.changes import begin_change
 from lmi_handlers.management.descriptions import described, listed
-from lmi_handlers.management.fields import ModelChange, NewModel, Page, is_name, read_fields
+from lmi_handlers.management.fields import ModelChange, NewModel, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
 from lmi_handlers.management.served import registry_of
 
@@ -27,6 +35,19 @@ ACCEPTED = 202
 
 async def list_models(call: Call, served: ServedModels) -> Answer:
     return json_answer(await listed(registry_of(served), check_payload(call.query, Page)))
+
+
+async def list_workflows(call: Call, served: ServedModels) -> Answer:
+    page = await listed(registry_of(served), check_payload(call.query, Page))
+    workflows = [_workflow(each) for each in page["models"]]
+    end = {"nextPageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
+    return json_answer({"workflows": workflows, **end})
+
+
+def _workflow(model: ListedModel) -> ListedWorkflow:
+    version = model.get("version")
+    name = model["modelName"]
+    return {"workflowName": name} if version is None else {"workflowName": name, "version": version}
 
 
 async def register_model(call: Call, served: ServedModels) -> Answer:
@@ -87,6 +108,7 @@ def _done(what: str, status: int = 200) -> Answer:
 
 
 LISTED = (AnswerForm(ListedModels),)
+WORKFLOWS = (AnswerForm(ListedWorkflows),)
 DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
 DONE = (AnswerForm(Status),)
 DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
@@ -111,7 +133,7 @@ class ManagementHandler(PlainHandler):
         operator_route("/models", "POST", register_model, "Load a model", DONE_OR_BEGUN, NewModel),
         *_of_model("/models/{model}"),
         *_of_model("/models/{model}/{version}"),
-        operator_route("/workflows", "GET", list_models, "The same as /models", LISTED),
+        operator_route("/workflows", "GET", list_workflows, "The registered models as workflows", WORKFLOWS),
         *_of_model("/workflows/{model}"),
         *_of_model("/workflows/{model}/{version}"),
     )

@@ -8,7 +8,6 @@ import orjson
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
-from lmi_core.errors import InvalidParameter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.logs.level import change_log_level
@@ -16,6 +15,9 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 
 logger = logging.getLogger(__name__)
+
+
+DEFAULT_LEVEL = "info"  # DJLServing's
 
 
 class LevelChanged(TypedDict):
@@ -27,10 +29,7 @@ class LevelChanged(TypedDict):
 
 async def set_level(call: Call, models: ServedModels) -> Answer:
     """Set the log level of the server and its workers. Raise InvalidParameter for an unknown one."""
-    asked = call.query.get("level")
-    if asked is None:
-        raise InvalidParameter("`level` must be given in the query, as in POST /server/logging?level=debug")
-    level = change_log_level(asked)
+    level = change_log_level(call.query.get("level") or DEFAULT_LEVEL)
     logger.warning("the log level is %s now, as request %s asked", level, call.request_id)
     return Answer(200, "application/json", orjson.dumps({"status": "OK", "level": level}))
 

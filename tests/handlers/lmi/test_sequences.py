@@ -55,6 +55,13 @@ async def test_likeliest_tokens(server: RunningServer) -> None:
     assert set(line["token"]) == {"id", "text", "log_prob"}
 
 
+async def test_likeliest_tokens_beside_the_tokens(server: RunningServer) -> None:
+    details = (await ask(server, details=True, max_new_tokens=2, top_n_tokens=2)).json()["details"]
+    assert details["top_tokens"] == [token["top_tokens"] for token in details["tokens"]]
+    others = (await ask(server, details=True, max_new_tokens=2, logprobs=2)).json()["details"]
+    assert "top_tokens" not in others
+
+
 async def test_likeliest_tokens_of_the_prompt(server: RunningServer) -> None:
     details = (await ask(server, details=True, max_new_tokens=1, prompt_logprobs=1)).json()["details"]
     first, *others = details["prefill"]

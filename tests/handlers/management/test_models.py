@@ -58,8 +58,14 @@ async def test_list_of_models_by_pages(server: RunningServer, second: Path) -> N
         {"modelName": "z", "version": "7", "modelUrl": str(second), "loadedAtStartup": False, **ready},
     ]
     assert (await ask(server, "GET", "/models")).json() == {"models": listed}
-    page = (await ask(server, "GET", "/workflows", limit=2, next_page_token=0)).json()
+    for given in ({"limit": -1}, {"next_page_token": ""}, {"limit": ""}):  # as DJLServing's clients send them
+        assert (await ask(server, "GET", "/models", **given)).json() == {"models": listed}
+    page = (await ask(server, "GET", "/models", limit=2, next_page_token=0)).json()
     assert page == {"models": listed[:2], "nextPageToken": "2"}
+    workflows = (await ask(server, "GET", "/workflows", limit=2)).json()
+    assert workflows == {"workflows": [{"workflowName": "a"}, {"workflowName": "first"}], "nextPageToken": "2"}
+    workflows = (await ask(server, "GET", "/workflows", next_page_token=2)).json()
+    assert workflows == {"workflows": [{"workflowName": "z", "version": "7"}]}
     page = (await ask(server, "GET", "/models", limit=2, next_page_token=page["nextPageToken"])).json()
     assert page == {"models": listed[2:]}
     answer = await ask(server, "GET", "/models", limit=0)

@@ -116,10 +116,17 @@ async def test_the_level_is_changed(server: RunningServer, asked: str, level: st
 
 
 @pytest.mark.usefixtures("_level_is_kept")
-@pytest.mark.parametrize("query", ["", "?level=", "?level=loud"])
-async def test_levels_that_are_none(server: RunningServer, query: str) -> None:
-    before = logging.getLogger().level
+@pytest.mark.parametrize("query", ["", "?level="])
+async def test_without_a_level(server: RunningServer, query: str) -> None:
+    assert (await server.post("/server/logging?level=error")).status == 200
     answer = await server.post(f"/server/logging{query}")
+    assert (answer.json(), logging.getLogger().level) == ({"status": "OK", "level": "info"}, logging.INFO)
+
+
+@pytest.mark.usefixtures("_level_is_kept")
+async def test_a_level_that_is_none(server: RunningServer) -> None:
+    before = logging.getLogger().level
+    answer = await server.post("/server/logging?level=loud")
     assert answer.status == 400
     assert "`level`" in answer.json()["error"]
     assert logging.getLogger().level == before
