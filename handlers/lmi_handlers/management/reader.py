@@ -10,7 +10,7 @@ from typing import TypeVar
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
 from lmi_core.configuration.model_directory import find_model_directories
-from lmi_core.errors import ConfigurationError
+from lmi_core.errors import ConfigurationError, ModelNotFound
 from lmi_core.logs.loading_progress import Report
 from lmi_core.plugins.loading import Plugins
 from lmi_core.registry.registration import PreparedModel, Registration
@@ -79,8 +79,8 @@ class DirectoryReader:
 
 def _existing(url: str) -> Path:
     path = local_path(url, COMMAND_LINE)
-    if "://" not in url and not exists(path):
-        raise ConfigurationError(f"{url} does not exist: {WAYS}")
+    if not exists(path):
+        raise ModelNotFound(f"{path} does not exist: {WAYS}")
     return path
 
 

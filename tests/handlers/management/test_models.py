@@ -120,7 +120,7 @@ async def test_description(server: RunningServer, second: Path) -> None:
         ({}, 400, "`url` is required"),
         (
             {"url": "/nowhere"},
-            400,
+            404,
             "/nowhere does not exist: give the path of a model directory",
         ),
         ({"url": "/", "model_name": ""}, 400, "`model_name` is required, as `url` has no name. Given: /"),
