@@ -9,7 +9,7 @@ from aiohttp import web
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
-from tests.handlers.lmi.test_handler import front_end
+from tests.handlers.lmi.test_front_end_errors import front_end
 
 ADAPTERS = "/models/model/adapters"
 BACKSLASH = "\\"

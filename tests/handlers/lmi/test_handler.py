@@ -10,6 +10,7 @@ from aiohttp import ClientConnectionResetError, ClientError, web
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.lmi.test_front_end_errors import front_end
 
 TEXT = "Deep Learning is a really cool field."
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
@@ -104,30 +105,6 @@ async def test_best_of_one_answer_shows_all_others(server: RunningServer) -> Non
     parameters = {"details": True, "n": 1, "best_of": 3}
     answer = await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})
     assert len(answer.json()["details"]["best_of_sequences"]) == 2
-
-
-def front_end(message: str, status: int, kind: str) -> dict[str, object]:
-    """The error that DJLServing's front end would write, in LMI's form too."""
-    return {"error": message, "code": status, "type": kind, "message": message}
-
-
-async def test_errors_about_routes(server: RunningServer) -> None:
-    unknown = await server.post("/prediction/model", {})
-    assert (unknown.status, unknown.json()["type"]) == (404, "ResourceNotFoundException")
-    wrong = await server.get("/invocations")
-    assert (wrong.status, wrong.json()["type"]) == (405, "MethodNotAllowedException")
-    for answer in (unknown, wrong):
-        told = answer.json()
-        assert (told["code"], told["message"]) == (answer.status, told["error"])
-
-
-@pytest.mark.parametrize(("parameters", "others"), [({"n": 2}, 1), ({"best_of": 3}, 2), ({"num_beams": 2}, 1)])
-async def test_several_sequences_are_details_without_being_asked_for(
-    server: RunningServer, parameters: dict[str, int], others: int
-) -> None:
-    answer = (await server.post("/invocations", {"inputs": PROMPT, "parameters": parameters})).json()
-    assert answer["generated_text"] == TEXT
-    assert len(answer["details"]["best_of_sequences"]) == others
 
 
 async def test_a_body_that_names_another_model(server: RunningServer) -> None:

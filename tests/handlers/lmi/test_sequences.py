@@ -45,6 +45,15 @@ async def test_a_stream_has_one_sequence(serve: Serve, model_dir: ModelDirectory
     assert (await ask(server, stream=True, **{name: 1})).status == 200
 
 
+@pytest.mark.parametrize(("parameters", "others"), [({"n": 2}, 1), ({"best_of": 3}, 2), ({"num_beams": 2}, 1)])
+async def test_several_sequences_are_details_without_being_asked_for(
+    server: RunningServer, parameters: dict[str, Any], others: int
+) -> None:
+    answer = (await ask(server, **parameters)).json()
+    assert answer["generated_text"]
+    assert len(answer["details"]["best_of_sequences"]) == others
+
+
 async def test_likeliest_tokens(server: RunningServer) -> None:
     (token,) = (await ask(server, details=True, max_new_tokens=1, logprobs=2)).json()["details"]["tokens"]
     assert [set(top) for top in token["top_tokens"]] == [{"id", "text", "log_prob"}] * 2

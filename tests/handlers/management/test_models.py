@@ -118,11 +118,7 @@ async def test_description(server: RunningServer, second: Path) -> None:
     ("query", "status", "error"),
     [
         ({}, 400, "`url` is required"),
-        (
-            {"url": "/nowhere"},
-            404,
-            "/nowhere does not exist: give the path of a model directory",
-        ),
+        ({"url": "/nowhere"}, 404, "/nowhere does not exist: give the path of a model directory"),
         ({"url": "/", "model_name": ""}, 400, "`model_name` is required, as `url` has no name. Given: /"),
         ({"url": "x", "model_name": "a/b"}, 400, "`model_name` must be printable, at most 255 characters long"),
         (

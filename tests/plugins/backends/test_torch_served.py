@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,19 @@ async def check_description(server: RunningServer) -> None:
     assert [worker["processId"]] == list(server.model.runtime.process_ids())
     assert worker["processId"] != os.getpid()
     assert worker["memoryUsage"] > 50 << 20  # with PyTorch
+
+
+async def test_lmis_asynchronous_mode(directory: Path, serve: Serve, tmp_path: Path) -> None:
+    asynchronous = Path(shutil.copytree(directory, tmp_path / "asynchronous"))
+    with (asynchronous / "serving.properties").open("a") as properties:
+        properties.write("option.async_mode=true\n")
+    server = await serve(asynchronous)
+    whole = (await ask(server, do_sample=False, max_new_tokens=3, decoder_input_details=True)).json()
+    body = {"inputs": PROMPT, "parameters": {"details": True, "do_sample": False, "max_new_tokens": 3}, "stream": True}
+    lines = (await server.post("/invocations", body)).json_lines()
+    assert [line["token"]["id"] for line in lines] == [token["id"] for token in whole["details"]["tokens"]]
+    assert lines[-1]["generated_text"] == whole["generated_text"]
+    assert lines[-1]["details"]["input_length"] == len(whole["details"]["prefill"]) + 1
+    completion = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0}
+    (choice,) = (await server.post("/invocations", completion)).json()["choices"]
+    assert choice["text"] == whole["generated_text"]
