@@ -233,11 +233,11 @@ async def test_errors_tell_neither_prompts_nor_keys(server: RunningServer) -> No
         refused = await server.post("/predictions/first", body, headers={"x-request-id": "mine", "x-api-key": SECRET})
         assert refused.status == 424
     assert (await server.post("/predictions/none?key=" + SECRET, {"inputs": "Hi"})).status == 404
-    assert (await server.post("/models", {"url": "/no/where"})).status == 400
+    assert (await server.post("/models", {"url": "/no/where"})).status == 404
     found = (await errors(server))[:3]
     assert [each["number"] for each in found] == [before + 4, before + 3, before + 2]
     assert [(each["model"], each["status"], each["count"], each["path"]) for each in found] == [
-        ("", 400, 1, "/models"),
+        ("", 404, 1, "/models"),
         ("", 404, 1, "/predictions/none"),
         ("first", 424, 2, "/predictions/first"),
     ]
