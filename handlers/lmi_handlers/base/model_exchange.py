@@ -37,7 +37,7 @@ class ModelExchange(Protocol[R]):
         """The request's headers, or their equivalent in its protocol."""
 
     def model_name(self, only: Model | None) -> str | None:
-        """Return the model named outside of the request's body, or None; `only` is the one that has ever been served."""
+        """Return the model named outside of the request's body, or None; `only` is the only one ever served."""
 
     def model_version(self) -> str | None:
         """Return the version of the model named in the request, or None."""

@@ -14,7 +14,7 @@ from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.credentials import Secret
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.testing import running_server
-from lmi_plugins.backends.scripted import Script
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer
 from tests.handlers.kserve_grpc.asking import infer_request, stub_of
 from tests.handlers.lmi.test_dynamic import DISABLE, AutoPlugin
@@ -122,6 +122,7 @@ async def test_one_request_does_not_shut_out_other_keys(server: RunningServer) -
             await until_taken(server, taken)
         assert not any(request.done() for request in waiting)
         held.cancel()
+        assert isinstance(server.scripted, ScriptedBackend)
         server.scripted._scripts.clear()  # of the prompts that were still waiting
         assert {(await request).status for request in waiting} == {200}
     await until_taken(server, 0)
