@@ -14,7 +14,6 @@ import numpy
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
@@ -196,7 +195,7 @@ def statistics(engine: Engine, iteration: int, active: int) -> str:
             "Max KV cache blocks": engine.pool.size,
             "Free KV cache blocks": engine.pool.free,
             "Used KV cache blocks": engine.pool.size - engine.pool.free,
-            "Tokens per KV cache block": BLOCK_SIZE,
+            "Tokens per KV cache block": engine.pool.block_size,
             "Scheduled Requests": len(scheduled),
             "Context Requests": len(in_context),
             "Generation Requests": len(scheduled - in_context),

@@ -10,7 +10,7 @@ import torch
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.hypotheses import Hypotheses
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.messages.requests import ParameterNames
 from lmi_plugins.torch_engine.sampling.outcome import joined_logits, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.processing import process
@@ -180,7 +180,8 @@ class BeamSearch(SequenceGroup):
         for candidate in candidates:
             beam = self.sequences[candidate.parent]
             if beam in beams:
-                beam = beam.fork(self._pool.share(beam.block_table[: blocks_for(beam.num_computed_tokens)]))
+                blocks = self._pool.blocks_for(beam.num_computed_tokens)
+                beam = beam.fork(self._pool.share(beam.block_table[:blocks]))
             beams.append(beam)
         for beam, candidate in zip(beams, candidates, strict=True):
             beam.token_ids.append(candidate.choice.token_id)
@@ -193,8 +194,8 @@ class BeamSearch(SequenceGroup):
         self._scores = [candidate.score for candidate in candidates]
 
 
-def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: ParameterNames) -> None:
-    """Raise InvalidParameter if a cache of `blocks` and a batch of `rows` can never hold all beams."""
+def check_beams(sequence: Sequence, pool: BlockPool, rows: int, paged: bool, names: ParameterNames) -> None:
+    """Raise InvalidParameter if the cache and a batch of `rows` can never hold all beams."""
     parameters = sequence.parameters
     beams = parameters.num_beams
     if not paged:
@@ -214,9 +215,9 @@ def check_beams(sequence: Sequence, blocks: int, rows: int, paged: bool, names: 
             f"{names.num_beams} must be at most {rows}, the number of sequences that run at the same time. Given: "
             f"{beams}"
         )
-    shared = sequence.prompt_length // BLOCK_SIZE
-    if shared + beams * (blocks_for(sequence.max_length) - shared) > blocks:
+    shared = sequence.prompt_length // pool.block_size
+    if shared + beams * (pool.blocks_for(sequence.max_length) - shared) > pool.size:
         raise InvalidParameter(
-            f"{names.num_beams} must be smaller: the cache of {blocks * BLOCK_SIZE} tokens cannot hold {beams} "
+            f"{names.num_beams} must be smaller: the cache of {pool.size * pool.block_size} tokens cannot hold {beams} "
             f"sequences of {sequence.max_length} tokens. Given: {beams}"
         )

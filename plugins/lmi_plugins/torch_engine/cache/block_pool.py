@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-BLOCK_SIZE = 16  # tokens
+BLOCK_SIZE = 16  # tokens, unless a runner has blocks of another size
 
 
-def blocks_for(length: int) -> int:
+def blocks_for(length: int, block_size: int = BLOCK_SIZE) -> int:
     """Return the number of blocks for `length` tokens."""
-    return -(-length // BLOCK_SIZE)
+    return -(-length // block_size)
 
 
 class BlockPool:
@@ -17,8 +17,9 @@ class BlockPool:
     found again until its memory is needed; blocks without holders are reused in order of release.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, block_size: int = BLOCK_SIZE) -> None:
         self.size = size
+        self.block_size = block_size  # tokens
         self._free = list(range(size, 0, -1))
         self._holders = [0] * (size + 1)
         self._kept: dict[bytes, int] = {}
@@ -30,11 +31,15 @@ class BlockPool:
         """The number of blocks that can be allocated."""
         return len(self._free) + len(self._idle)
 
+    def blocks_for(self, length: int) -> int:
+        """Return the number of blocks for `length` tokens."""
+        return blocks_for(length, self.block_size)
+
     def extend(self, block_table: list[int], length: int) -> list[int] | None:
         """Extend a block table to `length` tokens; return the new blocks, or None, without a change, if there are
         too few.
         """
-        missing = blocks_for(length) - len(block_table)
+        missing = self.blocks_for(length) - len(block_table)
         if missing > self.free:
             return None
         new = [self._take() for _ in range(missing)]

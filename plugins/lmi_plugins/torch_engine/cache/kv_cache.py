@@ -28,16 +28,24 @@ class PagedCache:
     All of it is touched at the start, so that a server's memory use is visible from then on.
     """
 
-    def __init__(self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        shapes: dict[int, LayerShape],
+        blocks: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
         self._shapes = shapes
+        self.block_size = block_size  # tokens
         # One tensor for all that has the same width, so that clearing blocks is one operation.
         widths = Counter(width for shape in shapes.values() for width in shape.widths)
         self._storage = {
-            width: torch.empty(count, blocks + 1, BLOCK_SIZE * width, dtype=dtype, device=device).zero_()
+            width: torch.empty(count, blocks + 1, block_size * width, dtype=dtype, device=device).zero_()
             for width, count in widths.items()
         }
         parts = {width: iter(storage) for width, storage in self._storage.items()}
-        # Of each layer the keys and the values: [blocks, BLOCK_SIZE * width], and by slot: [slots, width].
+        # Of each layer the keys and the values: [blocks, block size * width], and by slot: [slots, width].
         self._blocks = {layer: [next(parts[width]) for width in shape.widths] for layer, shape in shapes.items()}
         self._slots = {
             layer: [part.view(-1, width) for part, width in zip(self._blocks[layer], shape.widths, strict=True)]
@@ -46,9 +54,9 @@ class PagedCache:
         self._gathered = [torch.empty(0, dtype=dtype, device=device) for _ in range(2)]  # keys and values
 
     @staticmethod
-    def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype) -> int:
+    def block_bytes(shapes: dict[int, LayerShape], dtype: torch.dtype, block_size: int = BLOCK_SIZE) -> int:
         """Return the bytes of one block over all layers."""
-        return BLOCK_SIZE * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
+        return block_size * dtype.itemsize * sum(sum(shape.widths) for shape in shapes.values())
 
     def clear(self, blocks: torch.Tensor) -> None:
         """Fill blocks with zeros: masked positions are multiplied by zero, which would not silence a NaN left there."""
@@ -63,13 +71,13 @@ class PagedCache:
             storage.index_copy_(1, targets, storage.index_select(1, sources))
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Store keys and values, [tokens, heads, size], at slots, [tokens], of block * BLOCK_SIZE + offset."""
+        """Store keys and values, [tokens, heads, size], at slots, [tokens], of block * block size + offset."""
         key_slots, value_slots = self._slots[layer]
         key_slots.index_copy_(0, slots, keys.flatten(1))
         value_slots.index_copy_(0, slots, values.flatten(1))
 
     def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values, [rows, heads, blocks * BLOCK_SIZE, size], by block tables, [rows, blocks].
+        """Return keys and values, [rows, heads, blocks * block size, size], by block tables, [rows, blocks].
 
         They are valid until the next read.
         """
@@ -85,3 +93,26 @@ class PagedCache:
         if self._gathered[kind].numel() < size:
             self._gathered[kind] = part.new_empty(size * 5 // 4)
         return torch.index_select(part, 0, blocks, out=self._gathered[kind][:size].view(len(blocks), -1))
+
+
+class HeadFirstCache(PagedCache):
+    """A cache in which the tokens of each head in a block are contiguous, as OpenVINO requires."""
+
+    def parts(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the memory of a layer's keys and values, both [blocks, heads * block size * size]."""
+        keys, values = self._blocks[layer]
+        return keys, values
+
+    def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+        indices = slots // self.block_size, slots % self.block_size
+        for part, states in zip(self._blocks[layer], (keys, values), strict=True):
+            by_token = part.view(len(part), states.shape[1], self.block_size, -1).transpose(1, 2)
+            by_token.index_put_(indices, states)
+
+    def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        heads, (rows, width), blocks = self._shapes[layer].heads, tables.shape, tables.view(-1)
+        keys, values = (
+            self._gather(kind, layer, blocks).view(rows, width, heads, self.block_size, -1).transpose(1, 2)
+            for kind in range(2)
+        )
+        return keys.flatten(2, 3), values.flatten(2, 3)

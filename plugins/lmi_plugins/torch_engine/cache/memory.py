@@ -6,7 +6,7 @@ import psutil
 import torch
 
 from lmi_core.host.memory import free_main_memory
-from lmi_plugins.torch_engine.cache.block_pool import blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 logger = logging.getLogger(__name__)
@@ -15,9 +15,11 @@ CPU_SHARE = 0.25  # of the memory that is available
 CUDA_SHARE = 0.9  # of what is free once the model is loaded
 
 
-def count_blocks(options: EngineOptions, block_bytes: int, max_length: int, device: torch.device) -> int:
+def count_blocks(
+    options: EngineOptions, block_bytes: int, max_length: int, device: torch.device, block_size: int = BLOCK_SIZE
+) -> int:
     """Return the number of blocks that all rows need at full length, or as many as fit in memory."""
-    needed = options.max_batch_size * blocks_for(max_length)
+    needed = options.max_batch_size * blocks_for(max_length, block_size)
     memory = options.kv_cache_memory
     if memory is None and options.gpu_memory_utilization is not None:
         memory = memory_within(options.gpu_memory_utilization, device)

@@ -3,7 +3,7 @@
 from array import array
 from hashlib import sha256
 
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 
@@ -20,11 +20,13 @@ class PrefixCache:
         """Restore the cached blocks of a new sequence's prefix. Its last token is always left to compute."""
         if sequence.wants_whole_prompt:
             return
-        limit = (len(sequence.token_ids) - 1) // BLOCK_SIZE
+        limit = (len(sequence.token_ids) - 1) // self._pool.block_size
         self._extend_keys(sequence, limit)
         sequence.block_table = self._pool.find(sequence.block_keys[:limit])
         sequence.num_cached_blocks = len(sequence.block_table)
-        sequence.num_computed_tokens = sequence.num_draft_computed_tokens = sequence.num_cached_blocks * BLOCK_SIZE
+        sequence.num_computed_tokens = sequence.num_draft_computed_tokens = (
+            sequence.num_cached_blocks * self._pool.block_size
+        )
 
     def count(self, sequence: Sequence) -> None:
         """Add a sequence with restored tokens to the statistics, and record their number in the sequence."""
@@ -39,7 +41,7 @@ class PrefixCache:
         computed = sequence.num_computed_tokens
         if self._for_draft_model:
             computed = min(computed, sequence.num_draft_computed_tokens)
-        full = computed // BLOCK_SIZE
+        full = computed // self._pool.block_size
         if full == sequence.num_cached_blocks:
             return
         self._extend_keys(sequence, full)
@@ -47,12 +49,11 @@ class PrefixCache:
             self._pool.keep(sequence.block_table[index], sequence.block_keys[index])
         sequence.num_cached_blocks = full
 
-    @staticmethod
-    def _extend_keys(sequence: Sequence, count: int) -> None:
+    def _extend_keys(self, sequence: Sequence, count: int) -> None:
         """Compute the keys of the sequence's first `count` blocks."""
-        keys = sequence.block_keys
+        keys, size = sequence.block_keys, self._pool.block_size
         key = keys[-1] if keys else sha256(repr(sequence.variant).encode()).digest()
-        for start in range(len(keys) * BLOCK_SIZE, count * BLOCK_SIZE, BLOCK_SIZE):
-            tokens = array("q", sequence.token_ids[start : start + BLOCK_SIZE])
+        for start in range(len(keys) * size, count * size, size):
+            tokens = array("q", sequence.token_ids[start : start + size])
             key = sha256(key + tokens.tobytes()).digest()
             keys.append(key)

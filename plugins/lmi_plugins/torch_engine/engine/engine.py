@@ -9,7 +9,7 @@ import torch
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, require_store
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.engine.output_processor import StepOutput
 from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
 from lmi_plugins.torch_engine.messages.requests import OWN_NAMES, EngineOptions, EngineRequest, ParameterNames
@@ -40,7 +40,7 @@ class Engine:
         engine = cls(load_parts(options, tokenizer))
         logger.info(
             "Cache of %d tokens (at most %.1f MB), sequences of up to %d",
-            engine.pool.size * BLOCK_SIZE,
+            engine.pool.size * engine.pool.block_size,
             engine.limits.cache_bytes / 1e6,
             engine.limits.max_length,
         )

@@ -64,11 +64,15 @@ def paged_attention(
 
 
 class LayoutProbe(AttentionStep):
-    """A replacement for attention that records, in one forward pass, the KV sizes of each layer."""
+    """A replacement for attention that records, in one forward pass, the KV sizes and the options of each layer."""
 
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
-        self.windows: dict[int, int | None] = {}
+        self.options: dict[int, AttentionOptions] = {}
+
+    @property
+    def windows(self) -> dict[int, int | None]:
+        return {layer: options.window for layer, options in self.options.items()}
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
@@ -76,19 +80,27 @@ class LayoutProbe(AttentionStep):
         if layer in self.shapes:
             raise UnsupportedAttention(f"layer {layer} attends more than once")
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
-        self.windows[layer] = options.window
+        self.options[layer] = options
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
 
 
 class AttentionGroup:
     """Consecutive chunks of the same length with one attention call: all in decode, or one prefill."""
 
-    def __init__(self, batch: StepBatch, part: slice, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        batch: StepBatch,
+        part: slice,
+        dtype: torch.dtype,
+        device: torch.device,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self._block_size = block_size
         self.chunks = batch.chunks[part]
         rows = batch.token_rows[part]
         self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
         self.length = len(self.chunks[0])
-        self.width = max(blocks_for(chunk.end) for chunk in self.chunks)  # blocks of the longest context
+        self.width = max(blocks_for(chunk.end, block_size) for chunk in self.chunks)  # blocks of the longest context
         starts = torch.tensor([chunk.start for chunk in self.chunks], device=device)
         self._positions = starts[:, None]  # [rows, tokens of a chunk]
         if self.length > 1:
@@ -100,7 +112,7 @@ class AttentionGroup:
     @cached_property
     def block_tables(self) -> torch.Tensor:
         """The block table of each chunk's context, [chunks, blocks], padded with block 0."""
-        used = [chunk.sequence.block_table[: blocks_for(chunk.end)] for chunk in self.chunks]
+        used = [chunk.sequence.block_table[: blocks_for(chunk.end, self._block_size)] for chunk in self.chunks]
         tables = [blocks + [0] * (self.width - len(blocks)) for blocks in used]
         return torch.tensor(tables, device=self._positions.device)
 
@@ -147,7 +159,7 @@ class AttentionGroup:
 
     def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
         """Return the mask to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
-        context = torch.arange(self.width * BLOCK_SIZE, device=self._positions.device)
+        context = torch.arange(self.width * self._block_size, device=self._positions.device)
         positions = self._positions.repeat(1, sharing)[..., None]
         hidden = context > positions
         if window is not None:
@@ -156,7 +168,9 @@ class AttentionGroup:
         return mask.masked_fill_(hidden, float("-inf"))[:, None]
 
 
-def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> list[AttentionGroup]:
+def cut_groups(
+    batch: StepBatch, dtype: torch.dtype, device: torch.device, block_size: int = BLOCK_SIZE
+) -> list[AttentionGroup]:
     """Group chunks in decode with the same number of drafted tokens; prompts, whose contexts differ more, stay
     single.
     """
@@ -165,7 +179,7 @@ def cut_groups(batch: StepBatch, dtype: torch.dtype, device: torch.device) -> li
         if not starts or not len(chunk) == len(batch.chunks[starts[-1]]) <= MAX_SHARED_LENGTH:
             starts.append(index)
     ends = [*starts[1:], len(batch.chunks)]
-    return [AttentionGroup(batch, slice(*part), dtype, device) for part in zip(starts, ends, strict=True)]
+    return [AttentionGroup(batch, slice(*part), dtype, device, block_size) for part in zip(starts, ends, strict=True)]
 
 
 def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.kv_cache import PagedCache
 from lmi_plugins.torch_engine.model.attention import (
     AttentionGroup,
@@ -27,9 +26,10 @@ class WorkingCopy:
         self._cache = cache
         self._max_blocks = max_blocks
         self._device = device
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Drop the copy, because the cache changes without it."""
         self._group: AttentionGroup | None = None
         self._sequences: list[Sequence] = []
         self._width = 0
@@ -38,11 +38,11 @@ class WorkingCopy:
     def follow(self, group: AttentionGroup) -> bool:
         """Prepare for this group in the next step; return False if it is not in decode, or does not fit in memory."""
         if not group.decodes or len(group.chunks) * group.width > self._max_blocks:
-            self._forget()
+            self.forget()
             return False
         sequences = [chunk.sequence for chunk in group.chunks]
         if sequences != self._sequences or group.width != self._width:
-            self._forget()
+            self.forget()
             self._sequences, self._width = sequences, group.width
         self._indices = group.token_indices()
         self._group = group
@@ -80,8 +80,10 @@ class PagedStep(AttentionStep):
     ) -> None:
         self._progress = progress
         self._cache, self._copy = cache, copy
-        self._slots = torch.tensor([slot for chunk in batch.chunks for slot in _slots(chunk)], device=device)
-        self._groups = cut_groups(batch, dtype, device)
+        self._slots = torch.tensor(
+            [slot for chunk in batch.chunks for slot in _slots(chunk, cache.block_size)], device=device
+        )
+        self._groups = cut_groups(batch, dtype, device, cache.block_size)
         # Those that decode come first.
         self._copied = self._groups[0] if copy.follow(self._groups[0]) else None
 
@@ -116,7 +118,7 @@ class PagedStep(AttentionStep):
         return group.attend(query, *self._cache.read(layer, group.block_tables), options)
 
 
-def _slots(chunk: Chunk) -> list[int]:
-    """Return the cache slot of each of the chunk's tokens: block * BLOCK_SIZE + offset."""
+def _slots(chunk: Chunk, block_size: int) -> list[int]:
+    """Return the cache slot of each of the chunk's tokens: block * block size + offset."""
     blocks = chunk.sequence.block_table
-    return [blocks[i // BLOCK_SIZE] * BLOCK_SIZE + i % BLOCK_SIZE for i in range(chunk.start, chunk.end)]
+    return [blocks[i // block_size] * block_size + i % block_size for i in range(chunk.start, chunk.end)]

@@ -69,7 +69,7 @@ class InputProcessor:
             sequence.draft = draft
             sequence.state.text_ban = ban
         if parameters.num_beams > 1:
-            check_beams(sequences[0], self.pool.size, self.limits.max_batch_size, self.paged, names)
+            check_beams(sequences[0], self.pool, self.limits.max_batch_size, self.paged, names)
             return [BeamSearch(sequences[0], self.pool, self.texts)]
         for sequence, given in zip(sequences, request.given, strict=False):
             _resume(sequence, given)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
@@ -67,7 +67,7 @@ class Scheduler:
     def reserve(self, sequence: Sequence, count: int) -> bool:
         """Reserve `count` more tokens for a running sequence, if that leaves a block for every running one."""
         length = len(sequence.token_ids) + count
-        missing = blocks_for(length) - len(sequence.block_table)
+        missing = self._pool.blocks_for(length) - len(sequence.block_table)
         if missing > 0 and missing + sum(len(group.sequences) for group in self._running) > self._pool.free:
             return False
         self.new_blocks += self._pool.extend(sequence.block_table, length) or ()
@@ -106,7 +106,7 @@ class Scheduler:
             (sequence,) = group.sequences
             if self._prefix_cache is not None:
                 self._prefix_cache.restore(sequence)
-            missing = blocks_for(len(sequence.token_ids)) - len(sequence.block_table)
+            missing = self._pool.blocks_for(len(sequence.token_ids)) - len(sequence.block_table)
             # A block to spare for each that runs, or it would soon have to leave again.
             if self._running and missing + rows > self._pool.free:
                 self._release(group)
@@ -143,7 +143,7 @@ class Scheduler:
         if new is None:
             return False
         self.new_blocks += new
-        index = sequence.num_computed_tokens // BLOCK_SIZE  # of the block that is written next
+        index = sequence.num_computed_tokens // self._pool.block_size  # of the block that is written next
         return not self._pool.is_shared(sequence.block_table[index]) or self._copy_on_write(sequence, index)
 
     def _copy_on_write(self, sequence: Sequence, index: int) -> bool:

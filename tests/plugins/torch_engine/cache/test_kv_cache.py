@@ -1,7 +1,9 @@
 import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
-from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.cache.kv_cache import HeadFirstCache, LayerShape, PagedCache
+
+TABLES = torch.tensor([[2, 1], [3, 0]])
 
 
 def make_cache(shapes: dict[int, LayerShape], blocks: int) -> PagedCache:
@@ -47,3 +49,18 @@ def test_copied_blocks_are_read_as_they_were_before() -> None:
 def test_block_bytes() -> None:
     shapes = {0: LayerShape(2, 4, 4), 1: LayerShape(1, 6, 2)}
     assert PagedCache.block_bytes(shapes, torch.float16) == BLOCK_SIZE * 2 * (16 + 8)
+
+
+def test_heads_first() -> None:
+    """Both layouts give back the same; in one, the tokens of a head are contiguous in each block."""
+    shapes = {0: LayerShape(2, 4, 3)}
+    by_token = PagedCache(shapes, 3, torch.float32, torch.device("cpu"), 32)
+    by_head = HeadFirstCache(shapes, 3, torch.float32, torch.device("cpu"), 32)
+    slots = torch.tensor([*range(64, 96), 33])
+    keys, values = torch.randn(33, 2, 4), torch.randn(33, 2, 3)
+    for cache in (by_token, by_head):
+        cache.write(0, slots, keys, values)
+        cache.copy({3: 1})
+    for each, expected in zip(by_head.read(0, TABLES), by_token.read(0, TABLES), strict=True):
+        assert torch.equal(each, expected)
+    assert torch.equal(by_head.parts(0)[0][2].view(2, 32, 4), keys[:32].transpose(0, 1))
