@@ -95,8 +95,8 @@ def what_becomes_of(key: str, readers: Mapping[str, list[Reader]]) -> str:
 
 
 def _text(declared_key: DeclaredKey, key: str) -> str:
-    if declared_key.no_effect is not None:
-        return f"No effect: {declared_key.no_effect}."
+    if declared_key.no_effect is not None and not declared_key.no_effect.except_for:
+        return f"No effect: {declared_key.no_effect.reason}."
     return declared_key.help if key == declared_key.key else f"Read as `{declared_key.key}`. {declared_key.help}"
 
 

@@ -315,11 +315,10 @@ def _bare(name: str) -> str:
 
 def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> list[str]:
     """Return an explanation of each given value that has no effect."""
-    defaults = type(properties).model_fields
     return [
-        f"{given[key.field].source}: {key.key} has no effect: {key.no_effect}. Given: {given[key.field].value}"
+        f"{given[key.field].source}: {key.key} has no effect: {reason}. Given: {given[key.field].value}"
         for key in keys
-        if key.no_effect and key.field in given and getattr(properties, key.field) != defaults[key.field].default
+        if key.field in given and (reason := key.why_without_effect(properties)) is not None
     ]
 
 

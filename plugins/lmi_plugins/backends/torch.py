@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -34,6 +34,7 @@ from lmi_plugins.backends.torch_devices import (
     degree_substitutions,
     device_substitution,
     dtype_substitution,
+    openvino_substitutions,
     runs_on_cpu,
     this_host,
 )
@@ -41,9 +42,11 @@ from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
-from lmi_plugins.torch_engine.messages.requests import DataType, EngineOptions
+from lmi_plugins.torch_engine.messages.requests import CpuRunner, DataType, EngineOptions, Quantization
 
 T = TypeVar("T")
+
+QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 
 
 class TorchProperties(EngineProperties, GuideProperties):
@@ -54,6 +57,11 @@ class TorchProperties(EngineProperties, GuideProperties):
     )
     device: str = Field(
         "auto", description="The device: auto (CUDA, otherwise MPS, otherwise CPU), cpu, cuda, cuda:N or mps."
+    )
+    cpu_runner: CpuRunner = Field(
+        "auto",
+        description="The library that computes on the CPU: torch, openvino (of the extra `cpu`), or auto, which means "
+        "openvino if it is installed, supports the model, and the model has at least 8 million parameters.",
     )
     max_rolling_batch_prefill_tokens: Annotated[PositiveInt, Names(environment=("MAX_BATCH_PREFILL_TOKENS",))] = Field(
         512,
@@ -76,8 +84,15 @@ class TorchProperties(EngineProperties, GuideProperties):
     quantize: Annotated[
         str | None,
         Names(aliases=("quantization",), environment=("HF_MODEL_QUANTIZE",)),
-        NoEffect("the torch engine does not quantize; quantized weights are loaded as the model's configuration says"),
-    ] = None
+        NoEffect(
+            "the torch engine does not quantize; quantized weights are loaded as the model's configuration says",
+            except_for=QUANTIZATIONS,
+        ),
+    ] = Field(
+        None,
+        description="int8 or int4: quantize the weights while loading, on CPUs with OpenVINO. Other methods have no "
+        "effect: quantized weights are loaded as the model's configuration says.",
+    )
     device_map: str | None = Field(
         None, description="transformers' name for option.device, which takes precedence; auto or one device."
     )
@@ -145,8 +160,8 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
         self.warnings = setup.properties.warnings
-        self.substitutions = setup.properties.substitutions
         self.options = engine_options(setup.directory, setup.properties)
+        self.substitutions = [*setup.properties.substitutions, *openvino_substitutions(self.options, this_host())]
         self.engine = EngineClient(
             self.options,
             setup.retry_threshold,
@@ -232,6 +247,8 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         allow_pickle=properties.allow_pickle,
         dtype="auto" if properties.dtype == "int8" else properties.dtype,
         device=device,
+        cpu_runner=properties.cpu_runner,
+        quantize=next((each for each in QUANTIZATIONS if each == properties.quantize), None),
         max_batch_size=properties.max_rolling_batch_size,
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
         max_model_len=properties.max_model_len,

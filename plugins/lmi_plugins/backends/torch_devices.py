@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from lmi_core.errors.fault import Fault
 from lmi_core.host.devices import counted_gpus, in_words
 from lmi_core.host.processor import computes_natively
 from lmi_core.host.substitution import Substitution
+from lmi_core.inspection.model_folder import CONFIG
+from lmi_core.texts.json_files import read_json
+from lmi_plugins.torch_engine.messages.openvino_limits import reason_for_torch
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 ON_CPU = "the model runs on the CPU, which is many times slower"
 SHORT = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
+LONG = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 ACCELERATED_BUILD = re.compile(r"^(cuda|hip)\b.*=\s*'", re.MULTILINE)  # in torch's own version.py
 
 
@@ -91,3 +97,28 @@ def dtype_substitution(dtype: str, device: str, host: Host) -> Iterator[Substitu
             f"this host's CPU has no instructions for {short}",
             "it is computed all the same, and long prompts take about twice as long as with fp32",
         )
+
+
+def openvino_substitutions(options: EngineOptions, host: Host) -> Iterator[Substitution]:
+    """Yield a note for each option that asks for OpenVINO where PyTorch will compute the model."""
+    asked = [("option.cpu_runner", "openvino", "PyTorch computes the model")] * (options.cpu_runner == "openvino")
+    if options.quantize is not None:
+        asked.append(("option.quantize", options.quantize, "the weights keep their own type"))
+    if not asked or (options.device == "auto" and host.gpus is None):
+        return
+    config = _configuration(options)
+    dtype = config.get("dtype") or config.get("torch_dtype") if options.dtype == "auto" else options.dtype
+    reason = reason_for_torch(
+        options, runs_on_cpu(options.device, host), None if dtype is None else LONG.get(str(dtype), str(dtype)), config
+    )
+    if reason is not None:
+        for option, value, instead in asked:
+            yield Substitution(option, value, reason, instead)
+
+
+def _configuration(options: EngineOptions) -> dict[str, object]:
+    """Return the model's configuration; nothing if it is unknown or damaged, which is reported elsewhere."""
+    try:
+        return read_json(Path(options.model) / CONFIG)
+    except Fault:
+        return {}

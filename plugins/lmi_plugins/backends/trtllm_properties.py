@@ -33,7 +33,7 @@ class EngineBuildProperties(TorchProperties):
     rotary_scaling_type: Annotated[Given, OWN_CONFIGURATION] = None
     use_fp8_context_fmha: Annotated[Given, OWN_KERNELS] = None
     use_paged_context_fmha: Annotated[Given, OWN_KERNELS] = None
-    tokens_per_block: Annotated[Given, NoEffect("the cache has blocks of 16 tokens")] = None
+    tokens_per_block: Annotated[Given, NoEffect("the size of the cache's blocks is fixed")] = None
     batch_scheduler_policy: Annotated[
         Given, NoEffect("as many requests run as fit in memory, and a paused one continues where it stopped")
     ] = "max_utilization"

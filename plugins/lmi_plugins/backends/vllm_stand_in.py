@@ -124,6 +124,6 @@ def _explanations(asked: type[VllmProperties], given: Mapping[str, object], prop
     unread = given.keys() - TorchProperties.model_fields.keys() - explained
     reasons = dict.fromkeys(unread, OF_VLLM) | dict(WITHOUT_EFFECT)
     for key in declared(TorchProperties):
-        if key.no_effect and getattr(properties, key.field) != TorchProperties.model_fields[key.field].default:
-            reasons[key.field] = key.no_effect
+        if (reason := key.why_without_effect(properties)) is not None:
+            reasons[key.field] = reason
     return [f"option.{name}={given[name]} has no effect: {reasons[name]}" for name in given if name in reasons]

@@ -19,6 +19,7 @@ from tests.core.model_directories import Directory, error_of, load_all, warnings
 
 class Explained(Properties):
     wheels: Annotated[int, NoEffect("it has none")] = 4
+    brakes: Annotated[str | None, NoEffect("they are worn", except_for=("hand",))] = None
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,8 @@ class Explained(Properties):
     [
         ("", {}, []),
         ("option.wheels=4", {}, []),
+        ("option.brakes=hand", {}, []),
+        ("option.brakes=foot", {}, ["serving.properties:1: option.brakes has no effect: they are worn. Given: foot"]),
         ("option.wheels=3", {}, ["serving.properties:1: option.wheels has no effect: it has none. Given: 3"]),
         ("", {"OPTION_WHEELS": "3"}, ["environment OPTION_WHEELS: option.wheels has no effect: it has none. Given: 3"]),
     ],

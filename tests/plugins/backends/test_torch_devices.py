@@ -9,7 +9,8 @@ import pytest
 from lmi_plugins.backends import torch as module
 from lmi_plugins.backends import torch_devices
 from lmi_plugins.backends.torch import TorchProperties, engine_options
-from lmi_plugins.backends.torch_devices import Host, this_host
+from lmi_plugins.backends.torch_devices import Host, openvino_substitutions, this_host
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 BARE = Host(0, "this host has no GPU", False)
 TWO = Host(2, "this host has 2 GPUs", False)
@@ -103,3 +104,39 @@ def test_builds_of_torch(
     monkeypatch.setattr(torch_devices, "counted_gpus", lambda: 2)
     host = this_host()
     assert (host.gpus, host.lacking) == (gpus, f"this host has 2 GPUs{lacking}")
+
+
+@pytest.mark.parametrize(
+    ("host", "config", "options", "told"),
+    [
+        (BARE, "{}", {"cpu_runner": "openvino", "quantize": "int8"}, []),
+        (UNKNOWN, "{}", {"cpu_runner": "openvino"}, []),
+        (BARE, '{"dtype": "float16"}', {}, []),
+        (
+            TWO,
+            "{}",
+            {"quantize": "int8"},
+            ["option.quantize=int8: the model does not run on the CPU; the weights keep their own type"],
+        ),
+        (
+            BARE,
+            '{"torch_dtype": "float16"}',
+            {"cpu_runner": "openvino"},
+            [
+                "option.cpu_runner=openvino: OpenVINO computes float32 and bfloat16, but the model has float16; "
+                "PyTorch computes the model"
+            ],
+        ),
+        (BARE, '{"torch_dtype": "float16"}', {"cpu_runner": "openvino", "dtype": "bf16"}, []),
+        (
+            BARE,
+            "damaged",
+            {"quantize": "int8", "cpu_runner": "torch"},
+            ["option.quantize=int8: option.cpu_runner is torch; the weights keep their own type"],
+        ),
+    ],
+)
+def test_openvino(host: Host, config: str, options: dict[str, str], told: list[str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(config)
+    asked = EngineOptions(str(tmp_path), **options)  # type: ignore[arg-type]
+    assert [str(each) for each in openvino_substitutions(asked, host)] == told

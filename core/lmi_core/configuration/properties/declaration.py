@@ -42,6 +42,7 @@ class NoEffect:
     """A marker of a property that LMI accepts but that has no effect here; any value except the default warns."""
 
     reason: str
+    except_for: tuple[str, ...] = ()  # values that have an effect
 
 
 class DeclaredKey(NamedTuple):
@@ -54,7 +55,14 @@ class DeclaredKey(NamedTuple):
     type: str
     default: str
     help: str
-    no_effect: str | None = None  # the reason why the key has none
+    no_effect: NoEffect | None = None
+
+    def why_without_effect(self, properties: BaseModel) -> str | None:
+        """Return why the key's value has no effect; None if it has one, or is the default."""
+        default = type(properties).model_fields[self.field].default
+        if self.no_effect is None or getattr(properties, self.field) in (default, *self.no_effect.except_for):
+            return None
+        return self.no_effect.reason
 
 
 class Properties(BaseModel):
@@ -87,7 +95,7 @@ def environment_variable(key: str) -> str:
 
 def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) -> DeclaredKey:
     names = next((each for each in field.metadata if isinstance(each, Names)), Names())
-    no_effect = next((each.reason for each in field.metadata if isinstance(each, NoEffect)), None)
+    no_effect = next((each for each in field.metadata if isinstance(each, NoEffect)), None)
     key, *aliases = (prefix + spelling for spelling in (names.key or name, *names.aliases))
     variables = [environment_variable(spelling) for spelling in (key, *aliases)]
     return DeclaredKey(
@@ -97,7 +105,7 @@ def _declared_key(prefix: str, name: str, field: FieldInfo, type_in_words: str) 
         environment=tuple(dict.fromkeys([*variables, *names.environment])),
         type=type_in_words,
         default="" if field.is_required() else _as_text(field.default),
-        help=field.description or (f"Accepted from LMI, without effect: {no_effect}." if no_effect else ""),
+        help=field.description or (f"Accepted from LMI, without effect: {no_effect.reason}." if no_effect else ""),
         no_effect=no_effect,
     )
 

@@ -9,17 +9,15 @@ from transformers import PreTrainedModel
 from lmi_core.texts.bad_texts.text_ban import TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, open_store
-from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.cache.memory import count_blocks
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
 from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import check_tokenizer, context_length, eos_token_ids, load_model
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
-from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
-from lmi_plugins.torch_engine.model.row_runner import RowRunner
+from lmi_plugins.torch_engine.model.runner_choice import choose_runner
 from lmi_plugins.torch_engine.model.threads import Threads
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
 from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
@@ -59,11 +57,11 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     check_tokenizer(model, tokenizer)
     threads = Threads(model, options.threads)
     length = context_length(model, options.max_model_len)
-    runner = choose_runner(model, length)
-    draft_model = load_draft_model(options, model, runner.paged, length)
+    runner = choose_runner(model, length, options)
+    draft_model = load_draft_model(options, model, runner, length)
     pool, cache_bytes = allocate_cache(options, runner, draft_model, length, model.device)
     adapters = runner.adapters = open_store(options, model, runner.run_tokens) if options.enable_lora else None
-    limits = read_limits(options, model, min(length, pool.size * BLOCK_SIZE), cache_bytes)
+    limits = read_limits(options, model, min(length, pool.size * pool.block_size), cache_bytes)
     texts = TokenTexts(tokenizer, limits.eos_token_ids, limits.vocabulary)
     token_indexes = TokenIndexes(tokenizer, limits.vocabulary, limits.eos_token_ids)
     guides = GuideQueue(GuideCompiler(tokenizer, limits.vocabulary, limits.eos_token_ids, options.guide_limits))
@@ -96,26 +94,16 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     )
 
 
-def choose_runner(model: PreTrainedModel, max_length: int) -> ModelRunner:
-    """Return the fastest runner that supports the model."""
-    try:
-        return PagedRunner(model, max_length)
-    except UnsupportedAttention as reason:
-        name = type(model).__name__
-        logger.warning("%s runs each sequence separately, which is slower with many: %s", name, reason)
-        return RowRunner(model)
-
-
 def allocate_cache(
     options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, device: torch.device
 ) -> tuple[BlockPool, int]:
     """Allocate the KV cache; return its number of blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
-    blocks = count_blocks(options, block_bytes, length, device)
+    blocks = count_blocks(options, block_bytes, length, device, runner.block_size)
     runner.allocate(blocks)
     if draft_model is not None:
         draft_model.allocate(blocks)
-    return BlockPool(blocks), blocks * block_bytes
+    return BlockPool(blocks, runner.block_size), blocks * block_bytes
 
 
 def read_limits(options: EngineOptions, model: PreTrainedModel, max_length: int, cache_bytes: int) -> EngineLimits:

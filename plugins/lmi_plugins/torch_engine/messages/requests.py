@@ -11,6 +11,8 @@ from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
+CpuRunner = Literal["auto", "torch", "openvino"]
+Quantization = Literal["int8", "int4"]
 TensorType = Literal["float32", "float16", "bfloat16"]
 
 
@@ -137,6 +139,8 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     allow_pickle: bool = False
     dtype: DataType = "auto"
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
+    cpu_runner: CpuRunner = "auto"  # what computes on the CPU
+    quantize: Quantization | None = None  # of the weights, on the CPU
     max_batch_size: int = 32  # sequences that run at once
     max_prefill_tokens: int = 512  # prompt tokens in one step, over all sequences
     max_model_len: int | None = None  # None: what the model's configuration says

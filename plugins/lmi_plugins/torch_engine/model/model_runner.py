@@ -7,11 +7,16 @@ from typing import ClassVar
 import torch
 
 from lmi_plugins.torch_engine.adapters.store import AdapterStore
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
 def _unheard() -> None:
     """Tell nobody."""
+
+
+class UnsupportedGraph(Exception):
+    """OpenVINO cannot compute a model."""
 
 
 class ModelRunner(ABC):
@@ -20,6 +25,7 @@ class ModelRunner(ABC):
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
     paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
+    block_size: int = BLOCK_SIZE  # tokens
     block_bytes: int  # what a block of the cache takes, over all layers
 
     @abstractmethod

@@ -3,7 +3,8 @@
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
-from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.cache.kv_cache import PagedCache
 from lmi_plugins.torch_engine.model import attention
 from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
@@ -19,8 +20,9 @@ class PagedRunner(ModelRunner):
     """A runner of packed batches over a paged cache. Only the attention of decoding sequences is padded."""
 
     paged = True
+    _cache: PagedCache
 
-    def __init__(self, model: PreTrainedModel, max_length: int) -> None:
+    def __init__(self, model: PreTrainedModel, max_length: int, block_size: int = BLOCK_SIZE) -> None:
         """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged."""
         check_model(model, max_length)
         AttentionInterface.register(attention.NAME, attention.paged_attention)
@@ -28,15 +30,24 @@ class PagedRunner(ModelRunner):
         model.set_attn_implementation(attention.NAME)
         self._model = model
         try:
-            self._shapes = self._probe()
+            probe = self._probe()
         except Exception as error:
             model.set_attn_implementation(before)
             raise UnsupportedAttention(f"a trial run failed: {error}") from error
-        self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype)
-        pack_linears(model, lambda: self.run_tokens(2))
+        self._shapes, self._options = probe.shapes, probe.options
+        self.block_size = block_size
+        self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype, block_size)
+        self._optimize()
+
+    def _optimize(self) -> None:
+        """Replace what can run faster."""
+        pack_linears(self._model, lambda: self.run_tokens(2))
+
+    def _new_cache(self, blocks: int) -> PagedCache:
+        return PagedCache(self._shapes, blocks, self._model.dtype, self._model.device, self.block_size)
 
     def allocate(self, blocks: int) -> None:
-        self._cache = PagedCache(self._shapes, blocks, self._model.dtype, self._model.device)
+        self._cache = self._new_cache(blocks)
         # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
         self._copy = WorkingCopy(self._cache, blocks // len(self._shapes), self._model.device)
 
@@ -91,8 +102,8 @@ class PagedRunner(ModelRunner):
         return logits
 
     @torch.inference_mode()
-    def _probe(self) -> dict[int, LayerShape]:
-        """Return the KV sizes of every layer, found by a forward pass."""
+    def _probe(self) -> LayoutProbe:
+        """Find the KV sizes and attention options of every layer by a forward pass."""
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)
@@ -100,4 +111,4 @@ class PagedRunner(ModelRunner):
         if logits.shape[0] != 1 or not probe.shapes:
             raise UnsupportedAttention("the model does not use transformers' attention interface")
         check_windows(self._model, probe.windows)
-        return probe.shapes
+        return probe

@@ -11,7 +11,8 @@ from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import context_length, load_model
-from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.runner_choice import choose_paged_runner
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
@@ -23,7 +24,9 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 class DraftModel:
     """A draft model with its own cache, addressed by the same block tables as the engine's."""
 
-    def __init__(self, options: EngineOptions, name: str, model: PreTrainedModel, max_length: int) -> None:
+    def __init__(
+        self, options: EngineOptions, name: str, model: PreTrainedModel, block_size: int, max_length: int
+    ) -> None:
         """Load the model `name`; raise ConfigurationError if the two models do not match."""
         draft = load_model(msgspec.structs.replace(options, model=name, revision=None))
         sizes = [each.config.get_text_config().vocab_size for each in (model, draft)]
@@ -38,7 +41,7 @@ class DraftModel:
                 f"{max_length}; reduce it with max_model_len"
             )
         try:
-            self._runner = PagedRunner(draft, max_length)
+            self._runner = choose_paged_runner(draft, max_length, options, block_size)
         except UnsupportedAttention as reason:
             raise ConfigurationError(
                 f"speculative_draft_model: {name} cannot run with a paged cache: {reason}"
@@ -96,14 +99,16 @@ def _rest(chunk: Chunk) -> Chunk:
     return replace(chunk, start=sequence.num_draft_computed_tokens, end=len(sequence.token_ids))
 
 
-def load_draft_model(options: EngineOptions, model: PreTrainedModel, paged: bool, max_length: int) -> DraftModel | None:
+def load_draft_model(
+    options: EngineOptions, model: PreTrainedModel, runner: ModelRunner, max_length: int
+) -> DraftModel | None:
     """Load the draft model in the options, if any. Raise ConfigurationError if that fails."""
     name = options.speculative_draft_model
     if name is None:
         return None
-    if not paged:
+    if not runner.paged:
         kind = type(model).__name__
         raise ConfigurationError(
             f"speculative_draft_model requires a model that runs with a paged cache: {kind} does not"
         )
-    return DraftModel(options, name, model, max_length)
+    return DraftModel(options, name, model, runner.block_size, max_length)

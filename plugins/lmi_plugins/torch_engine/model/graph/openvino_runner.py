@@ -1,0 +1,146 @@
+"""Forward passes on the CPU by OpenVINO, over a cache that PyTorch can use too."""
+
+from collections.abc import Sequence as Items
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+from transformers import PreTrainedModel
+
+from lmi_plugins.torch_engine.cache.block_pool import blocks_for
+from lmi_plugins.torch_engine.cache.kv_cache import HeadFirstCache
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.model.graph.attention_nodes import BLOCK_SIZE, add_attention, cache_names
+from lmi_plugins.torch_engine.model.graph.stored import load_graph
+from lmi_plugins.torch_engine.model.graph.tracing import INPUTS, weights_of
+from lmi_plugins.torch_engine.model.graph.weights import add_weights, as_tensor
+from lmi_plugins.torch_engine.model.model_runner import UnsupportedGraph
+from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's own choice does not depend on the model
+PROGRESS_MILLISECONDS = 500  # between two signs of life in a long step
+
+
+class OpenVinoRunner(PagedRunner):
+    """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes as they are."""
+
+    block_size = BLOCK_SIZE
+    _cache: HeadFirstCache
+
+    def __init__(self, model: PreTrainedModel, max_length: int, options: EngineOptions) -> None:
+        """Compile the model's graph. Raise UnsupportedAttention or UnsupportedGraph if that fails."""
+        self._quantize = options.quantize
+        super().__init__(model, max_length, BLOCK_SIZE)
+
+    def _optimize(self) -> None:
+        if any(options.softcap is not None or options.sinks is not None for options in self._options.values()):
+            raise UnsupportedGraph("its attention has a soft cap or sinks")
+        try:
+            compiled = self._compile()
+            self._request = compiled.create_infer_request()
+            self._vocabulary = compiled.output(0).partial_shape[1].get_length()
+            self._try_out()
+        except Exception as error:  # of many classes
+            raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
+
+    @torch.inference_mode()
+    def _compile(self) -> openvino.CompiledModel:
+        model = self._model
+        graph = load_graph(model)
+        add_attention(graph, self._shapes, self._options, model.dtype)
+        head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
+        _set_shapes(graph, embedding_weight(model).shape[1])
+        properties = {
+            "INFERENCE_PRECISION_HINT": PRECISIONS[model.dtype],
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "ENABLE_CPU_PINNING": False,  # other processes might be pinned to the same cores
+        }
+        return openvino.Core().compile_model(graph, "CPU", properties)
+
+    @torch.inference_mode()
+    def _try_out(self) -> None:
+        """Run a step of two tokens, as OpenVINO finds some faults only then; it also arranges the weights."""
+        cache = self._new_cache(1)
+        inputs: dict[str, Array] = {
+            "position_ids": np.array([[0, 1]], np.int64),
+            "logits_indices": np.array([1], np.int64),
+            "past_lens": np.array([0], np.int32),
+            "subsequence_begins": _begins([2]),
+            "block_indices": np.array([1], np.int32),
+            "block_indices_begins": _begins([1]),
+            "max_context_len": np.array(2, np.int32),
+        }
+        embeddings = self._model.get_input_embeddings()(torch.zeros(1, 2, dtype=torch.long))
+        self._infer(inputs, embeddings.float())
+        del cache  # not earlier, as OpenVINO does not own it
+
+    def _new_cache(self, blocks: int) -> HeadFirstCache:
+        cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self._model.device, self.block_size)
+        for layer in self._shapes:
+            for name, part in zip(cache_names(layer), cache.parts(layer), strict=True):
+                self._request.set_tensor(name, as_tensor(part))
+        return cache
+
+    def run(self, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        if any(chunk.sequence.adapter is not None for chunk in batch.chunks):
+            return super().run(batch, new_blocks)
+        self._copy.forget()
+        if new_blocks:
+            self._cache.clear(torch.tensor(new_blocks))
+        embeddings = self._embed(batch)
+        if embeddings is None:
+            embeddings = self._model.get_input_embeddings()(torch.tensor([batch.token_ids]))
+        return self._infer(_batch_inputs(batch), embeddings.float())
+
+    def _infer(self, inputs: dict[str, Array], embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the requested logits, given the embeddings of all tokens, [1, tokens, hidden], in float32."""
+        logits = torch.empty(len(inputs["logits_indices"]), self._vocabulary)
+        for name, array in inputs.items():
+            self._request.set_tensor(name, openvino.Tensor(array))
+        self._request.set_tensor("inputs_embeds", as_tensor(embeddings))
+        self._request.set_output_tensor(as_tensor(logits))
+        self._request.start_async()
+        while not self._request.wait_for(PROGRESS_MILLISECONDS):
+            self.progress()
+        return logits
+
+
+def _set_shapes(graph: openvino.Model, hidden: int) -> None:
+    """Declare the shapes of the traced inputs, and check the whole graph."""
+    shapes = dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True))
+    for parameter in graph.get_parameters():
+        if (shape := shapes.get(parameter.get_friendly_name())) is not None:
+            parameter.set_partial_shape(openvino.PartialShape(shape))
+    graph.validate_nodes_and_infer_types()
+
+
+def _batch_inputs(batch: StepBatch) -> dict[str, Array]:
+    """Return the inputs that say what each token is and where the cache has its context."""
+    tables = [chunk.sequence.block_table[: blocks_for(chunk.end, BLOCK_SIZE)] for chunk in batch.chunks]
+    return {
+        "position_ids": np.array([batch.positions], np.int64),
+        "logits_indices": np.array(batch.logits_indices, np.int64),
+        "past_lens": np.array([chunk.start for chunk in batch.chunks], np.int32),
+        "subsequence_begins": _begins([len(chunk) for chunk in batch.chunks]),
+        "block_indices": np.array([block for table in tables for block in table], np.int32),
+        "block_indices_begins": _begins([len(table) for table in tables]),
+        "max_context_len": np.array(max(chunk.end for chunk in batch.chunks), np.int32),
+    }
+
+
+def _begins(lengths: Items[int]) -> Array:
+    """Return the index at which each part begins, and the end of the last."""
+    return np.array([0, *accumulate(lengths)], np.int32)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the cause in an error of OpenVINO, which starts with lines about its own code."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(("Exception from", "Check "))]
+    return lines[0] if lines else type(error).__name__

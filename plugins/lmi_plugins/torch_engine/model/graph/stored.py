@@ -1,0 +1,62 @@
+"""Traced graphs, kept in the cache folder: without weights they are small, and tracing takes a second or more."""
+
+import hashlib
+import json
+import logging
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import openvino
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from lmi_core.configuration.cache import cache_folder
+from lmi_plugins.torch_engine.model.graph import tracing
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "graphs"  # in the cache folder
+
+
+def load_graph(model: PreTrainedModel) -> openvino.Model:
+    """Return the model's graph from the cache folder, or trace it and keep it there."""
+    if not type(model).__module__.startswith("transformers."):  # code that may change
+        return tracing.trace(model)
+    file = cache_folder(os.environ) / FOLDER / f"{_digest(model)}.xml"
+    if file.exists():
+        try:
+            return openvino.Core().read_model(file, file.with_suffix(".bin"))
+        except RuntimeError:
+            logger.warning("%s cannot be read, and is written anew", file, exc_info=True)
+    graph = tracing.trace(model)
+    try:
+        _store(graph, file)
+    except OSError as error:
+        logger.info("The graph is not kept in the cache folder: %s", error)
+    return graph
+
+
+def _digest(model: PreTrainedModel) -> str:
+    """Return a name for the graph, which depends on all that it is made from."""
+    weights = [(name, list(weight.shape)) for name, weight in tracing.weights_of(model).items()]
+    versions = [torch.__version__, transformers.__version__, openvino.__version__]
+    code = Path(tracing.__file__).read_text()
+    config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
+    facts = [type(model).__name__, config, weights, versions, code]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+def _store(graph: openvino.Model, file: Path) -> None:
+    """Write the graph so that another process finds all of it or nothing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f"{file.stem}.{os.getpid()}.xml")
+    try:
+        openvino.serialize(graph, unfinished, unfinished.with_suffix(".bin"))
+        unfinished.with_suffix(".bin").replace(file.with_suffix(".bin"))
+        unfinished.replace(file)
+    finally:
+        for suffix in (".xml", ".bin"):
+            with suppress(FileNotFoundError):
+                unfinished.with_suffix(suffix).unlink()

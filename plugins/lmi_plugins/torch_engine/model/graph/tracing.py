@@ -1,0 +1,152 @@
+"""A model of transformers as an OpenVINO graph, traced in PyTorch, without its weights and its attention.
+
+The graph's inputs are those of a forward pass, in the order of INPUTS, and then all weights, by their names. In place
+of each layer's attention it has a node called `attention.LAYER` with the queries, keys and values as inputs.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import openvino
+import torch
+from openvino import opset13 as ops
+from openvino.frontend import FrontEndManager
+from openvino.frontend.pytorch import ConversionExtension
+from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+
+from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep
+from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
+
+INPUTS = ("inputs_embeds", "position_ids", "logits_indices")
+ATTENTION = "attention."
+EXAMPLE_TOKENS = 3
+
+
+# Calls of these are all that is traced of them, so that they compute nothing.
+@torch.library.custom_op("lmi_graph::attention", mutates_args=())
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int) -> torch.Tensor:
+    return query.new_zeros(query.shape[0], query.shape[1] * value.shape[1] // key.shape[1])
+
+
+@torch.library.custom_op("lmi_graph::linear", mutates_args=())
+def _linear(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return input.new_zeros(*input.shape[:-1], weight.shape[0])
+
+
+def weights_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Return the model's parameters and buffers by name, each once."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def trace(model: PreTrainedModel) -> openvino.Model:
+    """Return the graph of a model with the attention of the paged runner. Raise any exception if that fails."""
+    weights = weights_of(model)
+    example = (
+        torch.zeros(1, EXAMPLE_TOKENS, embedding_weight(model).shape[1]),
+        torch.arange(EXAMPLE_TOKENS)[None],
+        torch.arange(EXAMPLE_TOKENS - 1),
+        *(_example_weight(weight) for weight in weights.values()),
+    )
+    frontend = FrontEndManager().load_by_framework("pytorch")
+    frontend.add_extension(ConversionExtension("lmi_graph::attention", _convert_attention))
+    frontend.add_extension(ConversionExtension("lmi_graph::linear", _convert_linear))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of constants, which the sizes of a model are, and of tracing itself
+        traced = _Traced(model, list(weights))
+        decoder = TorchScriptPythonDecoder(traced, example_input=example, trace_kwargs={"check_trace": False})
+        graph = frontend.convert(frontend.load(decoder))
+    for parameter, name in zip(graph.get_parameters(), [*INPUTS, *weights], strict=True):
+        parameter.set_friendly_name(name)
+        parameter.output(0).get_tensor().set_names({name})
+    return graph
+
+
+class _Traced(torch.nn.Module):
+    """A forward pass as a function of the inputs and weights."""
+
+    def __init__(self, model: PreTrainedModel, names: list[str]) -> None:
+        super().__init__()
+        self.__dict__["_model"] = model  # no submodule, whose weights would be traced as constants
+        self._names = names
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        position_ids: torch.Tensor,
+        logits_indices: torch.Tensor,
+        *weights: torch.Tensor,
+    ) -> torch.Tensor:
+        model: Any = self.__dict__["_model"]
+        with _replaced(model, dict(zip(self._names, weights, strict=True))), _TracedLinears():
+            output = model(
+                inputs_embeds=inputs_embeds,
+                position_ids=position_ids,
+                logits_to_keep=logits_indices,
+                use_cache=False,
+                paged_step=_TracedStep(),
+            )
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+class _TracedStep(AttentionStep):
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
+    ) -> torch.Tensor:
+        rows = [states[0].transpose(0, 1).flatten(1) for states in (query, key, value)]
+        output: torch.Tensor = _attention(*rows, layer)
+        return output.view(1, query.shape[2], query.shape[1], value.shape[3])
+
+
+class _TracedLinears(TorchFunctionMode):
+    """Linear products are not computed while they are traced, which would take most of the time."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not linear or kwargs:
+            return func(*args, **(kwargs or {}))
+        input, weight, *bias = args
+        output = _linear(input, weight)
+        return output if not bias or bias[0] is None else output + bias[0]
+
+
+def _example_weight(weight: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of that shape, which takes no memory; whatever computes with it does so in float32."""
+    if not weight.is_floating_point():
+        return weight
+    return torch.zeros(()).expand(weight.shape)
+
+
+@contextmanager
+def _replaced(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Put other weights into the model for a while, wherever modules share them too."""
+    by_id = {id(weight): weights[name] for name, weight in weights_of(model).items()}  # type: ignore[arg-type]
+    places = [
+        (tensors, name, tensor)
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None
+    ]
+    try:
+        for tensors, name, tensor in places:
+            tensors[name] = by_id[id(tensor)]  # type: ignore[assignment]
+        yield
+    finally:
+        for tensors, name, tensor in places:
+            tensors[name] = tensor  # type: ignore[assignment]
+
+
+def _convert_attention(context: Any) -> list[Any]:
+    # Any operation with these inputs would do.
+    node = ops.concat([context.get_input(index) for index in range(3)], 1)
+    node.set_friendly_name(f"{ATTENTION}{context.get_values_from_const_input(3)}")
+    return list(node.outputs())
+
+
+def _convert_linear(context: Any) -> list[Any]:
+    return list(ops.matmul(context.get_input(0), context.get_input(1), False, True).outputs())

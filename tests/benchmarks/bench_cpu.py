@@ -1,0 +1,176 @@
+"""The benchmark of the libraries that compute the torch engine's steps on CPUs: `make bench-cpu`."""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from tests.benchmarks import machine
+from tests.benchmarks.page import write_section
+from tests.benchmarks.pausing import pause, resume, resumed
+from tests.benchmarks.random_models import MODELS, RandomModel
+
+ROOT = Path(__file__).parents[2]
+RUNNERS: dict[str, dict[str, Any]] = {
+    "PyTorch": {"cpu_runner": "torch"},
+    "OpenVINO": {"cpu_runner": "openvino"},
+    "OpenVINO, int8": {"cpu_runner": "openvino", "quantize": "int8"},
+    "OpenVINO, int4": {"cpu_runner": "openvino", "quantize": "int4"},
+}
+SIZES = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+}
+SIZED = {
+    "150M": MODELS["150M"],
+    "360M": RandomModel("Llama, 24 layers, hidden 896, 14 heads, 2 KV heads, bf16", torch.bfloat16, 2048, SIZES),
+}
+CASES = [(streams, length) for streams in (1, 16) for length in (32, 512)]
+NEW_TOKENS = 32
+CACHE_BYTES = 250_000_000
+
+
+class Runner:
+    """An engine in a process of its own, which stands still while others run."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.bench_cpu", "--serve", name, str(directory)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def __enter__(self) -> "Runner":
+        self.started = self._read()
+        pause(self._process.pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        resume(self._process.pid)
+        self._process.communicate()  # the end of standard input ends the process
+
+    def run(self, streams: int, length: int) -> dict[str, float]:
+        assert self._process.stdin is not None
+        with resumed(self._process.pid):
+            print(streams, length, file=self._process.stdin, flush=True)
+            return self._read()
+
+    def _read(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        result: dict[str, float] = json.loads(self._process.stdout.readline())
+        return result
+
+
+def serve(name: str, directory: str) -> None:
+    """Run a round for each line of standard input, with a JSON line as its result."""
+    from lmi_plugins.torch_engine.engine.engine import Engine
+    from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
+
+    begun = time.perf_counter()
+    options = EngineOptions(directory, max_batch_size=16, kv_cache_memory=CACHE_BYTES, **RUNNERS[name])
+    engine = Engine.load(options, HuggingFaceTokenizer.load(directory))
+    print(json.dumps({"seconds": time.perf_counter() - begun}), flush=True)
+    number = 0
+    for line in sys.stdin:
+        streams, length = map(int, line.split())
+        for _ in range(streams):
+            number += 1
+            prompt = [1 + (number * 7919 + place * 104_729) % 2000 for place in range(length)]
+            engine.add(EngineRequest(str(number), prompt, SamplingParameters(max_new_tokens=NEW_TOKENS)))
+        begun = time.perf_counter()
+        while engine.has_work:
+            engine.step()
+        rate = streams * NEW_TOKENS / (time.perf_counter() - begun)
+        print(json.dumps({"rate": rate, "memory": own_memory()}), flush=True)
+
+
+def own_memory() -> int:
+    """Return the bytes of this process's memory that are not those of files, which the system can reclaim."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def measure(model: str, directory: Path, rounds: int) -> list[str]:
+    """Return the rows of a model's table."""
+    rows = []
+    with ExitStack() as stack:
+        runners = {name: stack.enter_context(Runner(name, directory)) for name in RUNNERS}
+        for streams, length in CASES:
+            measured: dict[str, list[dict[str, float]]] = {name: [] for name in RUNNERS}
+            for turn in range(rounds + 1):
+                for name, runner in runners.items():
+                    result = runner.run(streams, length)
+                    if turn:  # the first is to warm up
+                        measured[name].append(result)
+            rates = {name: [result["rate"] for result in results] for name, results in measured.items()}
+            for name in RUNNERS:
+                fastest = max(rates[name])
+                rows.append(
+                    f"| {model} | {streams} | {length} | {name} | {fastest:.0f} | {statistics.median(rates[name]):.0f} "
+                    f"| {fastest / max(rates['PyTorch']):.1f} | {measured[name][-1]['memory'] / 1e6:.0f} MB |"
+                )
+                print(rows[-1], flush=True)
+    return rows
+
+
+def section(rows: list[str], rounds: int, load: float) -> str:
+    models = "\n".join(
+        f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in SIZED.items()
+    )
+    table = "\n".join(rows)
+    return f"""## OpenVINO beside PyTorch
+
+`make bench-cpu` measures the libraries that can compute the torch engine's steps on CPUs
+([cpus.md](../how_to/cpus.md)).
+
+Machine: {machine.description(None)}, {machine.package("openvino")}; load average {load:.1f} before the start.
+
+The models have random weights:
+
+{models}
+
+Each round generates {NEW_TOKENS} tokens for each stream, prompts included in the time. The engines take turns in
+{rounds} rounds, and stand still while another runs. Other programs use the machine too, and slow PyTorch down the most:
+the ratio is that of the fastest rounds. Memory is that of the process without mapped files, with a KV cache of
+{CACHE_BYTES / 1e6:.0f} MB.
+
+| model | streams | tokens of a prompt | computed by | tokens/s, fastest | median | ratio | memory |
+|---|---|---|---|---|---|---|---|
+{table}
+"""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--serve", nargs=2, help="a runner, and the directory of a model")
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--models", nargs="+", choices=SIZED, default=list(SIZED))
+    arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
+    options = arguments.parse_args()
+    if options.serve:
+        serve(*options.serve)
+        return
+    load = machine.load()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.models:
+            SIZED[name].save(Path(folder) / name)
+            rows += measure(name, Path(folder) / name, options.rounds)
+    text = section(rows, options.rounds, load)
+    if options.write:
+        write_section(text)
+
+
+if __name__ == "__main__":
+    main()
