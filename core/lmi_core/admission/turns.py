@@ -95,9 +95,9 @@ class Turns(ABC):
 
 
 class RollingBatch(Turns):
-    """A rolling batch: calls join the engine one by one.
+    """A rolling batch: prompts join the engine one by one.
 
-    The engine gets a few more sequences than it runs; other calls wait.
+    The engine gets a few more sequences than it runs; other prompts wait.
     """
 
     def __init__(self) -> None:

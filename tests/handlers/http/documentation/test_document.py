@@ -22,7 +22,7 @@ SECONDS_PER_REQUEST = 5
 REFUSED = {
     "/v1/abort_request": 404,
     "/v1/embeddings": 404,
-    "/models": 400,
+    "/models": 404,
     **dict.fromkeys((f"/{kind}/model/1" for kind in ("models", "workflows")), 404),
     "/models/model/adapters": 400,
     "/models/model/adapters/1/update": 404,

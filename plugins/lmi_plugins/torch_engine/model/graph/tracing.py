@@ -123,7 +123,11 @@ def _example_weight(weight: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _replaced(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Put other weights into the model for a while, wherever modules share them too."""
+    """Put other weights into the model for a while, wherever modules share them too.
+
+    They are plain tensors, which `setattr` refuses for parameters. torch.func.functional_call does the same inside:
+    https://github.com/pytorch/pytorch/blob/main/torch/nn/utils/_named_member_accessor.py
+    """
     by_id = {id(weight): weights[name] for name, weight in weights_of(model).items()}  # type: ignore[arg-type]
     places = [
         (tensors, name, tensor)
