@@ -83,13 +83,21 @@ def test_the_image_has_all_that_the_package_is_built_from(wheel: Path, tmp_path:
 def test_extras(wheel: Path) -> None:
     (text,) = [data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
     metadata = HeaderParser().parsestr(text.decode())
-    assert set(metadata.get_all("Provides-Extra", [])) == {"dev", "grpc", "s3", "testing", "tracing", "vllm"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {"cpu", "dev", "grpc", "s3", "testing", "tracing", "vllm"}
     needed = [line.replace(" ", "") for line in metadata.get_all("Requires-Dist", [])]
-    of = {"boto3": "s3", "grpcio": "grpc", "opentelemetry-sdk": "tracing", "pytest": "testing", "vllm": "vllm"}
+    of = {
+        "boto3": "s3",
+        "openvino": "cpu",
+        "grpcio": "grpc",
+        "opentelemetry-sdk": "tracing",
+        "pytest": "testing",
+        "vllm": "vllm",
+    }
     for library, extra in of.items():
         assert any(line.startswith(f"{library}>=") and line.endswith(f"extra=='{extra}'") for line in needed), library
     assert not any(
-        line.startswith(("vllm", "boto3", "opentelemetry", "pytest")) and "extra" not in line for line in needed
+        line.startswith(("vllm", "boto3", "openvino", "opentelemetry", "pytest")) and "extra" not in line
+        for line in needed
     )
 
 
