@@ -1,6 +1,8 @@
 """The fixtures that plugin authors have too, and the hooks behind the markers of `markers.py`."""
 
 import gc
+import logging
+import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.plugins import loading
 from lmi_handlers.testing import (
     SCRIPTED,
@@ -106,6 +109,19 @@ def no_engine_without_a_marker(request: pytest.FixtureRequest) -> Iterator[None]
     yield
     if request.config.getoption("fast") and (imported := loaded_libraries() - before):
         pytest.fail(f"the test imports {', '.join(imported)}: give it a marker (tests/markers.py)")
+
+
+@pytest.fixture(autouse=True)
+def log_level_is_kept() -> Iterator[None]:
+    """Undo changes of the log level, which every request to POST /server/logging makes for the whole process."""
+    root, variable = logging.getLogger(), os.environ.get(LOG_LEVEL_VARIABLE)
+    level = root.level
+    yield
+    root.setLevel(level)
+    if variable is None:
+        os.environ.pop(LOG_LEVEL_VARIABLE, None)
+    else:
+        os.environ[LOG_LEVEL_VARIABLE] = variable
 
 
 @pytest.fixture(scope="session", autouse=True)

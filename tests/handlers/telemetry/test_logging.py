@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,15 +29,6 @@ def handle(inputs):
 @pytest.fixture
 async def server(model_dir: ModelDirectory, serve: Serve) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED}))
-
-
-@pytest.fixture
-def _level_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(LOG_LEVEL_VARIABLE, "info")
-    root = logging.getLogger()
-    level = root.level
-    yield
-    root.setLevel(level)
 
 
 def fields(caplog: pytest.LogCaptureFixture, request_id: str) -> dict[str, Any]:
@@ -106,7 +96,6 @@ async def test_prompts_where_they_are_asked_for(
     assert 'request r5: the prompts were: ["a secret word"]' in caplog.text
 
 
-@pytest.mark.usefixtures("_level_is_kept")
 @pytest.mark.parametrize(("asked", "level"), [("debug", "debug"), ("WARN", "warning"), ("trace", "debug")])
 async def test_the_level_is_changed(server: RunningServer, asked: str, level: str) -> None:
     answer = await server.post(f"/server/logging?level={asked}")
@@ -115,7 +104,6 @@ async def test_the_level_is_changed(server: RunningServer, asked: str, level: st
     assert os.environ[LOG_LEVEL_VARIABLE] == level  # of workers that are yet to be started
 
 
-@pytest.mark.usefixtures("_level_is_kept")
 @pytest.mark.parametrize("query", ["", "?level="])
 async def test_without_a_level(server: RunningServer, query: str) -> None:
     assert (await server.post("/server/logging?level=error")).status == 200
@@ -123,7 +111,6 @@ async def test_without_a_level(server: RunningServer, query: str) -> None:
     assert (answer.json(), logging.getLogger().level) == ({"status": "OK", "level": "info"}, logging.INFO)
 
 
-@pytest.mark.usefixtures("_level_is_kept")
 async def test_a_level_that_is_none(server: RunningServer) -> None:
     before = logging.getLogger().level
     answer = await server.post("/server/logging?level=loud")
@@ -132,7 +119,6 @@ async def test_a_level_that_is_none(server: RunningServer) -> None:
     assert logging.getLogger().level == before
 
 
-@pytest.mark.usefixtures("_level_is_kept")
 async def test_the_level_reaches_workers(model_dir: ModelDirectory, serve: Serve) -> None:
     server = await serve(model_dir({"model.py": TELLS_ITS_LEVEL}))
     assert (await server.post("/invocations", {})).body == b"INFO"
