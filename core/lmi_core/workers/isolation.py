@@ -11,12 +11,13 @@ GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same
 class Presence:
     """A request's presence in the engine, which ends with a `with` statement."""
 
-    __slots__ = ("_isolation", "is_paused", "trial", "waited")
+    __slots__ = ("_isolation", "has_left", "is_paused", "trial", "waited")
 
     def __init__(self, isolation: "Isolation", trial: "Trial | None" = None, *, waited: bool = False) -> None:
         self._isolation = isolation
         self.trial = trial
         self.waited = waited  # for its admission
+        self.has_left = False  # as when the engine has done all of it
         self.is_paused = False  # it left the engine before its end, to go on later
 
     def __enter__(self) -> Self:
@@ -27,6 +28,7 @@ class Presence:
 
     def leave(self) -> None:
         """Leave the engine; do nothing where `clear` has ended the presence."""
+        self.has_left = True
         self._isolation.leave(self)
 
     async def acquit(self) -> bool:

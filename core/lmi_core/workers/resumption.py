@@ -109,10 +109,11 @@ class Resumption:
         """Continue for some tokens, which are read even if the client reads none, then go on or pause for others."""
         async with aclosing(begin(presence)) as items:
             held, loss, ended = await _read(items, note, history.tokens)
-            if ended:
+            if ended or presence.has_left:
                 presence.leave()
             else:
-                presence.is_paused = not await presence.acquit()
+                may_stay = await presence.acquit()
+                presence.is_paused = not (may_stay or presence.has_left)  # it may be complete, and not be read yet
                 history.is_suspect = presence.trial is not None and presence.trial.failed
             if not presence.is_paused:
                 for item in held:

@@ -39,9 +39,10 @@ class Engines:
             given.append(number)
             return len(given)
 
-        return self.resumption.stream(lambda _: self._run(name, len(given)), note)
+        return self.resumption.stream(lambda presence: self._run(name, len(given), presence), note)
 
-    async def _run(self, name: str, start: int) -> AsyncGenerator[int, None]:
+    async def _run(self, name: str, start: int, presence: Presence) -> AsyncGenerator[int, None]:
+        assert start < LENGTH, "there is nothing left to do"
         self._inside += 1
         death = self._death
         try:
@@ -51,6 +52,8 @@ class Engines:
                     self._die()
                 if death.done():
                     raise EngineLost("the engine died", death.result())
+                if number == LENGTH - 1:
+                    presence.leave()
                 yield number
         finally:
             self._inside -= 1
@@ -102,6 +105,18 @@ async def test_two_deaths_in_a_row_lose_nothing_and_cost_seconds() -> None:
     trials = 2 * 20  # seconds, where one after the other would take 256 times as long
     assert clock() - begin < LENGTH + 3 * 4 + trials
     assert engines.resumption.in_engine == 0
+
+
+@in_virtual_time
+async def test_requests_that_end_with_their_trial() -> None:
+    for seconds in range(30, 50):
+        engines = Engines({})
+        asked = [asyncio.create_task(answer(engines, str(i))) for i in range(6)]
+        await asyncio.sleep(8)
+        engines._die()
+        await asyncio.sleep(seconds)
+        engines._die()
+        assert await asyncio.gather(*asked) == [[*range(LENGTH)]] * 6
 
 
 @in_virtual_time

@@ -174,13 +174,13 @@ class EngineClient(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             del missing[vector[0]]
             return len(inputs) - len(missing)
 
-        return self._resumption.stream(lambda _: self._embed(missing.copy()), note)
+        return self._resumption.stream(lambda presence: self._embed(missing.copy(), presence), note)
 
-    async def _embed(self, inputs: dict[int, EmbeddingInput]) -> AsyncGenerator[Vector, None]:
+    async def _embed(self, inputs: dict[int, EmbeddingInput], presence: Presence) -> AsyncGenerator[Vector, None]:
         """Yield the vectors that the worker makes of the inputs, by their indices."""
         request_id, indices = str(next(self._ids)), list(inputs)
         embed = Embed(EmbeddingJob(request_id, list(inputs.values())))
-        vectors = ItemQueue[Vector](len(inputs))
+        vectors = ItemQueue[Vector](len(inputs), presence.leave)
         with self._in_worker(request_id, vectors, embed, Abort(request_id)):
             for _ in inputs:
                 place, vector = await vectors.get()
