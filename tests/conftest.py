@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.deadlines.helper_threads import Abandoned
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.plugins import loading
 from lmi_handlers.testing import (
@@ -122,6 +123,20 @@ def log_level_is_kept() -> Iterator[None]:
         os.environ.pop(LOG_LEVEL_VARIABLE, None)
     else:
         os.environ[LOG_LEVEL_VARIABLE] = variable
+
+
+@pytest.fixture(scope="session", autouse=True)
+def abandoned_threads_end_anywhere() -> Iterator[None]:
+    """Leave out the report of Python that a callback ignored the end of a helper thread, which is then ended again."""
+    report = sys.unraisablehook
+
+    def hook(fault: "sys.UnraisableHookArgs") -> None:
+        if fault.exc_type is not Abandoned:
+            report(fault)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", hook)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ class TooLateError(Exception):
     """Raised when work takes longer than the caller waits."""
 
 
-class _Abandoned(BaseException):
+class Abandoned(BaseException):
     """Raised in an abandoned thread; not caught by `except Exception`."""
 
 
@@ -34,19 +34,23 @@ class _Helper:
             while (job := self.jobs.get()) is not None:
                 try:
                     job.answer.put((job.work(), None))
-                except _Abandoned:
+                except Abandoned:
                     raise
                 except BaseException as error:  # Rust's panics too
                     job.answer.put((None, error))
                 del job
-        except _Abandoned:
+        except Abandoned:
             return
 
     def abandon(self) -> None:
         """End the thread: Python code at once, compiled code when it returns."""
-        assert self.thread.ident is not None
         self.jobs.put(None)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(_Abandoned))
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Raise the exception in the thread, again if it was lost: callbacks of weak references ignore it."""
+        assert self.thread.ident is not None
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(Abandoned))
 
 
 class HelperThreads:
@@ -63,6 +67,7 @@ class HelperThreads:
         Raise TooLateError if it takes too long, or while an abandoned thread still runs.
         """
         if self._abandoned is not None and self._abandoned.thread.is_alive():
+            self._abandoned.interrupt()
             raise TooLateError
         helper, job = self._helper(), _Job(work)
         helper.jobs.put(job)

@@ -56,3 +56,25 @@ def test_threads_end_with_their_owner() -> None:
     del threads
     helper.join(LIMIT)
     assert not helper.is_alive()
+
+
+def test_code_that_loses_the_first_end_gets_another() -> None:
+    threads, running, lost = HelperThreads(), list[threading.Thread](), threading.Event()
+
+    def endless() -> None:
+        running.append(threading.current_thread())
+        while True:
+            try:
+                sum(range(100))
+            except BaseException:
+                if lost.is_set():
+                    raise
+                lost.set()
+
+    with pytest.raises(TooLateError):
+        threads.run(0.05, endless)
+    assert lost.wait(LIMIT)
+    with pytest.raises(TooLateError):
+        threads.run(0.05, lambda: None)
+    running[0].join(LIMIT)
+    assert not running[0].is_alive()
