@@ -38,6 +38,8 @@ class Backend(ServingRuntime[P]):
     properties_type: ClassVar[type[ModelProperties]]
     parameters_type: ClassVar[type[GenerationParameters]] = GenerationParameters
 
+    replicates: ClassVar[bool] = False  # has as many engines as `setup.replicas` and the devices allow, in `replicas`
+
     tokenizer: Tokenizer  # set by the time `start` returns
     max_length: int  # context length in tokens, of the prompt and what is generated; set by the time `start` returns
     max_input_length: int | None = None  # the maximum of prompt tokens, if that is below the context length

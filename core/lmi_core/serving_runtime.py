@@ -13,6 +13,8 @@ from lmi_core.configuration.properties import ModelProperties
 from lmi_core.host.substitution import Substitution
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.placement import Placement
+from lmi_core.workers.replicas import ONE, ReplicaCount, Replicas
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ class RuntimeSetup(Generic[P]):
     engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
     retry_threshold: int  # how many times in a row a crashed engine is restarted
     loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
+    replicas: ReplicaCount = ONE  # for each group of devices that the model needs
+    devices: tuple[str, ...] = ()  # `cpu`, or numbers of GPUs; empty: all that there are
+    max_idle_time: float = 60  # seconds without a request, after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
         """Return the setup with the named options set to folders; undeclared options are engine arguments."""
@@ -48,6 +53,7 @@ class ServingRuntime(ABC, Generic[P]):
 
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
+    replicas: "Replicas[Any] | None" = None  # the engines of a backend that can have several
     code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code, which the engine then runs
 
     # What this engine does otherwise than the model directory asks; complete once created.
@@ -102,21 +108,27 @@ class ServingRuntime(ABC, Generic[P]):
     async def health(self) -> None:
         """Raise BackendUnhealthy unless the runtime can accept requests."""
 
+    def placement(self, of_group: ReplicaCount) -> Placement:
+        """Return where `replicas` run, with so many on each group of devices that holds the whole model."""
+        return Placement(replicas=of_group)
+
     def figures(self) -> EngineFigures:
         """Return the current figures of the engine, immediately and in any thread."""
-        return EngineFigures()
+        return EngineFigures() if self.replicas is None else self.replicas.figures
 
     def process_ids(self) -> Collection[int]:
         """Return the engine's current processes, immediately and in any thread; empty if it runs in the server's
         process.
         """
-        return ()
+        return () if self.replicas is None else self.replicas.process_ids
 
     def metrics(self) -> "Iterable[Metric]":
         """Return the engine's own Prometheus metric families, labelled with the model's name."""
         return ()
 
     async def given_up(self) -> str:
-        """Wait until the runtime has failed permanently, and return the reason; wait forever by default."""
+        """Wait until the runtime has failed permanently, and return the reason; without `replicas` that is never."""
+        if self.replicas is not None:
+            return await self.replicas.given_up()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never

@@ -66,8 +66,8 @@ async def memory_growth(directory: Path) -> tuple[int, int]:
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=0)
     await client.start()
     try:
-        assert client.process_id is not None
-        worker = psutil.Process(client.process_id)
+        assert client.replicas.first.process_id is not None
+        worker = psutil.Process(client.replicas.first.process_id)
         await _many(client, range(WARM_REQUESTS))
         early = worker.memory_info().rss
         await _many(client, range(WARM_REQUESTS, ALL_REQUESTS))

@@ -235,7 +235,7 @@ async def test_no_client_sees_it(undisturbed: Undisturbed, number: signal.Signal
     asked_stream = asyncio.create_task(grpc_stream(server, begun))
     for event in [begun, *(kind.begun for kind in kinds.values() if kind.streams)]:
         await event.wait()
-    worker = engine.process_id
+    worker = engine.replicas.first.process_id
     assert worker is not None
     os.kill(worker, number)
     assert [name for name, task in asked.items() if task.done()] == []
@@ -244,5 +244,5 @@ async def test_no_client_sees_it(undisturbed: Undisturbed, number: signal.Signal
     wrong = [name for name, kind in kinds.items() if not await is_right(server, kind, answers[name], expected[name])]
     assert wrong == []
     assert await asked_stream == undisturbed.grpc_stream
-    assert engine.process_id not in (None, worker)
+    assert engine.replicas.first.process_id not in (None, worker)
     assert engine.in_flight == 0

@@ -33,9 +33,9 @@ def engine_of(server: RunningServer) -> EngineClient:
 
 async def until_half_are_in(engine: EngineClient) -> int:
     """Return the process id of the worker that has at least half of the requests."""
-    while engine.process_id is None or engine.in_flight < COUNT // 2:
+    while engine.replicas.first.process_id is None or engine.in_flight < COUNT // 2:
         await asyncio.sleep(0.005)
-    return engine.process_id
+    return engine.replicas.first.process_id
 
 
 async def test_no_client_sees_it(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,17 +51,17 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path, monkeypatch: pyte
     answering = [asyncio.create_task(ask(server, *each)) for each in asked]
     while engine.in_flight + sum(each.done() for each in answering) < COUNT:  # one that came later would be refused
         await asyncio.sleep(0.005)
-    killed = engine.process_id
+    killed = engine.replicas.first.process_id
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    while engine.process_id == killed:
+    while engine.replicas.first.process_id == killed:
         await asyncio.sleep(0.005)
     assert (await server.get("/ping")).status == 503
     assert (await server.post("/invocations", {"inputs": "Hi"})).status == 503  # new ones do not wait for it
     stopped = await until_half_are_in(engine)
     os.kill(stopped, signal.SIGSTOP)
     assert await asyncio.gather(*answering) == expected
-    assert engine.process_id not in (None, killed, stopped)
+    assert engine.replicas.first.process_id not in (None, killed, stopped)
     assert (await server.get("/ping")).status == 200
     assert engine.in_flight == 0
 
@@ -75,8 +75,8 @@ async def test_it_can_be_turned_off(serve: Serve, tmp_path: Path) -> None:
     asking = asyncio.create_task(server.post("/invocations", {"inputs": "Tell me a story."}))
     while not engine.in_flight:
         await asyncio.sleep(0)
-    assert engine.process_id is not None
-    os.kill(engine.process_id, signal.SIGKILL)
+    assert engine.replicas.first.process_id is not None
+    os.kill(engine.replicas.first.process_id, signal.SIGKILL)
     answer = await asking
     assert answer.status == 500
     lost = "the request was lost: the worker ended with exit code -9, killed as the system does where memory runs out"

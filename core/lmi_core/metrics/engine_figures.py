@@ -1,5 +1,7 @@
 """The figures that an engine reports."""
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -17,12 +19,27 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
     restarts: int = 0  # of its process, or of workers
     workers: int | None = None  # processes of the model function
 
+    @classmethod
+    def together(cls, engines: "Sequence[EngineFigures]") -> "EngineFigures":
+        """Return the figures of a model's engines: sums, and the mean of cache usages."""
+        if len(engines) == 1:
+            return engines[0]
+        usages = [each.cache_usage for each in engines if each.cache_usage is not None]
+        return cls(
+            _total(each.running for each in engines),
+            _total(each.waiting for each in engines),
+            sum(usages) / len(usages) if usages else None,
+            _total(each.looked_up_tokens for each in engines),
+            _total(each.cached_tokens for each in engines),
+            sum(each.restarts for each in engines),
+        )
+
     def after(self, before: "EngineFigures") -> "EngineFigures":
         """Return the figures of an engine plus the counts of its predecessors."""
         return replace(
             self,
-            looked_up_tokens=_sum(self.looked_up_tokens, before.looked_up_tokens),
-            cached_tokens=_sum(self.cached_tokens, before.cached_tokens),
+            looked_up_tokens=_total((self.looked_up_tokens, before.looked_up_tokens)),
+            cached_tokens=_total((self.cached_tokens, before.cached_tokens)),
         )
 
     def idle(self) -> "EngineFigures":
@@ -30,5 +47,7 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
         return replace(self, running=0, waiting=0, cache_usage=None if self.cache_usage is None else 0.0)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return one if other is None else other + (one or 0)
+def _total(figures: Iterable[int | None]) -> int | None:
+    """Return the sum of the known figures; None without any."""
+    known = [each for each in figures if each is not None]
+    return sum(known) if known else None

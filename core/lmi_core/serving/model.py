@@ -105,16 +105,19 @@ class Model:
             self.runtime = self._backend = plan.backend(setup)
             own = plan.directory / plan.setup.properties.adapters
             self.adapters = BackendAdapters(self._backend, plan.code, plan.directory, own, self.copies)
-        self._size_turns()
+        self._size_queue()
 
-    def _size_turns(self) -> None:
-        """Set how many sequences the engine gets at the same time: all, if something else schedules them."""
+    def _size_queue(self) -> None:
+        """Set how many sequences the engines get at the same time: all, if something else schedules them."""
+        engines = 1 if self.runtime.replicas is None else max(1, len(self.runtime.replicas.members))
+        self.admission.resize(self.server.job_queue_size, engines * _max_running(self.plan))
         if isinstance(self.turns, DynamicBatch):
             self.turns.change(*_batch(self.server))
         elif isinstance(self.turns, RollingBatch) and self._backend is not None and not self._backend.orders_requests:
             size = self.runtime.setup.properties.max_rolling_batch_size
             # None wait in the engine where the server is to know for how long they have.
-            self.turns.resize(size, ahead=0 if self.options.queue_timeout else max(AHEAD, size // 4))
+            ahead = 0 if self.options.queue_timeout else max(AHEAD, size // 4)
+            self.turns.resize(engines * size, engines * ahead)
 
     @property
     def warnings(self) -> list[str]:
@@ -184,6 +187,9 @@ class Model:
             ) from None
         tokenizer = getattr(self._backend, "tokenizer", None)
         await asyncio.to_thread(check_template, self.name, self.chat_template, tokenizer)
+        if self.runtime.replicas is not None:
+            self.runtime.replicas.on_change = self._size_queue
+            self._size_queue()
         self.progress.report("")
         self.ready = True
 
@@ -213,8 +219,7 @@ class Model:
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
         """Change the server's options, and the runtime's setup at the next load."""
         self.plan, self.server = replace(self.plan, server=server, setup=setup), server
-        self.admission.resize(server.job_queue_size, _max_running(self.plan))
-        self._size_turns()
+        self._size_queue()
 
     def fail_calls(self, error: LmiError) -> None:
         """End every call with an error, including calls that have not started."""

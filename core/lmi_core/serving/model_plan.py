@@ -36,6 +36,7 @@ from lmi_core.serving.device_choice import place_on_devices
 from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
+from lmi_core.workers.replicas import ReplicaCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,9 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     if script is None:
         options = choose_batching(server, options, configuration)
         options = without_ignored(options, configuration)
-        configuration.warnings += one_copy_warnings(server)
         chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
         backend, substitutions = standing_in(chosen, options.rolling_batch)
+        configuration.warnings += one_copy_warnings(server, backend)
         place_on_devices(server, backend, configuration)
     else:
         reason = how_called(script, configuration, options)
@@ -194,7 +195,15 @@ def _setup(
     arguments = configuration.pass_through(runtime.takes(configuration.undeclared_options()))
     configuration.explain_unread(foreign_keys(runtime, backends) if configuration.has_unread else {})
     configuration.raise_errors()
-    return RuntimeSetup(directory, properties, arguments, server.retry_threshold)
+    return RuntimeSetup(
+        directory,
+        properties,
+        arguments,
+        server.retry_threshold,
+        replicas=ReplicaCount(*server.workers(visible_gpus())),
+        devices=server.devices,
+        max_idle_time=server.max_idle_time,
+    )
 
 
 def _formatter_names(
@@ -271,9 +280,9 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
     return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
 
 
-def one_copy_warnings(server: ServerProperties) -> list[str]:
-    """Return a warning about several workers, for each of which DJLServing would load the model."""
+def one_copy_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> list[str]:
+    """Return a warning about several workers for a backend that loads the model once."""
     minimum, maximum = server.workers(visible_gpus())
-    if maximum == 1:
+    if maximum == 1 or backend.replicates:
         return []
-    return [f"{minimum} to {maximum} workers: the model is loaded once, and its engine batches all requests"]
+    return [f"{minimum} to {maximum} workers: {backend.name} loads the model once, and batches all requests"]

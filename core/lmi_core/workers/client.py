@@ -1,7 +1,7 @@
 """A client of an engine in a worker: a dead worker is replaced, and its requests continue in the next one."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -12,8 +12,9 @@ from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
+from lmi_core.workers.replica import Replica
 from lmi_core.workers.restarts import Restarts
-from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
 
 M = TypeVar("M")
@@ -32,7 +33,7 @@ class Queue(Protocol):
         """End the request with an error, after earlier items are read."""
 
 
-class WorkerClient(ABC, Generic[M, K, Q]):
+class WorkerClient(Replica, Generic[M, K, Q]):
     """A supervised worker that sends messages M, and the queues Q of the requests K in it."""
 
     def __init__(
@@ -42,28 +43,31 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         retry_threshold: int,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         loading_timeout: float = LOADING_TIMEOUT,
-        *,
-        resume: bool = False,
     ) -> None:
         """Create a client without starting it; `endpoint` creates the endpoint of each worker.
 
-        For the times, in seconds, see Conversation and Supervisor. `resume` means that requests continue in the next
-        worker.
+        For the times, in seconds, see Conversation and Supervisor.
         """
+        super().__init__()
         self.report: Report = unheard  # hears how far the worker is with loading its model
         self._endpoint = endpoint
         self._decode = decode
         self._heartbeat_timeout = heartbeat_timeout
         self._supervisor = Supervisor(self._create, self._watch, Conversation.stop, retry_threshold, loading_timeout)
-        self._resumption = Resumption(self._supervisor.available, enabled=resume)
         self._requests: dict[K, Q] = {}
+
+    @property
+    def is_available(self) -> bool:
+        return self._supervisor.is_running
 
     @property
     def process_id(self) -> int | None:
         """The worker's process id on this machine; None while there is none."""
-        with suppress(BackendUnhealthy):
-            return self._supervisor.running.process_id
-        return None
+        return self._supervisor.running.process_id if self._supervisor.is_running else None
+
+    @property
+    def process_ids(self) -> Collection[int]:
+        return () if self.process_id is None else (self.process_id,)
 
     @property
     def restarts(self) -> Restarts:
@@ -75,11 +79,9 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         return self._supervisor.why_unhealthy
 
     async def available(self) -> None:
-        """Wait until a worker accepts requests. Raise BackendUnhealthy if none is started any more."""
         await self._supervisor.available()
 
     async def start(self) -> None:
-        """Start and supervise the worker; raise ConfigurationError if it cannot load its model."""
         await self._supervisor.start()
 
     async def stop(self) -> None:
@@ -87,7 +89,6 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         self._lose("the engine was stopped")
 
     def check_health(self) -> None:
-        """Raise BackendUnhealthy while no worker accepts requests."""
         _ = self._supervisor.running
 
     @abstractmethod
@@ -131,7 +132,7 @@ class WorkerClient(ABC, Generic[M, K, Q]):
         """Fail every request in a dead worker."""
         lost = [queue for queue in self._requests.values() if not queue.complete]
         self._requests = {}
-        self._resumption.engine_died()
+        self.died()
         for queue in lost:
             queue.fail(EngineLost(f"the request was lost: {why}", len(lost)))
 

@@ -2,19 +2,44 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
+DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
 GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
+
+
+class Work(NamedTuple):
+    """What a request asks of an engine, in tokens to read."""
+
+    prefill: int = 0  # until its first result
+    rest: int = 0  # until its end
+    sequences: int = 1
+    prompt: Sequence[int] = ()
+    kind: Hashable = None  # prompts of different kinds, such as adapters, share no prefix
+
+    @classmethod
+    def generation(cls, prompt: Sequence[int], max_new_tokens: int, sequences: int, kind: Hashable) -> Self:
+        """Return the work of a generation of at most so many tokens."""
+        return cls(len(prompt), max_new_tokens * sequences // DECODED, sequences, prompt, kind)
+
+
+ANY_WORK = Work()
 
 
 class Presence:
     """A request's presence in the engine, which ends with a `with` statement."""
 
-    __slots__ = ("_isolation", "has_left", "is_paused", "trial", "waited")
+    __slots__ = ("_isolation", "has_left", "is_paused", "prefill", "sequences", "tokens", "trial", "waited")
 
-    def __init__(self, isolation: "Isolation", trial: "Trial | None" = None, *, waited: bool = False) -> None:
+    def __init__(
+        self, isolation: "Isolation", work: Work, trial: "Trial | None" = None, *, waited: bool = False
+    ) -> None:
         self._isolation = isolation
+        self.tokens = work.prefill + work.rest
+        self.sequences = work.sequences
+        self.prefill = work.prefill
         self.trial = trial
         self.waited = waited  # for its admission
         self.has_left = False  # as when the engine has done all of it
@@ -30,6 +55,10 @@ class Presence:
         """Leave the engine; do nothing where `clear` has ended the presence."""
         self.has_left = True
         self._isolation.leave(self)
+
+    def has_begun(self) -> None:
+        """Record the first result: the prompt is read."""
+        self._isolation.lighten(self)
 
     async def acquit(self) -> bool:
         """Pass the trial, wait for its end, and return whether the request may stay in the engine."""
@@ -50,47 +79,72 @@ class Trial:
 
 
 @dataclass(eq=False)
-class Suspect:
-    """A request that waits for a trial with at most so many in it."""
+class Waiting:
+    """A request that waits, if it is a suspect for a trial with at most so many in it."""
 
-    at_most: int
-    admitted: asyncio.Future[Presence]
+    work: Work
+    at_most: int = 0
+    admitted: asyncio.Future[Presence] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class Isolation:
     """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
 
     def __init__(self) -> None:
+        self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
+        self.entries = 0  # of requests so far
         self._inside: set[Presence] = set()
         self._trial: Trial | None = None  # of all that are inside
-        self._suspects: deque[Suspect] = deque()
-        self._others: deque[asyncio.Future[Presence]] = deque()
+        self._suspects: deque[Waiting] = deque()
+        self._others: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @property
     def inside(self) -> int:
         """The number of requests in the engine."""
         return len(self._inside)
 
-    async def enter(self) -> Presence:
-        """Join the others, when no request is on trial or waits to be."""
-        if self._trial is None and not self._suspects:
-            self._inside.add(presence := Presence(self))
-            return presence
-        self._others.append(admitted := asyncio.get_running_loop().create_future())
-        return await self._admission(admitted)
+    @property
+    def is_trying(self) -> bool:
+        """Whether other requests wait while suspects are tried, or are about to be."""
+        return self._trial is not None or bool(self._suspects)
 
-    async def enter_trial(self, at_most: int) -> Presence:
+    async def enter(self, work: Work = ANY_WORK) -> Presence:
+        """Join the others, when no request is on trial or waits to be."""
+        if not self.is_trying:
+            return self._let_in(Presence(self, work))
+        self._others.append(waiting := Waiting(work))
+        return await self._admission(waiting.admitted)
+
+    async def enter_trial(self, at_most: int, work: Work = ANY_WORK) -> Presence:
         """Wait until the engine is empty, and go on in it with at most so many, all of them suspects."""
-        self._suspects.append(suspect := Suspect(at_most, asyncio.get_running_loop().create_future()))
+        self._suspects.append(suspect := Waiting(work, at_most))
         self._admit()
         return await self._admission(suspect.admitted)
 
+    async def until_empty(self) -> None:
+        """Wait until no request is in the engine."""
+        await self._empty.wait()
+
     def leave(self, presence: Presence) -> None:
         """End a presence; do nothing where `clear` has ended it."""
-        self._inside.discard(presence)
+        if presence in self._inside:
+            self._inside.remove(presence)
+            self.tokens -= presence.tokens
+            self.sequences -= presence.sequences
+            if not self._inside:
+                self._empty.set()
         self.pass_trial(presence)
         self._admit()
+
+    def lighten(self, presence: Presence) -> None:
+        """Subtract the prompt of a request from what is to do."""
+        if presence in self._inside:
+            self.tokens -= presence.prefill
+            presence.tokens -= presence.prefill
+            presence.prefill = 0
 
     def pass_trial(self, presence: Presence) -> None:
         """Record that a request on trial has worked, or has left; the last one ends the trial."""
@@ -106,6 +160,8 @@ class Isolation:
     def clear(self) -> None:
         """End every presence, as the engine is gone. A request whose client is slow may learn of it late."""
         self._inside.clear()
+        self.tokens = self.sequences = 0
+        self._empty.set()
         if self._trial is not None:
             self._trial.failed = True
             self._end_trial()
@@ -135,7 +191,7 @@ class Isolation:
                 self._admit_later()
             return
         while self._others:
-            self._let_in(self._others.popleft())
+            self._end_wait(self._others.popleft())
 
     def _admit_later(self) -> None:
         if self._timer is None:
@@ -150,20 +206,28 @@ class Isolation:
 
     def _begin_trial(self) -> None:
         """Admit as many waiting suspects as all of them allow."""
-        chosen: list[Suspect] = []
+        chosen: list[Waiting] = []
         while self._suspects and len(chosen) < min(each.at_most for each in (*chosen, self._suspects[0])):
             chosen.append(self._suspects.popleft())
         self._trial = Trial()
         for each in chosen:
-            self._let_in(each.admitted, self._trial)
+            self._end_wait(each, self._trial)
         if not self._trial.untested:  # all have left
             self._trial = None
             self._admit()
 
-    def _let_in(self, admitted: "asyncio.Future[Presence]", trial: Trial | None = None) -> None:
-        if admitted.cancelled():  # and its task does not know it yet
+    def _end_wait(self, waiting: Waiting, trial: Trial | None = None) -> None:
+        if waiting.admitted.cancelled():  # and its task does not know it yet
             return
-        self._inside.add(presence := Presence(self, trial, waited=True))
+        presence = self._let_in(Presence(self, waiting.work, trial, waited=True))
         if trial is not None:
             trial.untested.add(presence)
-        admitted.set_result(presence)
+        waiting.admitted.set_result(presence)
+
+    def _let_in(self, presence: Presence) -> Presence:
+        self._inside.add(presence)
+        self.tokens += presence.tokens
+        self.sequences += presence.sequences
+        self.entries += 1
+        self._empty.clear()
+        return presence

@@ -4,21 +4,27 @@ The cause of a death is unknown. So a request that has lost two engines is suspe
 other requests, for a number of tokens that grows with each lost engine. If they lose another engine, they are tried
 again in groups of half the size. A request that loses its third or a later engine while alone has killed it, and ends
 with an error.
+
+If a model has several engines, its replicas, a request continues in another one at once. Suspects are tried in the one
+that they have lost last: it is empty when it has been restarted, and the others are spared.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.workers.engine_time import EngineTime, current_engine_time
-from lmi_core.workers.isolation import Isolation, Presence
+from lmi_core.workers.isolation import ANY_WORK, Presence, Work
+from lmi_core.workers.replica import Replica
+from lmi_core.workers.replicas import Replicas
 
 SUSPECT = 2  # engines that a request has lost
 PROBATION = 16  # tokens of a suspect's trial; as many times more after each engine that it loses without a trial
 
 T = TypeVar("T")
-Begin = Callable[[Presence], AsyncGenerator[T, None]]
+R = TypeVar("R", bound=Replica)
+Begin = Callable[[R, Presence], AsyncGenerator[T, None]]
 
 
 class EngineLost(GenerationFailed):
@@ -30,84 +36,93 @@ class EngineLost(GenerationFailed):
         self.company = company
 
 
-class Resumption:
-    """The continuation of an engine's requests after its death."""
+class Resumption(Generic[R]):
+    """The continuation of requests after the death of their engine."""
 
-    def __init__(self, available: Callable[[], Awaitable[None]], *, enabled: bool = True) -> None:
-        """`available` waits until an engine accepts requests, and raises BackendUnhealthy if none will."""
-        self._available = available
+    def __init__(self, replicas: Replicas[R], *, enabled: bool = True) -> None:
+        self._replicas = replicas
         self._enabled = enabled
-        self._isolation = Isolation()
 
-    @property
-    def in_engine(self) -> int:
-        """The number of requests in the engine."""
-        return self._isolation.inside
-
-    def engine_died(self) -> None:
-        """Record that the engine has no requests any more; called before the requests get the error."""
-        self._isolation.clear()
-
-    async def stream(self, begin: Begin[T], note: Callable[[T], int]) -> AsyncGenerator[T, None]:
+    async def stream(
+        self, begin: Begin[R, T], note: Callable[[T], int], work: Work = ANY_WORK
+    ) -> AsyncGenerator[T, None]:
         """Yield what `begin` yields, which is called again after each loss to go on from what was noted.
 
-        `begin` gets the request's presence in the engine, to end it where the engine is done before the items are read:
-        whoever reads them slowly must not keep a trial waiting.
+        `begin` gets the engine, and the request's presence in it, to end it where the engine is done before the items
+        are read: whoever reads them slowly must not keep a trial waiting.
         `note` notes an item, and returns how many tokens were noted in all. Closing the generator aborts the request.
         """
-        history, time = _History(), current_engine_time.get(None) or EngineTime()
+        history, time = _History[R](), current_engine_time.get(None) or EngineTime()
         while True:
             time.wait()
-            presence: Presence | None = None
+            replica, presence = await self._enter(history, work)
             try:
-                with await self._enter(history) as presence, time.in_engine():
-                    on_trial = history.is_suspect
-                    attempt = self._on_trial(begin, note, history, presence) if on_trial else begin(presence)
+                with presence, time.in_engine():
+                    on_trial, begins = history.is_suspect, True
+                    attempt = begin(replica, presence)
+                    if on_trial:
+                        attempt = self._on_trial(attempt, note, history, presence)
                     async with aclosing(attempt) as items:  # no generator around it: each costs every step
                         async for item in items:
                             if not on_trial:
                                 note(item)
+                            if begins:
+                                presence.has_begun()
+                                begins = False
                             yield item
                 if not presence.is_paused:
                     return
             except EngineLost as loss:
                 if not self._enabled:
                     raise
-                history.lose(loss)
+                history.lose(loss, replica)
             except BackendUnhealthy as error:  # the next engine died too, before it took the request
-                if history.loss is None and not (presence and presence.waited):
+                if history.loss is None and not presence.waited:
                     raise
                 history.loss = history.loss or EngineLost(f"the request was lost: {error.message}", 1)
 
-    async def _enter(self, history: "_History") -> Presence:
+    async def _enter(self, history: "_History[R]", work: Work) -> tuple[R, Presence]:
         """Wait for the next engine and a place in it."""
-        if history.is_suspect:  # waits before there is an engine, so that it is ahead of all others
-            presence = await self._isolation.enter_trial(history.at_most)
-        else:
-            if history.loss is not None:
-                await self._engine(history)
-            presence = await self._isolation.enter()
-        if presence.waited:
+        while True:
+            lost = history.lost
+            if history.is_suspect:  # waits before there is an engine, so that it is ahead of all others
+                replica = lost if lost is not None and self._replicas.has(lost) else self._replicas.choose(work)
+                presence = await replica.isolation.enter_trial(history.at_most, work)
+            else:
+                if history.loss is not None:
+                    await self._engine(history)
+                replica = self._replicas.choose(work)
+                presence = await replica.isolation.enter(work)
+            if not presence.waited:
+                return replica, presence
             try:
-                await self._engine(history)
+                await replica.available()
+            except BackendUnhealthy:
+                presence.leave()
+                await self._engine(history)  # another one, if any
             except BaseException:
                 presence.leave()
                 raise
-        return presence
+            else:
+                return replica, presence
 
-    async def _engine(self, history: "_History") -> None:
+    async def _engine(self, history: "_History[R]") -> None:
         """Wait for the next engine. Raise GenerationFailed if there is none."""
         try:
-            await self._available()
+            await self._replicas.available()
         except BackendUnhealthy as error:
             loss = history.loss
             raise GenerationFailed(loss.message if loss else f"the request was lost: {error.message}") from None
 
     async def _on_trial(
-        self, begin: Begin[T], note: Callable[[T], int], history: "_History", presence: Presence
+        self,
+        items: AsyncGenerator[T, None],
+        note: Callable[[T], int],
+        history: "_History[R]",
+        presence: Presence,
     ) -> AsyncGenerator[T, None]:
         """Continue for some tokens, which are read even if the client reads none, then go on or pause for others."""
-        async with aclosing(begin(presence)) as items:
+        async with aclosing(items):
             held, loss, ended = await _read(items, note, history.tokens)
             if ended or presence.has_left:
                 presence.leave()
@@ -129,7 +144,7 @@ class Resumption:
             yield item
 
 
-class _History:
+class _History(Generic[R]):
     """The lost engines of a request, and how it goes on."""
 
     def __init__(self) -> None:
@@ -137,9 +152,10 @@ class _History:
         self.at_most = 1  # requests in its next trial
         self.tokens = 1  # of its next trial
         self.loss: EngineLost | None = None
+        self.lost: R | None = None  # the engine of that loss
         self._count = 0
 
-    def lose(self, loss: EngineLost) -> None:
+    def lose(self, loss: EngineLost, replica: R) -> None:
         """Record the loss of an engine. Raise GenerationFailed if the request has caused it."""
         self._count += 1
         if self.is_suspect and loss.company == 1:
@@ -147,7 +163,7 @@ class _History:
             raise GenerationFailed(f"{loss.message}; {reason}") from None
         if not self.is_suspect and self._count >= SUSPECT:
             self.tokens *= PROBATION
-        self.loss = loss
+        self.loss, self.lost = loss, replica
         self.is_suspect = self._count >= SUSPECT
         self.at_most = (loss.company + 1) // 2
 

@@ -46,6 +46,10 @@ class Supervisor(Generic[T]):
         self._supervision: asyncio.Task[None] | None = None
 
     @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    @property
     def running(self) -> T:
         """The running engine. Raise BackendUnhealthy while there is none."""
         if self._running is None:

@@ -21,6 +21,7 @@ from lmi_core.remote.forecast import forecast
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
+from lmi_core.workers.placement import Placement
 from lmi_handlers.cli.report import new_console, table
 from lmi_handlers.cli.serving import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.declarations import Fate
@@ -111,6 +112,7 @@ def _model_report(model: Model) -> JsonObject:
         "directory": str(plan.directory),
         "backend": None if plan.backend is None else plan.backend.name,
         "reason": plan.runtime_reason,
+        "engines": None if (engines := _engines(model)) is None else str(engines),
         "schema": plan.answer_schema,
         "output_formatters": {"whole": plan.formatters.whole, "stream": plan.formatters.stream},
         "code": list(plan.code.descriptions()),
@@ -123,6 +125,13 @@ def _model_report(model: Model) -> JsonObject:
         "warnings": list(model.warnings),
         "substitutions": [asdict(each) for each in model.substitutions],
     }
+
+
+def _engines(model: Model) -> Placement | None:
+    """Return how many engines the model would have, and where, unless that is one."""
+    setup = model.plan.setup
+    placement = model.runtime.placement(setup.replicas) if model.generates and model.backend.replicates else Placement()
+    return placement if placement.replicas.maximum > 1 or placement.idle else None
 
 
 def _downloads(plan: ModelPlan) -> dict[str, str]:
@@ -165,6 +174,8 @@ def _print_model(console: Console, model: Model) -> None:
         console.print(f"  model function: {plan.runtime_reason}")
     else:
         console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
+        if (engines := _engines(model)) is not None:
+            console.print(f"  engines: {engines}")
     console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
     if plan.answer_schema is not None:
         console.print(f"  schema on /invocations and /predictions: {plan.answer_schema}")

@@ -11,6 +11,7 @@ from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.script.function.setup import FunctionSetup, pool_settings
 from lmi_core.serving.model import Model
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_handlers.management.fields import ModelChange
 
 FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of ServerProperties, where the key differs
@@ -49,10 +50,13 @@ def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:
 async def _apply(registry: ModelRegistry, model: Model, server: ServerProperties | None) -> None:
     if server is None:
         return
-    setup = model.plan.setup
+    count = ReplicaCount(*server.workers(visible_gpus()))
+    setup = replace(model.plan.setup, replicas=count)
     if isinstance(setup, FunctionSetup):
         setup = replace(setup, pool=pool_settings(setup.pool, server))
     model.change_server(server, setup)
     if model.function is not None and isinstance(setup, FunctionSetup) and model.ready:
         await model.function.pool.change(setup.pool)
     registry.publish(model.name)
+    if (replicas := model.runtime.replicas) is not None and model.ready:
+        await replicas.scale(model.runtime.placement(count).replicas)

@@ -23,7 +23,8 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
     `is_well` means that the engine answers, so it runs in the server's process if it has none of its own.
     """
     gpus = visible_gpus()
-    minimum, maximum = model.server.workers(gpus) if model.function is not None else (1, 1)
+    several = model.function is not None or model.runtime.replicas is not None
+    minimum, maximum = model.server.workers(gpus) if several else (1, 1)
     processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
     workers = await asyncio.to_thread(_listed, processes, registered.loaded_at or model.created)
     return [
@@ -33,7 +34,9 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
 
 
 def _places(model: Model, gpus: int) -> list[str]:
-    """Return the devices with separate workers; an engine is one worker, whatever devices it uses."""
+    """Return the devices with separate workers; of an engine on several devices, the first."""
+    if model.runtime.replicas is not None:
+        return [group[0] for group in model.runtime.placement(model.runtime.setup.replicas).groups]
     devices = list(model.server.devices) or ["0" if gpus else CPU]
     return devices if model.function is not None else devices[:1]
 
@@ -47,6 +50,11 @@ def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str,
             if each.process_id is not None:
                 place = device_id(each.number, chosen) if chosen else places[0]
                 yield CPU if place.startswith("-") else place, each.number + 1, each.process_id
+        return
+    if (replicas := model.runtime.replicas) is not None:
+        for replica in replicas.members:
+            number = replicas.number(replica)
+            yield from ((places[number % len(places)], number + 1, process_id) for process_id in replica.process_ids)
         return
     found = model.runtime.process_ids() or ([OWN] if is_well else [])
     yield from ((places[0], number, process_id) for number, process_id in enumerate(found, start=1))

@@ -19,8 +19,9 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.substitution import Substitution
-from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.placement import Placement
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import (
     EngineProperties,
     adapter_folders,
@@ -32,6 +33,7 @@ from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.backends.torch_devices import (
     available_device,
     degree_substitutions,
+    device_placement,
     device_substitution,
     dtype_substitution,
     openvino_substitutions,
@@ -156,6 +158,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
+    replicates = True
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
@@ -169,7 +172,10 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
             setup.properties.heartbeat_timeout,
             setup.loading_timeout,
             resume=setup.properties.resume,
+            placement=self.placement(setup.replicas),
+            max_idle_time=setup.max_idle_time,
         )
+        self.replicas = self.engine.replicas
 
     @classmethod
     def downloads(cls, setup: BackendSetup[TorchProperties]) -> Mapping[str, RemoteModel]:
@@ -194,17 +200,10 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         await self.engine.stop()
 
     async def health(self) -> None:
-        self.engine.check_health()
+        self.engine.replicas.check_health()
 
-    def figures(self) -> EngineFigures:
-        return self.engine.figures
-
-    def process_ids(self) -> Collection[int]:
-        return [] if self.engine.process_id is None else [self.engine.process_id]
-
-    async def given_up(self) -> str:
-        await self.engine.restarts.given_up.wait()
-        return self.engine.restarts.reason
+    def placement(self, of_group: ReplicaCount) -> Placement:
+        return torch_placement(self.setup, of_group)
 
     @property
     def adapters(self) -> Collection[str]:
@@ -272,6 +271,14 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
             properties.any_size,
         ),
     )
+
+
+def torch_placement(setup: BackendSetup[Any], of_group: ReplicaCount) -> Placement:
+    """Return the devices of the replicas, with so many on each group of devices that the model would need in LMI."""
+    properties: TorchProperties = setup.properties
+    degree = properties.tensor_parallel_degree
+    size = degree if isinstance(degree, int) else 1
+    return device_placement(of_group, setup.devices, properties.chosen_device, size, this_host())
 
 
 def inspect_torch_model(options: EngineOptions) -> Iterator[str]:

@@ -13,6 +13,8 @@ from lmi_core.host.processor import computes_natively
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.model_folder import CONFIG
 from lmi_core.texts.json_files import read_json
+from lmi_core.workers.placement import Placement, placement
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.torch_engine.messages.openvino_limits import reason_for_torch
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
@@ -68,6 +70,21 @@ def available_device(asked: str, host: Host) -> str:
 def runs_on_cpu(device: str, host: Host) -> bool:
     """Return whether the engine will choose the CPU for a device, as far as known."""
     return device == "cpu" or (device == "auto" and host.only_cpu)
+
+
+def device_placement(
+    of_group: ReplicaCount, devices: tuple[str, ...], asked: str, degree: int, host: Host
+) -> Placement:
+    """Return the devices of the engine's replicas, each of which runs on the first of its own.
+
+    `asked` is the device of the options, which is the first of `devices`, those of the server for this model, unless
+    the directory names another.
+    """
+    gpus = host.gpus or 0
+    if devices and asked == f"cuda:{devices[0]}":
+        named = [each for each in devices if int(each) < gpus]
+        return placement(of_group, named, 0, degree)
+    return placement(of_group, (), gpus if available_device(asked, host) == "auto" else 0, degree)
 
 
 def device_substitution(option: str, asked: str, host: Host) -> Iterator[Substitution]:

@@ -1,6 +1,6 @@
 """The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -12,10 +12,11 @@ from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
-from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.token_writer import TokenWriter
+from lmi_core.workers.placement import Placement
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
-from lmi_plugins.backends.torch import engine_options, inspect_torch_model, with_tokenizer
+from lmi_plugins.backends.torch import engine_options, inspect_torch_model, torch_placement, with_tokenizer
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
@@ -35,6 +36,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     parameters_type = TrtllmParameters
     tensor_inputs = INPUTS
     tensor_outputs = OUTPUTS
+    replicates = True
 
     def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
         super().__init__(setup)
@@ -50,7 +52,10 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
             setup.properties.heartbeat_timeout,
             setup.loading_timeout,
             resume=setup.properties.resume,
+            placement=self.placement(setup.replicas),
+            max_idle_time=setup.max_idle_time,
         )
+        self.replicas = self.manager.replicas
         # The manager's request ids of calls for text, by the client's API key and id.
         self._running: dict[tuple[str | None, str], set[int]] = {}
 
@@ -64,7 +69,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
 
     async def start(self) -> None:
         try:
-            self.tokenizer = await with_tokenizer(self.options, self.manager.start())
+            self.tokenizer = await with_tokenizer(self.options, self.manager.replicas.start())
         except BaseException:
             await self.stop()
             raise
@@ -72,22 +77,13 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         self._writer = TokenWriter(self.tokenizer, frozenset(self.manager.loaded.eos_token_ids))
 
     async def stop(self) -> None:
-        await self.manager.stop()
+        await self.manager.replicas.stop()
 
     async def health(self) -> None:
-        self.manager.check_health()
+        self.manager.replicas.check_health()
 
-    async def given_up(self) -> str:
-        restarts = self.manager.restarts
-        await restarts.given_up.wait()
-        return restarts.reason
-
-    def figures(self) -> EngineFigures:
-        return EngineFigures(restarts=self.manager.restarts.count)
-
-    def process_ids(self) -> Collection[int]:
-        process_id = self.manager.process_id
-        return [] if process_id is None else [process_id]
+    def placement(self, of_group: ReplicaCount) -> Placement:
+        return torch_placement(self.setup, of_group)
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
         async with aclosing(self.manager.infer(self.manager.new_id(), from_triton(inputs))) as responses:

@@ -23,12 +23,13 @@ from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_core.host.devices import in_words, visible_gpus
+from lmi_core.host.devices import CPU, in_words, visible_gpus
 from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
-from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.placement import Placement, placement
 from lmi_core.workers.reading_ahead import reading_ahead
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
@@ -48,7 +49,7 @@ from lmi_plugins.vllm_engine.arguments.former import (
 )
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
-from lmi_plugins.vllm_engine.arguments.parallel_degrees import parallel_degrees
+from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
 from lmi_plugins.vllm_engine.arguments.quantization import check_method
 from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
@@ -80,6 +81,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     properties_type = VllmProperties
     parameters_type = VllmEngineParameters
     code_options = CODE_ARGUMENTS
+    replicates = True
     on_torch: ClassVar[type[TorchStandIn]] = TorchForVllm
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
@@ -165,6 +167,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         logger.info(
             "vLLM takes %.0f%% of main memory, as its default of %.0f%% is not free", share * 100, DEFAULT * 100
         )
+        share /= self.placement(self.setup.replicas).replicas.minimum
         return {**arguments, "gpu_memory_utilization": str(share)}
 
     async def start(self) -> None:
@@ -181,9 +184,13 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             self.setup.properties.heartbeat_timeout,
             self.setup.loading_timeout,
             self.setup.properties.guide_limits,
+            self.placement(self.setup.replicas),
+            self.setup.properties.max_rolling_batch_size,
+            self.setup.max_idle_time,
             resume=self.setup.properties.resume,
             allow_pickle=self.setup.properties.allow_pickle,
         )
+        self.replicas = self._service.replicas
         self.tokenizer = tokenizer
         try:
             with self._reading_ahead():
@@ -210,11 +217,16 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     async def health(self) -> None:
         if self._service is None:
             raise BackendUnhealthy("vLLM is being imported")
-        self._service.check_health()
+        self._service.replicas.check_health()
 
-    async def given_up(self) -> str:
-        assert self._service is not None, "started before"
-        return await self._service.given_up()
+    def placement(self, of_group: ReplicaCount) -> Placement:
+        if is_cpu_build():
+            return Placement(replicas=of_group)
+        gpus = visible_gpus()
+        tensor = self.arguments["tensor_parallel_size"]
+        degree = (gpus if tensor == MAX else int(tensor)) * int(self.arguments.get("pipeline_parallel_size", 1))
+        named = [device for device in self.setup.devices if device != CPU]
+        return placement(of_group, named, gpus, degree)
 
     @property
     def adapters(self) -> Collection[str]:
@@ -246,12 +258,6 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         assert self._service is not None, "started before"
         self._check_trust(read_fields(parameters))
         return await self._service.place_images(prompt_ids, images, parameters)
-
-    def figures(self) -> EngineFigures:
-        return EngineFigures() if self._service is None else self._service.figures()
-
-    def process_ids(self) -> Collection[int]:
-        return () if self._service is None else self._service.process_ids()
 
     def metrics(self) -> "Iterable[Metric]":
         return () if self._service is None else self._service.metrics()

@@ -1,20 +1,24 @@
-"""The server's side of the trtllm backend: tensors to its worker, and back."""
+"""The server's side of the trtllm backend: tensors to its workers, and back."""
 
 import itertools
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
+from math import prod
 
 from lmi_core.errors import RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
-from lmi_core.workers.isolation import Presence
+from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.local_process import LocalProcess
-from lmi_core.workers.resumption import EngineLost
+from lmi_core.workers.placement import ANYWHERE, Placement
+from lmi_core.workers.replicas import Replicas
+from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import ENVIRONMENT
+from lmi_plugins.torch_engine.client.placing import placed
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.protocol import (
     FromWorker,
@@ -33,8 +37,8 @@ WORKER_TARGET = "lmi_plugins.trtllm.service:run"
 STOPPED = "the request was stopped"
 
 
-class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
-    """A GptManager in a worker process. When it dies, a new one is started, which runs its requests again."""
+class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
+    """A GptManager in a worker process. When it dies, its requests are lost and a new one is started."""
 
     loaded: Loaded  # what the manager told of its model, from `start` on
 
@@ -43,58 +47,26 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         options: EngineOptions,
         limits: RequestLimits,
         retry_threshold: int,
-        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-        loading_timeout: float = LOADING_TIMEOUT,
-        *,
-        resume: bool = False,
+        heartbeat_timeout: float,
+        loading_timeout: float,
+        stopped: Container[int],
     ) -> None:
+        """Create a client without starting it; `stopped` has the requests that are not to run again."""
         super().__init__(
             partial(LocalProcess, WORKER_TARGET, ENVIRONMENT),
             decode_from_worker,
             retry_threshold,
             heartbeat_timeout,
             loading_timeout,
-            resume=resume,
         )
         self._options = options
         self._limits = limits
-        self._ids = itertools.count()
-        self._running: dict[int, bool] = {}  # whether each request is stopped
+        self._stopped = stopped
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._running)
-
-    def new_id(self) -> int:
-        return next(self._ids)
-
-    async def infer(
-        self,
-        request_id: int,
-        tensors: Mapping[str, Tensor],
-        bad_texts: Sequence[str] = (),
-        *,
-        logit_bias: Mapping[int, float] | None = None,
-        num_top_tokens: int = 0,
-    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield responses until the last; raise LmiError if the request fails. Closing it stops the request."""
-        infer = Infer(request_id, dict(tensors), list(bad_texts), dict(logit_bias or {}), num_top_tokens)
-        replay = Replay()
-        self._running[request_id] = False
-        try:
-            responses = self._resumption.stream(lambda presence: replay.rest(self._run(infer, presence)), replay.note)
-            async with aclosing(responses):
-                async for response in responses:
-                    if isinstance(response, LastResponse):
-                        self._running.pop(request_id, None)
-                    yield response
-        finally:
-            self._running.pop(request_id, None)
-
-    async def _run(self, infer: Infer, presence: Presence) -> AsyncGenerator[Mapping[str, Tensor], None]:
+    async def run(self, infer: Infer, presence: Presence) -> AsyncGenerator[Mapping[str, Tensor], None]:
         """Yield the responses that the worker has for a request."""
         request_id = infer.request_id
-        if self._running.get(request_id):
+        if request_id in self._stopped:
             raise RequestAborted(STOPPED)
         responses = ItemQueue[ResponseMessage](on_complete=presence.leave)
         with self._in_worker(request_id, responses, infer, Stop(request_id)):
@@ -105,9 +77,7 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
                 yield LastResponse(response.tensors) if is_final else response.tensors
 
     def stop_request(self, request_id: int) -> None:
-        """Stop a request; its responses end with RequestAborted."""
-        if request_id in self._running:  # maybe between two workers
-            self._running[request_id] = True
+        """Stop a request, if it is here; its responses end with RequestAborted."""
         queue = self._end(request_id, Stop(request_id))
         if queue is not None:
             queue.fail(RequestAborted(STOPPED))
@@ -135,3 +105,82 @@ class ManagerClient(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
                 queue.fail(EngineLost(failure.message, len(lost)))
             else:
                 queue.fail(failure.error)
+
+
+class ManagerClient:
+    """GptManagers in worker processes. When one dies, its requests run again in another, and a new one is started."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        limits: RequestLimits,
+        retry_threshold: int,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        loading_timeout: float = LOADING_TIMEOUT,
+        *,
+        resume: bool = False,
+        placement: Placement = ANYWHERE,
+        max_idle_time: float = 60,
+    ) -> None:
+        """Create a client that is yet to be started; for the times, in seconds, see WorkerClient and Replicas."""
+        self._ids = itertools.count()
+        self._running = set[int]()
+        self._stopped = set[int]()  # of those that run
+
+        def create(number: int) -> ManagerWorker:
+            own = placed(options, number, placement, self.replicas.count)
+            return ManagerWorker(own, limits, retry_threshold, heartbeat_timeout, loading_timeout, self._stopped)
+
+        self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time)
+        self._resumption = Resumption(self.replicas, enabled=resume)
+
+    @property
+    def loaded(self) -> Loaded:
+        """What a manager told of its model, from the start on."""
+        return self.replicas.first.loaded
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._running)
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    async def infer(
+        self,
+        request_id: int,
+        tensors: Mapping[str, Tensor],
+        bad_texts: Sequence[str] = (),
+        *,
+        logit_bias: Mapping[int, float] | None = None,
+        num_top_tokens: int = 0,
+    ) -> AsyncGenerator[Mapping[str, Tensor], None]:
+        """Yield responses until the last; raise LmiError if the request fails. Closing it stops the request."""
+        infer = Infer(request_id, dict(tensors), list(bad_texts), dict(logit_bias or {}), num_top_tokens)
+        replay = Replay()
+        self._running.add(request_id)
+        try:
+            responses = self._resumption.stream(
+                lambda worker, presence: replay.rest(worker.run(infer, presence)), replay.note, _work(tensors)
+            )
+            async with aclosing(responses):
+                async for response in responses:
+                    if isinstance(response, LastResponse):
+                        self._running.discard(request_id)
+                    yield response
+        finally:
+            self._running.discard(request_id)
+            self._stopped.discard(request_id)
+
+    def stop_request(self, request_id: int) -> None:
+        """Stop a request; its responses end with RequestAborted."""
+        if request_id in self._running:  # maybe between two workers
+            self._stopped.add(request_id)
+        for worker in self.replicas.members:
+            worker.stop_request(request_id)
+
+
+def _work(tensors: Mapping[str, Tensor]) -> Work:
+    """Return what a request asks of an engine; its tensors are checked later."""
+    given = tensors.get("input_ids")
+    return Work(rest=1 if given is None else prod(given.shape))

@@ -1,7 +1,7 @@
 """Vectors of vLLM's pooling models."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping
 
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
@@ -24,15 +24,15 @@ def embedding_model(config: ModelConfig) -> EmbeddingModel:
 
 
 async def vectors(
-    requests: Sequence[ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters
+    requests: Mapping[int, ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters
 ) -> AsyncGenerator[Vector, None]:
-    """Yield the vectors as they arrive; each is a separate request to vLLM.
+    """Yield the vectors, by index, as they arrive; each is a separate request to vLLM.
 
     Closing the generator aborts the others. Raise LmiError if the engine fails.
     """
     places = asyncio.Semaphore(MAX_AT_ONCE)
     tasks = [
-        asyncio.create_task(_vector(index, request, engine, adapters, places)) for index, request in enumerate(requests)
+        asyncio.create_task(_vector(index, request, engine, adapters, places)) for index, request in requests.items()
     ]
     try:
         for done in asyncio.as_completed(tasks):

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from weakref import WeakKeyDictionary
 
@@ -22,8 +23,9 @@ from lmi_core.host.out_of_memory import tells_of_memory
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
+from lmi_core.workers.replica import Replica
 from lmi_core.workers.restarts import Restarts
-from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
@@ -56,6 +58,7 @@ from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
 
 logger = logging.getLogger(__name__)
 
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 SEEN_SECONDS = 10  # after which vLLM has seen that its core was killed
 LOST = "the request was lost: vLLM's engine died"
 
@@ -69,7 +72,7 @@ def _is_no_death(record: logging.LogRecord) -> bool:
 logging.getLogger(AsyncLLM.__module__).addFilter(_is_no_death)  # told here in one line, and there with a traceback
 
 
-class VllmEngine:
+class VllmEngine(Replica):
     """vLLM's engine, which is restarted if it dies."""
 
     def __init__(
@@ -79,21 +82,23 @@ class VllmEngine:
         max_stream_delay: float = 0.0,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         loading_timeout: float = LOADING_TIMEOUT,
-        *,
-        resume: bool = False,
+        devices: Sequence[str] = (),
+        loading: asyncio.Lock | None = None,
     ) -> None:
-        """Create an engine without starting it.
+        """Create an engine without starting it, on GPUs of these numbers, or on all that vLLM finds.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `resume` means that requests outlive
-        the engine.
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held by the one of
+        several engines that is created: vLLM reads this process's environment and its metrics then.
         """
+        super().__init__()
         self._arguments = arguments
+        self._devices = devices
+        self._loading = loading or asyncio.Lock()
         self._stream_intervals = StreamIntervals(max_stream_delay)
         self._supervisor: Supervisor[AsyncLLM] = Supervisor(
             self._create, self._watch, _end, retry_threshold, loading_timeout
         )
         self._heartbeat = Heartbeat(heartbeat_timeout)
-        self.resumption = Resumption(self._available, enabled=resume)
         self._dead: WeakKeyDictionary[AsyncLLM, int] = WeakKeyDictionary()  # with the number of requests in it
         self.adapter_slots = AdapterSlots()
         self._ids = itertools.count()
@@ -112,8 +117,9 @@ class VllmEngine:
             found = statistics.figures().after(found)
         return replace(found, restarts=self.restarts.count)
 
+    @property
     def process_ids(self) -> list[int]:
-        """Return the processes of the engine's cores; none while no engine runs."""
+        """The processes of the engine's cores; none while no engine runs."""
         with suppress(BackendUnhealthy):
             return core_process_ids(self._supervisor.running)
         return []
@@ -130,8 +136,14 @@ class VllmEngine:
             raise self._supervisor.unhealthy()
         return engine
 
-    async def _available(self) -> None:
-        """Wait until the engine accepts requests. Raise BackendUnhealthy if none is started any more."""
+    @property
+    def is_available(self) -> bool:
+        return self._supervisor.is_running and not self._supervisor.running.errored
+
+    def check_health(self) -> None:
+        _ = self.vllm
+
+    async def available(self) -> None:
         await self._supervisor.available()
         while (engine := self._supervisor.running).errored:  # it has died, which is not noticed yet
             await asyncio.wait({engine.output_handler})
@@ -141,8 +153,8 @@ class VllmEngine:
     def _lost(self, engine: AsyncLLM) -> EngineLost:
         """Return the error of an engine's death for its requests, some of which see it late."""
         if engine not in self._dead:
-            self._dead[engine] = self.resumption.in_engine
-            self.resumption.engine_died()
+            self._dead[engine] = self.isolation.inside
+            self.died()
         return EngineLost(LOST, self._dead[engine])
 
     @property
@@ -155,12 +167,10 @@ class VllmEngine:
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        """Load the model, and supervise the engine. Raise ConfigurationError if loading fails."""
         warn_if_untested(installed_version())
         await self._supervisor.start()
 
     async def stop(self) -> None:
-        """End the engine and its processes."""
         await self._supervisor.stop()
 
     async def generate(
@@ -247,7 +257,9 @@ class VllmEngine:
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
         self._failures = Failures()
         try:
-            engine = await load_engine(arguments)
+            async with self._loading:
+                with _visible(self._devices):
+                    engine = await load_engine(arguments)
         except ConfigurationError as error:
             if (cause := self._failures.cause) is None:
                 raise
@@ -303,6 +315,24 @@ async def _shut_down(engine: AsyncLLM) -> None:
 async def _shut_down_and_release(engine: AsyncLLM) -> None:
     await asyncio.to_thread(shut_down, engine)
     await release(engine)
+
+
+@contextmanager
+def _visible(devices: Sequence[str]) -> Iterator[None]:
+    """Let processes that are started now see only these GPUs; all of this process's own if empty."""
+    if not devices:
+        yield
+        return
+    before = os.environ.get(VISIBLE_DEVICES)
+    own = before.split(",") if before else None  # which the numbers count
+    os.environ[VISIBLE_DEVICES] = ",".join(own[int(device)] if own else device for device in devices)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VISIBLE_DEVICES]
+        else:
+            os.environ[VISIBLE_DEVICES] = before
 
 
 @contextmanager

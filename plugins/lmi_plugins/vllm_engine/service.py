@@ -1,7 +1,8 @@
 """The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
-from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.host.devices import CPU
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
-from lmi_core.workers.isolation import Presence
+from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.partial_output import Given, PartialOutput
+from lmi_core.workers.placement import ANYWHERE, Placement
+from lmi_core.workers.replicas import Replicas
+from lmi_core.workers.resumption import Resumption
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
@@ -88,7 +92,7 @@ class AcceptanceLog:
 
 
 class VllmService:
-    """An engine, its adapters, and the writer of its tokens."""
+    """Engines with one model, their adapters, and the writer of their tokens."""
 
     def __init__(
         self,
@@ -99,14 +103,26 @@ class VllmService:
         heartbeat_timeout: float,
         loading_timeout: float,
         guide_limits: GuideLimits,
+        placement: Placement = ANYWHERE,
+        max_sequences: int = 0,
+        max_idle_time: float = 60,
         *,
         resume: bool = False,
         allow_pickle: bool = False,
     ) -> None:
-        self._engine = VllmEngine(
-            arguments, retry_threshold, max_stream_delay, heartbeat_timeout, loading_timeout, resume=resume
-        )
-        self._adapters = VllmAdapters(self._engine, allow_pickle=allow_pickle)
+        """Create a service without starting it; for the last numbers see Replicas."""
+
+        loading = asyncio.Lock()
+
+        def create(number: int) -> VllmEngine:
+            devices = [device for device in placement.devices(number) if device != CPU]
+            return VllmEngine(
+                arguments, retry_threshold, max_stream_delay, heartbeat_timeout, loading_timeout, devices, loading
+            )
+
+        self.replicas = Replicas(create, placement.replicas, max_sequences, max_idle_time)
+        self._resumption = Resumption(self.replicas, enabled=resume)
+        self._adapters = VllmAdapters(self.replicas, allow_pickle=allow_pickle)
         self._tokenizer = tokenizer
         self._trials = GuideTrials(tokenizer, guide_limits)
         self.embedding: EmbeddingModel | None = None  # None: the model generates
@@ -115,7 +131,7 @@ class VllmService:
 
     async def start(self, adapters: Mapping[str, Path]) -> int:
         """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError if that fails."""
-        await self._engine.start()
+        await self.replicas.start()
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config)
         own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
@@ -126,18 +142,14 @@ class VllmService:
         return self._engine.max_length
 
     async def stop(self) -> None:
-        """End the engine."""
-        await self._engine.stop()
+        """End the engines."""
+        await self.replicas.stop()
         await self._trials.stop()
 
-    def check_health(self) -> None:
-        """Raise BackendUnhealthy unless the engine accepts requests."""
-        _ = self._engine.vllm
-
-    async def given_up(self) -> str:
-        """Wait until the engine is not started again, and return why."""
-        await self._engine.restarts.given_up.wait()
-        return self._engine.restarts.reason
+    @property
+    def _engine(self) -> VllmEngine:
+        """An engine that tells of the model, which is the same in all of them."""
+        return self.replicas.first
 
     @property
     def adapters(self) -> Collection[str]:
@@ -173,13 +185,14 @@ class VllmService:
             self._adapters.check_prompt_log_probs()
         check_passed_fields(parameters)
         adapter = self._adapters.find(request.adapter)  # another of its name may take its place meanwhile
-        first = [self._begin(request, parameters, adapter)]  # raises what vLLM refuses
         partial = PartialOutput(parameters.num_sequences)
 
-        def begin(_: Presence) -> AsyncGenerator[GenerationStep, None]:
-            return first.pop() if first else self._begin_again(request, parameters, adapter, partial.given)
+        def begin(engine: VllmEngine, _: Presence) -> AsyncGenerator[GenerationStep, None]:
+            return self._begin(engine, request, parameters, adapter, partial.given)
 
-        steps = self._engine.resumption.stream(begin, partial.add)
+        kind = (request.adapter, parameters.cache_salt)
+        work = Work.generation(request.prompt_ids, parameters.max_new_tokens, parameters.num_sequences, kind)
+        steps = self._resumption.stream(begin, partial.add, work)
         guide = guide_of(structured_outputs(parameters))
         return steps if guide is None else self._guided(guide, steps)
 
@@ -194,46 +207,54 @@ class VllmService:
                 yield step
 
     def _begin(
-        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None
-    ) -> AsyncGenerator[GenerationStep, None]:
-        if parameters.num_beams > 1:
-            return self._search(request, parameters, adapter)
-        return _together([self._sequence(request, parameters, adapter, i) for i in range(parameters.num_sequences)])
-
-    def _begin_again(
-        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None, given: list[Given]
+        self,
+        engine: VllmEngine,
+        request: ValidRequest,
+        parameters: ExtendedParameters,
+        adapter: Adapter | None,
+        given: list[Given],
     ) -> AsyncGenerator[GenerationStep, None]:
         """Return the steps after those already given. Raise GenerationFailed if the request cannot continue."""
-        if not given:
-            return self._begin(request, parameters, adapter)
-        if goes_on(parameters):
+        if given and goes_on(parameters):
             unfinished = [(i, each) for i, each in enumerate(given) if not each.finished]
-            return _together([self._sequence(request, parameters, adapter, i, each) for i, each in unfinished])
-        if repeats(parameters):
-            return rest(self._begin(request, parameters, adapter), given)
-        raise GenerationFailed(CANNOT)
+            return _together([self._sequence(engine, request, parameters, adapter, i, each) for i, each in unfinished])
+        if given and not repeats(parameters):
+            raise GenerationFailed(CANNOT)
+        if parameters.num_beams > 1:
+            steps = self._search(engine, request, parameters, adapter)
+        else:
+            sequences = range(parameters.num_sequences)
+            steps = _together([self._sequence(engine, request, parameters, adapter, i) for i in sequences])
+        return rest(steps, given) if given else steps
 
-    def figures(self) -> EngineFigures:
-        return self._engine.figures
-
-    def process_ids(self) -> Collection[int]:
-        return self._engine.process_ids()
-
-    def metrics(self) -> Iterable[Metric]:
-        return self._engine.metrics()
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the families of vLLM's own metrics, if enabled; of several engines, each has its number."""
+        for engine in self.replicas.members:
+            for family in engine.metrics():
+                if number := self.replicas.number(engine):
+                    own = {"engine": str(number)}
+                    family.samples = [each._replace(labels=each.labels | own) for each in family.samples]
+                yield family
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
         """Return the vectors of the requests as they are made. Raise InvalidParameter where vLLM refuses one."""
-        return vectors(requests, self._engine, self._adapters)
+        missing = dict(enumerate(requests))
+
+        def note(vector: Vector) -> int:
+            del missing[vector[0]]
+            return len(requests) - len(missing)
+
+        work = Work(rest=sum(len(each.prompt_ids) for each in requests))
+        return self._resumption.stream(lambda engine, _: vectors(missing.copy(), engine, self._adapters), note, work)
 
     def _search(
-        self, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None
+        self, engine: VllmEngine, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None
     ) -> AsyncGenerator[GenerationStep, None]:
         check_beams(parameters)
         priority = fields_of(parameters).priority
 
         async def next_token(ids: list[int], asked: SamplingParams) -> RequestOutput:
-            outputs = self._engine.generate(_prompt(request, ids), asked, adapter, priority=priority)
+            outputs = engine.generate(_prompt(request, ids), asked, adapter, priority=priority)
             async with aclosing(outputs):
                 return await anext(outputs)
 
@@ -242,6 +263,7 @@ class VllmService:
 
     def _sequence(
         self,
+        engine: VllmEngine,
         request: ValidRequest,
         parameters: ExtendedParameters,
         adapter: Adapter | None,
@@ -255,7 +277,7 @@ class VllmService:
         coalesces = not parameters.stop_sequences  # they are looked for in what was read
         priority = fields_of(parameters).priority
         prompt = _prompt(request, [*request.prompt_ids, *given.token_ids])
-        outputs = self._engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)
+        outputs = engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)
         if self._acceptance is not None:
             outputs = self._acceptance.recorded(request.request_id, outputs)
         return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers, given)

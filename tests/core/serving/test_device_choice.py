@@ -52,8 +52,7 @@ def test_names(text: str, devices: tuple[str, ...]) -> None:
 def test_torch_engine_runs_on_the_first(model_dir: ModelDirectory, devices: str | None, expected: str) -> None:
     plan = plan_of(model_dir({"serving.properties": TORCH}), devices)
     assert device_of(plan) == expected
-    one = "command line: load_on_devices=2;0 means cuda:2 alone: torch runs on one device"
-    assert warnings_of(plan) == ([one] if devices == "2;0" else [])
+    assert warnings_of(plan) == []
 
 
 def test_own_device_of_a_directory_counts_unless_the_command_line_names_one(model_dir: ModelDirectory) -> None:

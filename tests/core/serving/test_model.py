@@ -146,7 +146,7 @@ def test_plan_passes_engine_arguments_on(plan: Plan) -> None:
             "serving.properties:2: option.swap_space has no effect: it is for option.rolling_batch=lmi-dist or "
             "vllm, and scripted has no equivalent. Given: 4",
         ),
-        ("maxWorkers=3", "1 to 3 workers: the model is loaded once, and its engine batches all requests"),
+        ("maxWorkers=3", "1 to 3 workers: scripted loads the model once, and batches all requests"),
         ("option.adapters=lora", "option.adapters=lora: there is no such folder in the model directory"),
     ],
 )

@@ -12,6 +12,8 @@ from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.messages import ALIVE, STARTED, Alive, LoadFailed, Ping, Progress, Started, encode
+from lmi_core.workers.replicas import Replicas
+from lmi_core.workers.resumption import Resumption
 from tests.virtual_time import in_virtual_time
 
 HEARTBEAT = 10.0  # seconds
@@ -118,7 +120,10 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
         self.tasks = [Task(answer) for answer in answers]
         self.losses: list[str] = []
         waiting = iter(self.tasks)
-        super().__init__(lambda: next(waiting), decode_from_worker, len(answers) - 1, HEARTBEAT, resume=resume)
+        super().__init__(lambda: next(waiting), decode_from_worker, len(answers) - 1, HEARTBEAT)
+        replicas = Replicas(lambda _: self)
+        replicas.members.append(self)
+        self._resumption = Resumption(replicas, enabled=resume)
         self._ids = iter(range(100))
 
     def count(self, stop: int) -> AsyncGenerator[int, None]:
@@ -128,7 +133,7 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
             given.append(number)
             return len(given)
 
-        return self._resumption.stream(lambda presence: self._run(len(given), stop, presence), note)
+        return self._resumption.stream(lambda _, presence: self._run(len(given), stop, presence), note)
 
     async def _run(self, start: int, stop: int, presence: Presence) -> AsyncGenerator[int, None]:
         request_id = next(self._ids)

@@ -9,23 +9,42 @@ import pytest
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import Presence
+from lmi_core.workers.replica import Replica
+from lmi_core.workers.replicas import Replicas
+from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost, Resumption
 from tests.virtual_time import in_virtual_time
 
 LENGTH = 60  # tokens of each answer
 
 
-class Engines:
+class Engines(Replica):
     """Engines that give each request the numbers from 0 on, one each second, until a request kills them."""
 
+    is_available = True
+    process_ids = ()
+
     def __init__(self, poison: dict[str, int], most: int = 100, *, enabled: bool = True) -> None:
-        self.resumption = Resumption(self.available, enabled=enabled)
+        super().__init__()
+        replicas = Replicas(lambda _: self)
+        replicas.members.append(self)
+        self.resumption = Resumption(replicas, enabled=enabled)
         self.deaths = 0
         self.most_inside = 0
         self._poison = poison  # the token at which a request kills its engine
         self._most = most
         self._death = asyncio.get_running_loop().create_future()
         self._inside = 0
+
+    @property
+    def restarts(self) -> Restarts:
+        return Restarts(0)
+
+    def check_health(self) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
     async def available(self) -> None:
         await asyncio.sleep(3)
@@ -39,7 +58,7 @@ class Engines:
             given.append(number)
             return len(given)
 
-        return self.resumption.stream(lambda presence: self._run(name, len(given), presence), note)
+        return self.resumption.stream(lambda _, presence: self._run(name, len(given), presence), note)
 
     async def _run(self, name: str, start: int, presence: Presence) -> AsyncGenerator[int, None]:
         assert start < LENGTH, "there is nothing left to do"
@@ -61,7 +80,7 @@ class Engines:
     def _die(self) -> None:
         self.deaths += 1
         self._death.set_result(self._inside)
-        self.resumption.engine_died()
+        self.died()
         self._death = asyncio.get_running_loop().create_future()
 
 
@@ -104,7 +123,7 @@ async def test_two_deaths_in_a_row_lose_nothing_and_cost_seconds() -> None:
     assert await asyncio.gather(*asked) == [[*range(LENGTH)]] * 256
     trials = 2 * 20  # seconds, where one after the other would take 256 times as long
     assert clock() - begin < LENGTH + 3 * 4 + trials
-    assert engines.resumption.in_engine == 0
+    assert engines.isolation.inside == 0
 
 
 @in_virtual_time
@@ -226,12 +245,12 @@ async def test_a_request_that_is_dropped_while_it_waits() -> None:
     asked[0].cancel()
     asked[1].cancel()
     assert await asked[2] == [*range(LENGTH)]
-    assert engines.resumption.in_engine == 0
+    assert engines.isolation.inside == 0
 
 
 @in_virtual_time
 async def test_requests_that_come_while_no_engine_runs_are_refused() -> None:
-    async def refused(_: Presence) -> AsyncGenerator[int, None]:
+    async def refused(_: Engines, __: Presence) -> AsyncGenerator[int, None]:
         raise BackendUnhealthy("the engine is being restarted")
         yield 0
 

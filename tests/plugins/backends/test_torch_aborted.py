@@ -75,7 +75,7 @@ def engine_of(server: RunningServer) -> EngineClient:
 
 
 def worker_of(server: RunningServer) -> psutil.Process:
-    process_id = engine_of(server).process_id
+    process_id = engine_of(server).replicas.first.process_id
     assert process_id is not None
     return psutil.Process(process_id)
 

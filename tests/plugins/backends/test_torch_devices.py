@@ -1,15 +1,19 @@
 """The torch engine's device, on hosts with and without GPUs."""
 
 import importlib.util
+import os
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
+from lmi_core.workers.placement import ANYWHERE
+from lmi_core.workers.replicas import ONE, ReplicaCount
 from lmi_plugins.backends import torch as module
 from lmi_plugins.backends import torch_devices
 from lmi_plugins.backends.torch import TorchProperties, engine_options
-from lmi_plugins.backends.torch_devices import Host, openvino_substitutions, this_host
+from lmi_plugins.backends.torch_devices import Host, device_placement, openvino_substitutions, this_host
+from lmi_plugins.torch_engine.client.placing import placed
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 BARE = Host(0, "this host has no GPU", False)
@@ -140,3 +144,36 @@ def test_openvino(host: Host, config: str, options: dict[str, str], told: list[s
     (tmp_path / "config.json").write_text(config)
     asked = EngineOptions(str(tmp_path), **options)  # type: ignore[arg-type]
     assert [str(each) for each in openvino_substitutions(asked, host)] == told
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked", "gpus", "degree", "groups"),
+    [
+        ((), "auto", 0, 1, [["cpu"]]),
+        ((), "auto", 3, 1, [["0"], ["1"], ["2"]]),
+        ((), "auto", 4, 2, [["0", "1"], ["2", "3"]]),
+        ((), "cuda:1", 3, 1, [["cpu"]]),  # which leaves the device of the options
+        (("1", "2"), "cuda:1", 3, 1, [["1"], ["2"]]),
+        (("1", "7"), "cuda:1", 3, 1, [["1"]]),
+        (("1", "2"), "cuda:0", 3, 1, [["cpu"]]),
+        (("cpu",), "cpu", 3, 1, [["cpu"]]),
+    ],
+)
+def test_devices_of_replicas(
+    devices: tuple[str, ...], asked: str, gpus: int, degree: int, groups: list[list[str]]
+) -> None:
+    found = device_placement(ONE, devices, asked, degree, Host(gpus, "", mps=False))
+    assert [list(group) for group in found.groups] == groups
+
+
+def test_a_replica_has_its_own_device_or_its_share() -> None:
+    options = EngineOptions("model")
+    gpus = device_placement(ReplicaCount(2, 2), ("1", "2"), "cuda:1", 1, Host(3, "", mps=False))
+    placed_on_gpus = [placed(options, number, gpus, gpus.replicas) for number in range(4)]
+    assert [each.device for each in placed_on_gpus] == ["cuda:1", "cuda:2"] * 2
+    assert [each.replicas_on_device for each in placed_on_gpus] == [2] * 4
+    one = placed(options, 0, ANYWHERE, ONE)
+    assert one == options
+    shared = placed(options, 0, ANYWHERE, ReplicaCount(2, 4))
+    assert (shared.device, shared.replicas_on_device) == ("auto", 2)
+    assert shared.threads == max(1, (os.cpu_count() or 1) // 2)

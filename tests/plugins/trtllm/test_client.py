@@ -19,7 +19,7 @@ from lmi_plugins.torch_engine.messages.protocol import failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.messages.results import StepFailed
 from lmi_plugins.trtllm import client as trtllm_client
-from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.trtllm.client import ManagerClient, ManagerWorker
 from lmi_plugins.trtllm.protocol import ResponseMessage, Responses
 from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
@@ -38,16 +38,16 @@ LIMITS = RequestLimits(max_input_len=20)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(model_directory: ModelDirectory) -> AsyncIterator[ManagerClient]:
     client = ManagerClient(EngineOptions(str(model_directory("llama")), max_batch_size=4), LIMITS, retry_threshold=3)
-    await client.start()
+    await client.replicas.start()
     assert (client.loaded.max_length, client.loaded.vocabulary, client.loaded.eos_token_ids) == (
         CONTEXT,
         VOCABULARY,
         [],
     )
     yield client
-    process_id = client.process_id
+    process_id = client.replicas.first.process_id
     assert process_id is not None
-    await client.stop()
+    await client.replicas.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(process_id, 0)
 
@@ -115,7 +115,7 @@ async def test_stopping_ends_whoever_waits(client: ManagerClient) -> None:
 
 
 async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: ManagerClient) -> None:
-    killed = client.process_id
+    killed = client.replicas.first.process_id
     assert killed is not None
     responses = client.infer(client.new_id(), tensors(CONTEXT - 3, streaming=[True]))
     await anext(responses)
@@ -127,9 +127,9 @@ async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: Manage
     with pytest.raises(BackendUnhealthy, match="is being restarted"):
         await generated(client, tensors())
     async with asyncio.timeout(60):
-        while client.process_id is None:
+        while client.replicas.first.process_id is None:
             await asyncio.sleep(0.05)
-    assert client.process_id != killed
+    assert client.replicas.first.process_id != killed
     assert len(await generated(client, tensors())) == 6
 
 
@@ -148,19 +148,19 @@ async def resuming(model_directory: ModelDirectory) -> AsyncIterator[ManagerClie
     with importable_in_workers() as patch:
         patch.setattr(trtllm_client, "WORKER_TARGET", TRTLLM)
         client = ManagerClient(options, LIMITS, retry_threshold=5, resume=True)
-        await client.start()
+        await client.replicas.start()
         yield client
-        await client.stop()
+        await client.replicas.stop()
 
 
 async def kill(client: ManagerClient) -> None:
     """Kill the worker while it has requests, which it cannot end meanwhile."""
-    killed = client.process_id
+    killed = client.replicas.first.process_id
     assert killed is not None
     os.kill(killed, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while client.process_id == killed:
+        while client.replicas.first.process_id == killed:
             await asyncio.sleep(0.01)
 
 
@@ -182,7 +182,7 @@ async def test_answers_are_as_without_a_killed_worker(resuming: ManagerClient) -
 async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClient) -> None:
     given = [tensors(LONG, **each) for each in ANSWERS.values()]
     expected = await asyncio.gather(*(generated(resuming, each) for each in given))
-    worker = resuming.process_id
+    worker = resuming.replicas.first.process_id
     first = resuming.infer(resuming.new_id(), given[0])
     ids = (await anext(first))["output_ids"].array()[0].tolist()
     others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
@@ -195,7 +195,7 @@ async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClien
     assert [ids, *await asyncio.gather(*others)] == expected
     with pytest.raises(GenerationFailed, match="failed 3 times under it"):  # without company
         await generated(resuming, poison)
-    assert resuming.process_id == worker
+    assert resuming.replicas.first.process_id == worker
     assert resuming.in_flight == 0
 
 
@@ -206,7 +206,7 @@ async def test_one_that_is_stopped_between_two_workers_is_not_run_again(resuming
     waiting = asyncio.create_task(anext(responses))
     killing = asyncio.create_task(kill(resuming))
     async with asyncio.timeout(60):
-        while resuming.process_id is not None:
+        while resuming.replicas.first.process_id is not None:
             if waiting.done():  # it had several
                 waiting = asyncio.create_task(anext(responses))
             await asyncio.sleep(0)
@@ -239,7 +239,7 @@ async def test_other_tokens_than_before_are_no_answer() -> None:
 
 async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
-    client = ManagerClient(EngineOptions("nowhere"), LIMITS, retry_threshold=1)
+    client = ManagerWorker(EngineOptions("nowhere"), LIMITS, 1, 0, 0, ())
     started = AsyncMock(return_value=True)
     assert await client.restarts.attempt(started)
     failed = ResponseMessage(1, {}, True, failure("1", StepFailed("poisoned")))
@@ -252,5 +252,5 @@ async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.Monke
 async def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
     client = ManagerClient(EngineOptions(str(tmp_path)), NO_LIMITS, retry_threshold=1)
     with pytest.raises(ConfigurationError, match="there is no tokenizer"):
-        await client.start()
-    await client.stop()
+        await client.replicas.start()
+    await client.replicas.stop()

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from lmi_core.errors import BackendUnhealthy
+from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine import engine as engine_module
 from lmi_plugins.vllm_engine import loading
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
@@ -180,8 +181,10 @@ async def test_an_engine_is_ended_whose_adapters_are_not_pinned_in_time(monkeypa
 async def test_an_adapter_that_an_engine_died_under_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     dead, engine = Dead(), VllmEngine({}, 0)
     engine._supervisor._running = cast("Any", dead)
+    engines = Replicas(lambda _: engine)
+    engines.members.append(engine)
     monkeypatch.setattr("lmi_plugins.vllm_engine.adapters.loaded.check_adapters", lambda: None)
-    adapting = asyncio.create_task(VllmAdapters(engine).load("french", Path("french")))
+    adapting = asyncio.create_task(VllmAdapters(engines).load("french", Path("french")))
     while not dead.engine_core.utility_results:
         await asyncio.sleep(0)
     fail_requests(cast("Any", dead))
@@ -189,4 +192,4 @@ async def test_an_adapter_that_an_engine_died_under_is_not_loaded(monkeypatch: p
         await adapting
     engine._supervisor._running = None
     with pytest.raises(BackendUnhealthy, match="is starting"):  # another one, which is no fault of the adapter
-        await VllmAdapters(engine).load("french", Path("french"))
+        await VllmAdapters(engines).load("french", Path("french"))

@@ -61,7 +61,11 @@ class ServerProperties(Properties):
     min_workers: Annotated[
         NonNegativeInt,
         Names(key="minWorkers", aliases=("min_workers", "minworkers"), environment=("SERVING_MIN_WORKERS",)),
-    ] = Field(default=1, description="Minimum number of processes that run the model function; 0 means 1.")
+    ] = Field(
+        default=1,
+        description="Minimum number of engines on each group of devices that one engine needs, or of processes that "
+        "run the model function; 0 means 1.",
+    )
     max_workers: Annotated[
         PositiveInt,
         Names(
@@ -71,8 +75,8 @@ class ServerProperties(Properties):
         ),
     ] = Field(
         default=1,
-        description="Maximum number of processes that run the model function; more are started when all are busy. "
-        "At least minWorkers.",
+        description="Maximum number of engines or processes; more are started when all are full or busy. At least "
+        "minWorkers.",
     )
     gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
         default=None, description="Overrides minWorkers on a host with GPUs."
@@ -93,8 +97,8 @@ class ServerProperties(Properties):
     )
     max_idle_time: PositiveInt = Field(
         default=60,
-        description="Time after which an idle process beyond minWorkers is stopped, and with unload_idle the model "
-        "unloaded, in seconds.",
+        description="Time after which an idle engine or process beyond minWorkers is stopped, and with unload_idle the "
+        "model unloaded, in seconds.",
     )
     unload_idle: bool = Field(
         default=False,
@@ -103,9 +107,9 @@ class ServerProperties(Properties):
     )
     load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",))] = Field(
         default=None,
-        description="The devices of the model: cpu, or GPUs by number, separated by ;. The torch engine runs on the "
-        "first, each process of a model function gets the next, and minWorkers and maxWorkers are for each of them; "
-        "vLLM runs on those of CUDA_VISIBLE_DEVICES. Default, and *: all.",
+        description="The devices of the model: cpu, or GPUs by number, separated by ;. Each group of as many as an "
+        "engine needs has its own engines, each process of a model function gets the next, and minWorkers and "
+        "maxWorkers are for each of them. Default, and *: all.",
     )
     required_memory_mb: PositiveInt | None = Field(
         default=None,

@@ -24,7 +24,7 @@ def count_blocks(
     if memory is None and options.gpu_memory_utilization is not None:
         memory = memory_within(options.gpu_memory_utilization, device)
     if memory is None:
-        memory = available_memory(device, options.kv_cache_share)
+        memory = available_memory(device, options.kv_cache_share) // options.replicas_on_device
     return max(1, min(needed, memory // max(block_bytes, 1)))
 
 

@@ -146,6 +146,7 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     max_model_len: int | None = None  # None: what the model's configuration says
     kv_cache_memory: int | None = None  # bytes
     kv_cache_share: float | None = None  # of the memory that is free once the model is loaded
+    replicas_on_device: int = 1  # which share that memory
     gpu_memory_utilization: float | None = None  # share of a GPU's memory that the weights and the cache may take
     threads: int | None = None  # on the CPU; None: torch's choice
     enable_lora: bool = True

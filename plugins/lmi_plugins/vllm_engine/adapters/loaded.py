@@ -1,4 +1,4 @@
-"""The LoRA adapters of a vLLM engine, by name."""
+"""The LoRA adapters of vLLM's engines with one model, by name."""
 
 import asyncio
 import itertools
@@ -11,6 +11,7 @@ from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationErro
 from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.adapter_files import state_of
+from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.cpu_adapters import check_adapters
 from lmi_plugins.vllm_engine.adapters.output_layer import OutputLayerAdapters
@@ -32,8 +33,8 @@ class VllmAdapters:
     Running requests keep a replaced or unloaded adapter until they end.
     """
 
-    def __init__(self, engine: VllmEngine, *, allow_pickle: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, engines: Replicas[VllmEngine], *, allow_pickle: bool = False) -> None:
+        self._engines = engines
         self._allow_pickle = allow_pickle
         self._numbers = itertools.count(1)
         self._adapters: dict[str, Adapter] = {}
@@ -61,20 +62,25 @@ class VllmAdapters:
         _refuse_long(folder)
         if fault := refusal(pickled_adapter(folder), self._allow_pickle):
             raise InvalidAdapter(fault)
-        state, vllm = await asyncio.to_thread(state_of, folder), self._engine.vllm
+        state = await asyncio.to_thread(state_of, folder)
         adapter = Adapter(LoRARequest(name, next(self._numbers), str(folder)), state)
-        try:
-            await vllm.add_lora(adapter.request)
-        except EngineDeadError:
-            raise BackendUnhealthy("the adapter was not loaded: vLLM's engine died") from None
-        except Exception as error:  # of whatever class the engine's own process raised
-            raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
-        before, slots = self._adapters.get(name), self._engine.adapter_slots
-        if before is not None and slots.is_pinned(before):
-            await slots.pin(adapter, in_place_of=before)
-            slots.unpin(before)
-        self._of_output_layer.add(name, folder)
-        self._adapters[name] = adapter
+        async with self._engines.changing:
+            engines = self._engines.members
+            try:
+                await asyncio.gather(*(engine.vllm.add_lora(adapter.request) for engine in engines))
+            except EngineDeadError:
+                raise BackendUnhealthy("the adapter was not loaded: vLLM's engine died") from None
+            except BackendUnhealthy:
+                raise
+            except Exception as error:  # of whatever class the engine's own process raised
+                raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
+            before = self._adapters.get(name)
+            for slots in [engine.adapter_slots for engine in engines]:
+                if before is not None and slots.is_pinned(before):
+                    await slots.pin(adapter, in_place_of=before)
+                    slots.unpin(before)
+            self._of_output_layer.add(name, folder)
+            self._adapters[name] = adapter
 
     async def pin(self, name: str, pinned: bool) -> None:
         """Pin an adapter to a slot of the engine, or unpin it.
@@ -82,16 +88,22 @@ class VllmAdapters:
         Raise AdapterNotFound, InvalidAdapter for too many, or BackendUnhealthy like `load`.
         """
         adapter = self._adapter(name)
-        if not pinned:
-            self._engine.adapter_slots.unpin(adapter)
-            return
-        _ = self._engine.vllm
-        await self._engine.adapter_slots.pin(adapter)
+        async with self._engines.changing:
+            if pinned:
+                for engine in self._engines.members:
+                    engine.check_health()
+                    await engine.adapter_slots.pin(adapter)
+            else:
+                self._unpin(adapter)
 
     def unload(self, name: str) -> None:
         """Unload an adapter. Raise AdapterNotFound if there is none."""
-        self._engine.adapter_slots.unpin(self._adapter(name))
+        self._unpin(self._adapter(name))
         del self._adapters[name]
+
+    def _unpin(self, adapter: Adapter) -> None:
+        for engine in self._engines.members:
+            engine.adapter_slots.unpin(adapter)
 
     def _adapter(self, name: str) -> Adapter:
         if name not in self._adapters:

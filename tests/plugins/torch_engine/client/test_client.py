@@ -17,6 +17,7 @@ from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
 from lmi_plugins.torch_engine.client.client import EngineClient
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.protocol import Steps, failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
@@ -36,7 +37,7 @@ async def client(model_directory: ModelDirectory) -> AsyncIterator[EngineClient]
     await client.start()
     assert client.max_length == CONTEXT
     yield client
-    process_id = client.process_id
+    process_id = client.replicas.first.process_id
     assert process_id is not None
     await client.stop()
     with pytest.raises(ProcessLookupError):
@@ -81,7 +82,7 @@ async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, mo
 
 
 async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: EngineClient) -> None:
-    killed = client.process_id
+    killed = client.replicas.first.process_id
     assert killed is not None
     steps = client.generate(PROMPT, LONG)
     await anext(steps)
@@ -91,17 +92,17 @@ async def test_a_killed_worker_fails_its_requests_and_is_replaced(client: Engine
         async for _ in steps:
             pass
     with pytest.raises(BackendUnhealthy, match="is being restarted"):
-        client.check_health()
+        client.replicas.check_health()
     with pytest.raises(BackendUnhealthy):
         await anext(client.generate(PROMPT, LONG))
     await until_healthy(client)
-    assert client.process_id != killed
+    assert client.replicas.first.process_id != killed
     assert len(await generated(client, SamplingParameters(max_new_tokens=5))) == 5
 
 
 async def until_healthy(client: EngineClient) -> None:
     async with asyncio.timeout(60):
-        while client.process_id is None:
+        while client.replicas.first.process_id is None:
             await asyncio.sleep(0.05)
 
 
@@ -115,22 +116,22 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
     await client.start()
     try:
         directory.unlink()
-        assert client.process_id is not None
-        os.kill(client.process_id, signal.SIGKILL)
+        assert client.replicas.first.process_id is not None
+        os.kill(client.replicas.first.process_id, signal.SIGKILL)
         async with asyncio.timeout(60):
-            while "is not restarted again" not in client.why_unhealthy:
+            while "is not restarted again" not in client.replicas.first.why_unhealthy:
                 await asyncio.sleep(0.05)
         with pytest.raises(
             BackendUnhealthy, match="the engine died and is not restarted again, after 1 consecutive restarts"
         ):
-            client.check_health()
+            client.replicas.check_health()
     finally:
         await client.stop()
 
 
 async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
-    client = EngineClient(EngineOptions("nowhere"), retry_threshold=1)
+    client = EngineWorker(EngineOptions("nowhere"), 1, 0, 0, OutputCoalescing(0))
     started = AsyncMock(return_value=True)
     assert await client.restarts.attempt(started)
     client._deliver(Steps([], [failure("1", StepFailed("poisoned"))]))

@@ -147,7 +147,7 @@ async def test_worker_that_dies(hello: RunningServer) -> None:
     asking = asyncio.create_task(hello.post("/v1/embeddings", {"input": ["fox " * 200] * 500}))
     while not backend(hello).engine.in_flight:
         await asyncio.sleep(0)
-    process_id = backend(hello).engine.process_id
+    process_id = backend(hello).engine.replicas.first.process_id
     assert process_id is not None
     os.kill(process_id, signal.SIGKILL)
     answer = await asking  # from the next worker

@@ -83,11 +83,11 @@ async def test_a_new_worker_has_those_with_a_directory(client: EngineClient, ada
     await client.load_adapter("c", adapter_tensors(adapters["c"]))
     await client.pin_adapter("b", True)
     expected = await generated(client, "b")
-    assert client.process_id is not None
-    os.kill(client.process_id, signal.SIGSTOP)
+    assert client.replicas.first.process_id is not None
+    os.kill(client.replicas.first.process_id, signal.SIGSTOP)
     change = asyncio.create_task(client.load_adapter("d", str(adapters["c"])))
     await asyncio.sleep(0)
-    os.kill(client.process_id, signal.SIGKILL)
+    os.kill(client.replicas.first.process_id, signal.SIGKILL)
     with pytest.raises(BackendUnhealthy, match="the adapter was not changed: the worker ended"):
         await change
     await until_healthy(client)

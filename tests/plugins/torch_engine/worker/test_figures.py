@@ -42,7 +42,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engi
 async def figures_like(client: EngineClient, running: int, waiting: int) -> EngineFigures:
     """Wait until the worker has told of so many sequences, which it does some times a second."""
     async with asyncio.timeout(30):
-        while ((found := client.figures).running, found.waiting) != (running, waiting):
+        while ((found := client.replicas.figures).running, found.waiting) != (running, waiting):
             await asyncio.sleep(0.01)
     return found
 
@@ -73,11 +73,11 @@ async def test_counts_outlive_the_worker(client: EngineClient, monkeypatch: pyte
 
     async def ask() -> EngineFigures:
         """Return the figures with one more request of the same prompt."""
-        looked_up = (client.figures.looked_up_tokens or 0) + len(PROMPT)
+        looked_up = (client.replicas.figures.looked_up_tokens or 0) + len(PROMPT)
         async for _ in client.generate(PROMPT, SamplingParameters(max_new_tokens=1)):
             pass
         async with asyncio.timeout(60):
-            while (found := client.figures).looked_up_tokens != looked_up:
+            while (found := client.replicas.figures).looked_up_tokens != looked_up:
                 await asyncio.sleep(0.01)
         return found
 
@@ -86,10 +86,10 @@ async def test_counts_outlive_the_worker(client: EngineClient, monkeypatch: pyte
     assert first.cached_tokens is not None
     assert before.cached_tokens is not None
     assert before.cached_tokens - first.cached_tokens == 32  # the full blocks of the prompt
-    assert client.process_id is not None
-    os.kill(client.process_id, signal.SIGKILL)
+    assert client.replicas.first.process_id is not None
+    os.kill(client.replicas.first.process_id, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while client.figures.restarts == 0:
+        while client.replicas.figures.restarts == 0:
             await asyncio.sleep(0.05)
     after = await ask()
     assert (after.restarts, after.cached_tokens) == (1, before.cached_tokens)  # the new worker has nothing cached

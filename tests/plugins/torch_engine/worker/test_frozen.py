@@ -33,23 +33,23 @@ async def client(model_directory: ModelDirectory) -> AsyncIterator[EngineClient]
 
 async def until_replaced(client: EngineClient, process_id: int) -> None:
     async with asyncio.timeout(120):
-        while client.process_id in (None, process_id):
+        while client.replicas.first.process_id in (None, process_id):
             await asyncio.sleep(0.05)
     with pytest.raises(ProcessLookupError):
         os.kill(process_id, 0)
 
 
 async def test_an_idle_worker_is_left_alone_and_a_stopped_one_replaced(client: EngineClient) -> None:
-    idle = client.process_id
+    idle = client.replicas.first.process_id
     assert idle is not None
     await asyncio.sleep(1.4 * TIMEOUT)  # in which it answers
-    assert client.process_id == idle
+    assert client.replicas.first.process_id == idle
     os.kill(idle, signal.SIGSTOP)
     await until_replaced(client, idle)
 
 
 async def test_a_worker_that_is_stopped_under_a_request_is_killed(client: EngineClient) -> None:
-    stopped = client.process_id
+    stopped = client.replicas.first.process_id
     assert stopped is not None
     steps = client.generate(PROMPT, SamplingParameters(max_new_tokens=CONTEXT))
     await anext(steps)

@@ -18,7 +18,7 @@ from lmi_core.errors import GenerationFailed
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.workers import restarts
 from lmi_core.workers.isolation import Presence
-from lmi_plugins.torch_engine.client import client as torch_client
+from lmi_plugins.torch_engine.client import engine_worker as torch_client
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import (
     EngineOptions,
@@ -137,7 +137,7 @@ async def expected(client: EngineClient) -> dict[str, Answer]:
 async def test_answers_are_as_without_the_fault(
     client: EngineClient, expected: dict[str, Answer], number: signal.Signals
 ) -> None:
-    before = client.process_id
+    before = client.replicas.first.process_id
     assert before is not None
     begun = {name: asyncio.Event() for name in REQUESTS}
     asked = {name: asyncio.create_task(read(client, each, begun[name])) for name, each in REQUESTS.items()}
@@ -147,7 +147,7 @@ async def test_answers_are_as_without_the_fault(
     assert {"greedy", "seeded, several", "guided", "stops", "log probs", "beams"} <= {*unfinished}
     for name, task in asked.items():
         (await task).check(expected[name])
-    assert client.process_id not in (None, before)
+    assert client.replicas.first.process_id not in (None, before)
     assert client.in_flight == 0
 
 
@@ -156,7 +156,7 @@ async def test_a_request_does_not_go_on_with_another_adapter(
 ) -> None:
     model = AutoModelForCausalLM.from_pretrained(directory)
     folders = [str(save_adapter(tmp_path / str(seed), model, seed)) for seed in range(4)]
-    replaced, available = asyncio.Event(), client._resumption._available
+    replaced, available = asyncio.Event(), client.replicas.available
 
     async def available_later() -> None:
         await replaced.wait()
@@ -165,18 +165,18 @@ async def test_a_request_does_not_go_on_with_another_adapter(
     def ask(adapter: str) -> AsyncGenerator[GenerationStep, None]:
         return client.generate(PROMPT, SamplingParameters(max_new_tokens=LONG), adapter)
 
-    monkeypatch.setattr(client._resumption, "_available", available_later)
+    monkeypatch.setattr(client.replicas, "available", available_later)
     for name, folder in zip(("kept", "replaced", "rewritten"), folders, strict=False):
         await client.load_adapter(name, folder)
     expected = [token async for step in ask("kept") for token in step.tokens]
     kept, lost, changed = ask("kept"), ask("replaced"), ask("rewritten")
     _, _, tokens = await anext(lost), await anext(changed), (await anext(kept)).tokens
     shutil.copytree(folders[3], folders[2], dirs_exist_ok=True)
-    killed = client.process_id
+    killed = client.replicas.first.process_id
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while client.process_id in (None, killed):
+        while client.replicas.first.process_id in (None, killed):
             await asyncio.sleep(0.01)
     await client.load_adapter("replaced", folders[3])
     replaced.set()
@@ -188,7 +188,7 @@ async def test_a_request_does_not_go_on_with_another_adapter(
 
 
 async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, expected: dict[str, Answer]) -> None:
-    worker, began = client.process_id, asyncio.Event()
+    worker, began = client.replicas.first.process_id, asyncio.Event()
     others = {name: asyncio.create_task(read(client, REQUESTS[name], began)) for name in ("greedy", "seeded", "stops")}
     unread = client.generate(PROMPT, SamplingParameters(max_new_tokens=LONG))  # whose reader must hold up nobody
     stalled = Answer()
@@ -205,7 +205,7 @@ async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, 
     async for step in unread:
         stalled.add(step)
     stalled.check(expected["greedy"])
-    assert client.process_id == worker
+    assert client.replicas.first.process_id == worker
     assert client.in_flight == 0
 
 
@@ -213,18 +213,18 @@ async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, 
 def killing(client: EngineClient, prompt: list[int]) -> Iterator[list[int]]:
     """Kill each worker that has given the marked request a token, as if the request did; yield those workers."""
     killed: list[int] = []
-    run = client._run
+    run = client.replicas.first.run
 
     async def kill_on_marker(request: Any, num_sequences: int, presence: Presence) -> AsyncIterator[GenerationStep]:
         async for step in run(request, num_sequences, presence):
-            worker = client.process_id
+            worker = client.replicas.first.process_id
             if request.prompt_ids == prompt and worker is not None and worker not in killed:  # it dies a moment later
                 killed.append(worker)
                 os.kill(worker, signal.SIGKILL)
             yield step
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "_run", kill_on_marker)
+        patch.setattr(client.replicas.first, "run", kill_on_marker)
         yield killed
 
 
@@ -242,7 +242,7 @@ async def test_a_request_that_kills_ends_alone(client: EngineClient, expected: d
 
 
 async def test_without_company_it_ends_the_third_time(client: EngineClient) -> None:
-    await client.available()
+    await client.replicas.available()
     with killing(client, [9, 9]) as killed:
         with pytest.raises(GenerationFailed, match=r"the engine failed [34] times under it"):
             await read(client, {}, asyncio.Event(), [9, 9])
@@ -250,20 +250,20 @@ async def test_without_company_it_ends_the_third_time(client: EngineClient) -> N
 
 
 async def test_two_deaths_in_a_row_under_many_streams(client: EngineClient) -> None:
-    await client.available()
+    await client.replicas.available()
     parameters = {"max_new_tokens": 150}
     expected = await read(client, parameters, asyncio.Event())
     began = [asyncio.Event() for _ in range(24)]  # all of them in the batch
     asked = [asyncio.create_task(read(client, parameters, each)) for each in began]
     await asyncio.wait([asyncio.create_task(each.wait()) for each in began])
-    killed = client.process_id
+    killed = client.replicas.first.process_id
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     async with asyncio.timeout(60):
-        while client.process_id in (None, killed) or client.in_flight < len(asked):
+        while client.replicas.first.process_id in (None, killed) or client.in_flight < len(asked):
             await asyncio.sleep(0.001)
-    assert client.process_id is not None
-    os.kill(client.process_id, signal.SIGKILL)
+    assert client.replicas.first.process_id is not None
+    os.kill(client.replicas.first.process_id, signal.SIGKILL)
     for task in asked:
         (await task).check(expected)
     assert client.in_flight == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import InvalidAdapter
+from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine.arguments.load_formats import refused_pickles, without_pickles
 
 REFUSED = "is a pickle, which may contain code: get the weights as safetensors, or set option.allow_pickle=true"
@@ -83,4 +84,4 @@ async def test_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: s
     monkeypatch.setattr("lmi_plugins.vllm_engine.adapters.loaded.check_adapters", lambda: None)
     (tmp_path / name).touch()
     with pytest.raises(InvalidAdapter, match=REFUSED):
-        await VllmAdapters(VllmEngine({}, 0)).load("evil", tmp_path)
+        await VllmAdapters(Replicas(lambda _: VllmEngine({}, 0))).load("evil", tmp_path)

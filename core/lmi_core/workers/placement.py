@@ -1,0 +1,46 @@
+"""The devices of a model's replicas."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lmi_core.host.devices import CPU
+from lmi_core.workers.replicas import ONE, ReplicaCount
+
+
+class Placement(NamedTuple):
+    """Groups of devices, each of which holds the whole model, and the number of replicas on all of them."""
+
+    groups: Sequence[Sequence[str]] = ((CPU,),)
+    replicas: ReplicaCount = ONE
+    idle: Sequence[str] = ()  # devices that are too few for another group
+
+    def devices(self, number: int) -> Sequence[str]:
+        """Return the devices of the replica of a number, from 0."""
+        return self.groups[number % len(self.groups)]
+
+    def __str__(self) -> str:
+        least, most = self.replicas
+        count = "1 engine" if most == 1 else f"{most} engines" if least == most else f"{least} to {most} engines"
+        if self.groups[0][0] == CPU:
+            return count
+        groups = "; ".join(", ".join(group) for group in self.groups)
+        idle = f"; GPU {', '.join(self.idle)} stays idle: an engine takes {len(self.groups[0])}" if self.idle else ""
+        return f"{count}, on GPU {groups}{idle}"
+
+    def changed(self, of_group: ReplicaCount) -> ReplicaCount:
+        """Return the number of replicas with so many in each group."""
+        return ReplicaCount(of_group.minimum * len(self.groups), of_group.maximum * len(self.groups))
+
+
+ANYWHERE = Placement()
+
+
+def placement(of_group: ReplicaCount, devices: Sequence[str], gpus: int, degree: int) -> Placement:
+    """Return where replicas run that take `degree` GPUs each: on those named, or else on all, as DJLServing does.
+
+    `of_group` is the number of replicas on each group of devices.
+    """
+    chosen = devices or [str(number) for number in range(gpus)] or [CPU]
+    size = min(max(degree, 1), len(chosen))
+    groups = [chosen[start : start + size] for start in range(0, len(chosen) - size + 1, size)]
+    return Placement(groups, Placement(groups).changed(of_group), chosen[len(groups) * size :])

@@ -1,0 +1,57 @@
+"""One engine of a model, of which there may be several."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.isolation import Isolation
+from lmi_core.workers.restarts import Restarts
+
+
+class Replica(ABC):
+    """An engine with the whole model, as the requests in it see it."""
+
+    def __init__(self) -> None:
+        self.isolation = Isolation()
+        self.on_death: Callable[[], None] = lambda: None
+
+    def died(self) -> None:
+        """Record that the engine has no requests any more; called before the requests get the error."""
+        self.isolation.clear()
+        self.on_death()
+
+    @property
+    @abstractmethod
+    def restarts(self) -> Restarts:
+        """The restarts of the engine's process."""
+
+    @property
+    @abstractmethod
+    def is_available(self) -> bool:
+        """Whether the engine accepts requests now."""
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What it has told of itself last, with what it had counted before it was restarted."""
+        return EngineFigures(restarts=self.restarts.count)
+
+    @property
+    @abstractmethod
+    def process_ids(self) -> Collection[int]:
+        """The engine's processes on this machine; none while it is being restarted."""
+
+    @abstractmethod
+    async def available(self) -> None:
+        """Wait until it accepts requests. Raise BackendUnhealthy if it is not started any more."""
+
+    @abstractmethod
+    def check_health(self) -> None:
+        """Raise BackendUnhealthy while it accepts no requests."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load the model. Raise ConfigurationError if that fails."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End it, and its requests with EngineLost. Safe to call repeatedly."""

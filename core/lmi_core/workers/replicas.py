@@ -1,0 +1,224 @@
+"""The replicas of a model: their start and end, their number, and the one that a request goes to."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from lmi_core.errors import BackendUnhealthy
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.isolation import Work
+from lmi_core.workers.replica import Replica
+from lmi_core.workers.routing import Router
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 60.0  # for the requests in a replica that is to end; after that they continue in others
+
+R = TypeVar("R", bound=Replica)
+
+
+class ReplicaCount(NamedTuple):
+    """How many replicas a model has."""
+
+    minimum: int = 1
+    maximum: int = 1  # while all of them are full
+
+
+ONE = ReplicaCount()
+
+
+class Replicas(Generic[R]):
+    """The engines of one model, each of which can do any request."""
+
+    def __init__(
+        self,
+        create: Callable[[int], R],
+        count: ReplicaCount = ONE,
+        max_sequences: int = 0,
+        max_idle_time: float = 60,
+    ) -> None:
+        """`create` creates the replica of a number, from 0.
+
+        A replica is full with `max_sequences` in it; while all of them are, another is started, up to the maximum.
+        Those beyond the minimum end after `max_idle_time` seconds without a request.
+        """
+        self.members: list[R] = []
+        self.count = count
+        self.on_change: Callable[[], None] = lambda: None  # called when replicas have come or gone
+        self._create = create
+        self._max_sequences = max_sequences
+        self._max_idle_time = max_idle_time
+        self._router = Router()
+        self._numbers: dict[R, int] = {}  # of the members and of those that start
+        self.changing = asyncio.Lock()  # held while replicas start, end, or change together
+        self._ended_ones = EngineFigures()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def first(self) -> R:
+        """The replica that tells of the model, which is the same in all of them."""
+        return next((each for each in self.members if each.is_available), self.members[0])
+
+    def number(self, replica: R) -> int:
+        """Return the number that the replica was created with."""
+        return self._numbers[replica]
+
+    async def start(self) -> None:
+        """Load the model into the minimum of replicas. Raise ConfigurationError if that fails for one."""
+        await self._add(1)  # alone, as it may download the model, and what is wrong with it is told once
+        await self._add(self.count.minimum - 1)
+
+    async def stop(self) -> None:
+        """End all replicas. Safe to call at any time, and repeatedly."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(each.stop() for each in list(self._numbers)))
+
+    async def scale(self, count: ReplicaCount) -> None:
+        """Change the number of replicas. Raise LmiError if one cannot be started; the others then stay."""
+        self.count = count
+        async with self.changing:
+            if (missing := count.minimum - len(self.members)) > 0:
+                await self._add(missing)
+            idlest = sorted(self.members, key=lambda each: (each.is_available, each.isolation.tokens))
+            await asyncio.gather(*(self._remove(each) for each in idlest[: -count.maximum]))
+        self._begin(self._shrink())
+
+    def choose(self, work: Work) -> R:
+        """Return the replica for a request; one that is unavailable only if all of them are."""
+        chosen = self._router.choose(self.members, work)
+        if len(self.members) > 1 and not _accepts(chosen):
+            accepting = [each for each in self.members if _accepts(each)]
+            accepting = accepting or [each for each in self.members if each.is_available]
+            chosen = self._router.choose(accepting, work) if accepting else chosen
+        if len(self.members) < self.count.maximum and self._are_full() and not self.changing.locked():
+            self._begin(self._grow())
+        return chosen
+
+    def has(self, replica: R) -> bool:
+        """Return whether requests may go to this replica, now or once it is restarted."""
+        return replica in self.members and not replica.restarts.given_up.is_set()
+
+    async def available(self) -> None:
+        """Wait until a replica accepts requests. Raise BackendUnhealthy if none is started any more."""
+        waits = [asyncio.ensure_future(each.available()) for each in self.members]
+        refusal = BackendUnhealthy("the engine was stopped")
+        try:
+            for available in asyncio.as_completed(waits):
+                try:
+                    await available
+                except BackendUnhealthy as error:
+                    refusal = error
+                else:
+                    return
+        finally:
+            for each in waits:
+                each.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        raise refusal
+
+    def check_health(self) -> None:
+        """Raise BackendUnhealthy while no replica accepts requests."""
+        if self.members:
+            self.first.check_health()
+        else:
+            raise BackendUnhealthy("the engine is starting")
+
+    async def given_up(self) -> str:
+        """Wait until no replica is started any more, and return why."""
+        while True:
+            await asyncio.gather(*(each.restarts.given_up.wait() for each in self.members))
+            if not any(self.has(each) for each in self.members):
+                return self.members[0].restarts.reason
+
+    @property
+    def figures(self) -> EngineFigures:
+        """The figures of all replicas together, with the counts of those that have ended."""
+        found = EngineFigures.together([each.figures for each in self.members])
+        return replace(
+            found.after(self._ended_ones),
+            restarts=found.restarts + self._ended_ones.restarts,
+            workers=sum(each.is_available for each in self.members) if self.count.maximum > 1 else None,
+        )
+
+    @property
+    def process_ids(self) -> Collection[int]:
+        return [process_id for each in self.members for process_id in each.process_ids]
+
+    def _are_full(self) -> bool:
+        return all(each.isolation.sequences >= self._max_sequences for each in self.members)
+
+    async def _grow(self) -> None:
+        async with self.changing:
+            if len(self.members) >= self.count.maximum or not self._are_full():
+                return
+            logger.info("all %d replicas are full: another one is started", len(self.members))
+            await self._add(1)
+        self._begin(self._shrink())
+
+    async def _shrink(self) -> None:
+        """End replicas beyond the minimum when they have had no request for a while."""
+        entries = dict[R, int]()
+        while len(self.members) > self.count.minimum:
+            await asyncio.sleep(self._max_idle_time)
+            async with self.changing:
+                for each in reversed(self.members[self.count.minimum :]):
+                    if not each.isolation.inside and entries.get(each) == each.isolation.entries:
+                        logger.info("a replica that has had no request for a while is ended")
+                        await self._remove(each)
+                        break
+            entries = {each: each.isolation.entries for each in self.members}
+
+    async def _add(self, count: int) -> None:
+        """Start replicas. Raise ConfigurationError if one cannot be; the others stay."""
+        results = await asyncio.gather(*(self._start_one() for _ in range(count)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _start_one(self) -> None:
+        number = next(n for n in range(len(self._numbers) + 1) if n not in self._numbers.values())
+        replica = self._create(number)
+        self._numbers[replica] = number
+        replica.on_death = partial(self._router.forget, replica)
+        try:
+            await replica.start()
+        except BaseException:
+            await replica.stop()
+            del self._numbers[replica]
+            raise
+        self.members.append(replica)
+        self.on_change()
+
+    async def _remove(self, replica: R) -> None:
+        """End a replica after its requests; those that take too long continue in another one."""
+        self.members.remove(replica)
+        self._router.forget(replica)
+        self.on_change()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(replica.isolation.until_empty(), DRAIN_SECONDS)
+        before = self._ended_ones
+        figures = replica.figures.after(before)
+        self._ended_ones = replace(figures, restarts=figures.restarts + before.restarts)
+        await replica.stop()
+        del self._numbers[replica]
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the number of replicas stays at %d: %s", len(self.members), error, exc_info=error)
+
+
+def _accepts(replica: Replica) -> bool:
+    return replica.is_available and not replica.isolation.is_trying

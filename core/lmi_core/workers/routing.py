@@ -1,0 +1,71 @@
+"""The choice of a replica for a request: the one with the fewest tokens to read, this request's included.
+
+The tokens of a prompt count only from where its longest prefix in the replica's cache ends. So requests with the same
+beginning, such as a system prompt or the turns of a chat, stay together unless their replica has more to do than the
+prefix saves.
+"""
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TypeVar
+
+from lmi_core.workers.isolation import Work
+from lmi_core.workers.replica import Replica
+
+BLOCK = 64  # tokens; prefixes are compared by whole blocks
+MAX_BLOCKS = 100_000  # that are remembered, of the requests that came last
+MAX_HOLDERS = 8  # replicas that are remembered for a block: those that got it last
+
+R = TypeVar("R", bound=Replica)
+
+_tokens_to_do = attrgetter("isolation.tokens")
+
+
+class Router:
+    """The prefixes that replicas have been given."""
+
+    def __init__(self) -> None:
+        self._holders: OrderedDict[int, list[Replica]] = OrderedDict()  # of the prefix that ends with a block
+
+    def choose(self, replicas: Sequence[R], work: Work) -> R:
+        """Return the replica for a request, which is assumed to hold the prompt from then on."""
+        if len(replicas) == 1:
+            return replicas[0]
+        keys, held = list(_keys(work)), dict[Replica, int]()
+        for count, key in enumerate(keys, start=1):
+            for replica in self._holders.get(key, ()):
+                held[replica] = count * BLOCK
+        chosen = min(replicas, key=_tokens_to_do)
+        fewest = chosen.isolation.tokens - held.get(chosen, 0)
+        for replica in replicas if held else ():
+            if replica in held and (tokens := replica.isolation.tokens - held[replica]) < fewest:
+                chosen, fewest = replica, tokens
+        self._remember(keys, chosen)
+        return chosen
+
+    def forget(self, replica: Replica) -> None:
+        """Forget the prefixes of a replica whose cache is gone."""
+        for holders in self._holders.values():
+            if replica in holders:
+                holders.remove(replica)
+
+    def _remember(self, keys: list[int], replica: Replica) -> None:
+        for key in keys:
+            holders = self._holders.setdefault(key, [])
+            self._holders.move_to_end(key)
+            if replica not in holders:
+                holders.append(replica)
+                del holders[:-MAX_HOLDERS]
+        while len(self._holders) > MAX_BLOCKS:
+            self._holders.popitem(last=False)
+
+
+def _keys(work: Work) -> Iterator[int]:
+    """Yield a key for each prefix of whole blocks."""
+    data = array("q", work.prompt).tobytes()
+    size, key = BLOCK * 8, hash(work.kind)
+    for end in range(size, len(data) + 1, size):
+        key = hash((key, data[end - size : end]))
+        yield key

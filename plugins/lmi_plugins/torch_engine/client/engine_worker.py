@@ -1,0 +1,211 @@
+"""The server's side of one torch engine: requests to its worker, steps back, and a new worker when one dies."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from lmi_core.embedding_backend import Vector
+from lmi_core.errors import BackendUnhealthy
+from lmi_core.generation.coalescing import OutputCoalescing
+from lmi_core.generation.output import GenerationStep
+from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.plugins.early_workers import take_early
+from lmi_core.workers.adapter_files import FilesState, state_of
+from lmi_core.workers.client import WorkerClient
+from lmi_core.workers.isolation import Presence
+from lmi_core.workers.item_queue import ItemQueue
+from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.resumption import EngineLost
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT, PREPARE, TARGET
+from lmi_plugins.torch_engine.client.step_queue import StepQueue
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
+from lmi_plugins.torch_engine.messages.protocol import (
+    Abort,
+    AdapterAnswer,
+    Embed,
+    Figures,
+    FromWorker,
+    Load,
+    LoadAdapter,
+    Loaded,
+    PinAdapter,
+    Steps,
+    Submit,
+    UnloadAdapter,
+    decode_from_worker,
+)
+from lmi_plugins.torch_engine.messages.requests import (
+    AdapterTensors,
+    EngineOptions,
+    EngineRequest,
+)
+
+
+class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):
+    """An engine in a worker process. When it dies, its requests are lost and a new one is started."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        retry_threshold: int,
+        heartbeat_timeout: float,
+        loading_timeout: float,
+        coalescing: OutputCoalescing,
+    ) -> None:
+        """Create a client without starting it; for the times, in seconds, see WorkerClient."""
+        super().__init__(
+            lambda: take_early(TARGET) or LocalProcess(TARGET, ENVIRONMENT, prepare=PREPARE),
+            decode_from_worker,
+            retry_threshold,
+            heartbeat_timeout,
+            loading_timeout,
+        )
+        self.options = options  # for the next worker
+        self.loaded: Loaded | None = None  # what the worker told of its model
+        self.adapters = list(options.adapters)  # that a request can name, as the worker told them last
+        self._ids = itertools.count()
+        self._coalescing = coalescing
+        self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
+        self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
+        self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the worker has told of itself last, with what those before it had counted."""
+        return msgspec.structs.replace(self._figures, restarts=self.restarts.count)
+
+    def adapter_state(self, name: str | None) -> object:
+        """Return what tells the weights of a name from those that it had before, or will have."""
+        return None if name is None else self._files.get(name)
+
+    async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
+        """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
+        directories = {name: source} if isinstance(source, str) else {}
+        files = await asyncio.to_thread(_states, directories)
+        await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
+        self._files[name] = files.get(name, object())
+        self._remember_adapters(directories, name)
+
+    async def pin_adapter(self, name: str, pinned: bool) -> None:
+        """Keep an adapter on the device, or no longer. Raise AdapterNotFound, or InvalidAdapter for one too many."""
+        await self._change_adapters(PinAdapter(str(next(self._ids)), name, pinned))
+        others = [each for each in self.options.pinned_adapters if each != name]
+        self.options = msgspec.structs.replace(self.options, pinned_adapters=[*others, name] if pinned else others)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
+        await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
+        self._remember_adapters({}, name)
+        pinned = [each for each in self.options.pinned_adapters if each != name]
+        self.options = msgspec.structs.replace(self.options, pinned_adapters=pinned)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._requests)
+
+    async def run(
+        self, request: EngineRequest, num_sequences: int, presence: Presence
+    ) -> AsyncGenerator[GenerationStep, None]:
+        """Yield the steps that the worker has for a request, whose id is chosen here.
+
+        Under load, several of one sequence are merged. Closing the generator frees what the engine holds for the
+        request.
+        """
+        request_id = str(next(self._ids))
+        submit, abort = Submit(msgspec.structs.replace(request, request_id=request_id)), Abort(request_id)
+        with self._coalescing.stream() as stream:
+
+            def done() -> None:
+                stream.end()
+                presence.leave()
+
+            steps = StepQueue(num_sequences, done)
+            with self._in_worker(request_id, steps, submit, abort):
+                while not steps.read:
+                    step = await steps.get()
+                    if steps.read:
+                        self._end(request_id, abort)
+                    yield step
+                    await stream.wait()
+
+    async def embed(self, inputs: dict[int, EmbeddingInput], presence: Presence) -> AsyncGenerator[Vector, None]:
+        """Yield the vectors that the worker makes of the inputs, by their indices."""
+        request_id, indices = str(next(self._ids)), list(inputs)
+        embed = Embed(EmbeddingJob(request_id, list(inputs.values())))
+        vectors = ItemQueue[Vector](len(inputs), presence.leave)
+        with self._in_worker(request_id, vectors, embed, Abort(request_id)):
+            for _ in inputs:
+                place, vector = await vectors.get()
+                yield indices[place], vector
+
+    async def _change_adapters(self, call: LoadAdapter | PinAdapter | UnloadAdapter) -> None:
+        self.check_health()
+        answer = self._calls[call.call_id] = asyncio.get_running_loop().create_future()
+        self._send(call)
+        try:
+            await answer
+        finally:
+            del self._calls[call.call_id]
+
+    def _remember_adapters(self, directories: dict[str, str], changed: str) -> None:
+        """Keep the directories of adapters for a worker that may have to replace this one."""
+        others = {name: directory for name, directory in self.options.adapters.items() if name != changed}
+        self.options = msgspec.structs.replace(self.options, adapters=others | directories)
+
+    async def _what_to_load(self) -> Load:
+        self._files |= await asyncio.to_thread(_states, self.options.adapters)
+        return Load(self.options)
+
+    def _loaded(self, answer: FromWorker) -> None:
+        assert isinstance(answer, Loaded), answer
+        self.loaded, self.adapters = answer, answer.adapters
+        self.options = msgspec.structs.replace(self.options, leaves_out_adapters=True)
+
+    def _deliver(self, message: FromWorker) -> None:
+        if isinstance(message, Figures):
+            self._figures = message.figures.after(self._figures_before)
+            return
+        if isinstance(message, AdapterAnswer):
+            self._deliver_answer(message)
+            return
+        assert isinstance(message, Steps), message
+        if message.steps or message.vectors:  # a worker whose every step fails has not worked
+            self.restarts.worked()
+        for request_id, step in message.steps:
+            queue = self._requests.get(request_id)
+            if isinstance(queue, StepQueue):  # otherwise it was aborted meanwhile
+                queue.put(step)
+        for request_id, index, vector in message.vectors:
+            queue = self._requests.get(request_id)
+            if isinstance(queue, ItemQueue):
+                queue.put((index, vector))
+        company = len({failure.request_id for failure in message.failures if failure.of_step})
+        for failure in message.failures:
+            failed = self._requests.pop(failure.request_id, None)
+            if failed is not None:
+                failed.fail(EngineLost(failure.message, company) if failure.of_step else failure.error)
+
+    def _deliver_answer(self, message: AdapterAnswer) -> None:
+        if message.failure is None:
+            self.adapters = message.names
+        answer = self._calls.get(message.call_id)
+        if answer is None or answer.done():  # whoever called has left
+            return
+        if message.failure is not None:
+            answer.set_exception(message.failure.error)
+        else:
+            answer.set_result(None)
+
+    def _lose(self, why: str) -> None:
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.set_exception(BackendUnhealthy(f"the adapter was not changed: {why}"))
+        self._figures = self._figures_before = self._figures.idle()
+        super()._lose(why)
+
+
+def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
+    return {name: state_of(Path(directory)) for name, directory in directories.items()}

@@ -1,0 +1,43 @@
+"""The devices of replicas."""
+
+import pytest
+
+from lmi_core.workers.placement import placement
+from lmi_core.workers.replicas import ONE, ReplicaCount
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus", "degree", "groups"),
+    [
+        ([], 0, 1, [["cpu"]]),
+        ([], 0, 4, [["cpu"]]),
+        (["cpu"], 4, 1, [["cpu"]]),
+        ([], 4, 1, [["0"], ["1"], ["2"], ["3"]]),
+        ([], 4, 2, [["0", "1"], ["2", "3"]]),
+        ([], 4, 3, [["0", "1", "2"]]),
+        ([], 2, 4, [["0", "1"]]),
+        (["1", "3"], 4, 1, [["1"], ["3"]]),
+    ],
+)
+def test_as_many_groups_as_the_devices_allow(
+    devices: list[str], gpus: int, degree: int, groups: list[list[str]]
+) -> None:
+    found = placement(ONE, devices, gpus, degree)
+    assert [list(group) for group in found.groups] == groups
+    assert found.replicas == (len(groups), len(groups))
+    assert found.changed(ReplicaCount(2, 3)) == (2 * len(groups), 3 * len(groups))
+    assert [found.devices(number) for number in range(2 * len(groups))] == groups * 2
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "degree", "words"),
+    [
+        (ONE, 0, 1, "1 engine"),
+        (ReplicaCount(3, 3), 0, 1, "3 engines"),
+        (ReplicaCount(1, 4), 0, 1, "1 to 4 engines"),
+        (ONE, 4, 2, "2 engines, on GPU 0, 1; 2, 3"),
+        (ONE, 5, 2, "2 engines, on GPU 0, 1; 2, 3; GPU 4 stays idle: an engine takes 2"),
+    ],
+)
+def test_in_words(count: ReplicaCount, gpus: int, degree: int, words: str) -> None:
+    assert str(placement(count, [], gpus, degree)) == words

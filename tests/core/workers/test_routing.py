@@ -1,0 +1,57 @@
+"""The replica that a request goes to."""
+
+import random
+
+import pytest
+
+from lmi_core.workers import routing
+from lmi_core.workers.isolation import Work
+from lmi_core.workers.routing import BLOCK, Router
+from tests.core.workers.numbers import Numbers
+from tests.virtual_time import in_virtual_time
+
+
+def prompt(seed: int, blocks: int = 4) -> list[int]:
+    return random.Random(seed).choices(range(50_000), k=blocks * BLOCK)
+
+
+async def enter(router: Router, replicas: list[Numbers], tokens: list[int], kind: str = "") -> Numbers:
+    work = Work.generation(tokens, 800, 1, kind)
+    replica = router.choose(replicas, work)
+    (await replica.isolation.enter(work)).has_begun()
+    return replica
+
+
+@in_virtual_time
+async def test_turns_of_a_chat_and_system_prompts_stay_together() -> None:
+    router, replicas = Router(), [Numbers(i, set()) for i in range(3)]
+    first, second = await enter(router, replicas, prompt(1)), await enter(router, replicas, prompt(2))
+    assert first is not second
+    assert await enter(router, replicas, prompt(1) + prompt(3, 1)) is first
+    assert await enter(router, replicas, [*prompt(2)[: 3 * BLOCK], 1, 2, 3]) is second
+    assert await enter(router, replicas, prompt(1), kind="adapter") is replicas[2]  # with another adapter
+    assert await enter(router, replicas, prompt(1)[1:]) is not first
+
+
+@in_virtual_time
+async def test_a_replica_with_more_to_do_than_the_prefix_saves_gets_no_more() -> None:
+    router, replicas = Router(), [Numbers(i, set()) for i in range(2)]
+    chosen = [await enter(router, replicas, prompt(1)) for _ in range(6)]
+    assert [replicas.index(each) for each in chosen] == [0, 0, 0, 1, 1, 1]
+
+
+@in_virtual_time
+async def test_prefixes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    router, replicas = Router(), [Numbers(i, set()) for i in range(2)]
+    replicas[0].isolation.tokens = 10
+    assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[1]
+    replicas[1].isolation.tokens = 100
+    assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[1]
+    router.forget(replicas[1])
+    assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[0]
+    monkeypatch.setattr(routing, "MAX_BLOCKS", 8)
+    for seed in range(2, 6):
+        router.choose(replicas, Work(prompt=prompt(seed)))
+    replicas[0].isolation.tokens = 150
+    assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[1]
+    assert len(router._holders) <= 8
