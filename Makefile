@@ -12,7 +12,7 @@ SOURCES := core handlers plugins tests examples tools
 # The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-cpu bench-engine bench-server train-hello clean
+.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-cpu bench-replicas bench-engine bench-server train-hello clean
 
 install: .venv/installed
 
@@ -80,6 +80,9 @@ bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, in
 
 bench-cpu: .venv/installed-dev  ## Measure OpenVINO beside PyTorch, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_cpu --write
+
+bench-replicas: .venv/installed-dev  ## Measure the choice among a model's engines, into docs/explanation/benchmarks.md
+	$(BIN)/python -m tests.benchmarks.bench_replicas --write
 
 train-hello: install  ## Train examples/hello anew
 	$(BIN)/python examples/hello/train.py

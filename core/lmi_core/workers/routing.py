@@ -39,9 +39,9 @@ class Router:
                 held[replica] = count * BLOCK
         chosen = min(replicas, key=_tokens_to_do)
         fewest = chosen.isolation.tokens - held.get(chosen, 0)
-        for replica in replicas if held else ():
-            if replica in held and (tokens := replica.isolation.tokens - held[replica]) < fewest:
-                chosen, fewest = replica, tokens
+        for replica, tokens in held.items():
+            if (left := replica.isolation.tokens - tokens) < fewest and replica in replicas:
+                chosen, fewest = replica, left
         self._remember(keys, chosen)
         return chosen
 

@@ -1,0 +1,116 @@
+"""The benchmark of the choice among the engines of a model: `make bench-replicas`."""
+
+import argparse
+import asyncio
+import itertools
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from lmi_core.workers.isolation import Presence, Work
+from lmi_core.workers.routing import BLOCK, Router
+from tests.benchmarks import machine
+from tests.benchmarks.page import write_section
+from tests.core.workers.numbers import Numbers
+
+VOCABULARY = range(50_000)
+REQUESTS = 500  # of each length
+LENGTHS = (100, 1000, 8000)
+MANY = 1000  # engines
+SYSTEM_PROMPTS, SYSTEM_TOKENS = 60, 1024
+CHATS, TURNS, QUESTION, ANSWER = 400, 8, 100, 200  # the latter in tokens
+ENGINES, CACHED_BLOCKS, AT_ONCE = 8, 1500, 128
+
+Choose = Callable[[Sequence[Numbers], Work], Numbers]
+
+
+async def cost(length: int) -> float:
+    """Return the CPU seconds of a choice among many engines."""
+    router, engines, source = Router(), [Numbers(number, set()) for number in range(MANY)], random.Random(length)
+    prompts = [source.choices(VOCABULARY, k=length) for _ in range(REQUESTS)]
+    used = time.process_time()
+    for prompt in prompts:
+        work = Work.generation(prompt, ANSWER, 1, None)
+        await router.choose(engines, work).isolation.enter(work)
+    return (time.process_time() - used) / REQUESTS
+
+
+class Cache:
+    """The prefix cache of an engine: the blocks that were used last."""
+
+    def __init__(self) -> None:
+        self.found = self.looked_up = 0
+        self._blocks: OrderedDict[tuple[int, ...], None] = OrderedDict()
+
+    def take(self, prompt: list[int]) -> None:
+        is_found = True
+        for end in range(BLOCK, len(prompt) + 1, BLOCK):
+            block = tuple(prompt[:end])
+            is_found = is_found and block in self._blocks
+            self.found += is_found
+            self.looked_up += 1
+            self._blocks[block] = None
+            self._blocks.move_to_end(block)
+            if len(self._blocks) > CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+
+
+async def hits(choose: Choose) -> float:
+    """Return the share of a trace's blocks that are in the cache of the chosen engine.
+
+    The trace has chats of several turns, in a random order, each with one of some system prompts.
+    """
+    source, engines = random.Random(0), [Numbers(number, set()) for number in range(ENGINES)]
+    caches, inside = {engine: Cache() for engine in engines}, list[Presence]()
+    systems = [source.choices(VOCABULARY, k=SYSTEM_TOKENS) for _ in range(SYSTEM_PROMPTS)]
+    chats = [list(source.choice(systems)) for _ in range(CHATS)]
+    for chat in source.sample(chats * TURNS, k=CHATS * TURNS):
+        chat += source.choices(VOCABULARY, k=QUESTION)
+        work = Work.generation(tuple(chat), ANSWER, 1, None)
+        engine = choose(engines, work)
+        caches[engine].take(chat)
+        inside.append(await engine.isolation.enter(work))
+        inside[-1].has_begun()
+        if len(inside) > AT_ONCE:
+            inside.pop(0).leave()
+        chat += source.choices(VOCABULARY, k=ANSWER)
+    return sum(cache.found for cache in caches.values()) / sum(cache.looked_up for cache in caches.values())
+
+
+async def measure() -> str:
+    load, turns = machine.load(), itertools.count()
+    costs = "\n".join([f"| {length} | {await cost(length) * 1e6:.0f} us |" for length in LENGTHS])
+    chosen, in_turn = await hits(Router().choose), await hits(lambda engines, _: engines[next(turns) % len(engines)])
+    return f"""## The choice among a model's engines
+
+`make bench-replicas` measures the router of [several engines](../how_to/replicas.md).
+
+Machine: {machine.description(None)}; load average {load:.1f} before the start.
+
+CPU time of a choice among {MANY} engines, by the tokens of the prompt:
+
+| tokens | time |
+|---|---|
+{costs}
+
+A trace of {CHATS} chats of {TURNS} turns in a random order, {QUESTION} tokens of a question and {ANSWER} of an
+answer, each chat with one of {SYSTEM_PROMPTS} system prompts of {SYSTEM_TOKENS} tokens, on {ENGINES} engines with a
+prefix cache of {CACHED_BLOCKS * BLOCK} tokens each and {AT_ONCE} requests at the same time: {chosen:.0%} of the blocks
+of {BLOCK} tokens are in the cache of the chosen engine, {in_turn:.0%} if engines take turns.
+"""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
+    options = arguments.parse_args()
+    text = asyncio.run(measure())
+    if options.write:
+        write_section(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
