@@ -40,6 +40,8 @@ class Backend(ServingRuntime[P]):
 
     replicates: ClassVar[bool] = False  # has as many engines as `setup.replicas` and the devices allow, in `replicas`
 
+    runs_on_ray: ClassVar[bool] = False  # where `setup.ray_address` is a cluster
+
     tokenizer: Tokenizer  # set by the time `start` returns
     max_length: int  # context length in tokens, of the prompt and what is generated; set by the time `start` returns
     max_input_length: int | None = None  # the maximum of prompt tokens, if that is below the context length

@@ -34,6 +34,7 @@ class RuntimeSetup(Generic[P]):
     loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
     replicas: ReplicaCount = ONE  # for each group of devices that the model needs
     devices: tuple[str, ...] = ()  # `cpu`, or numbers of GPUs; empty: all that there are
+    ray_address: str | None = None  # of the cluster whose nodes run the engines; None: this host
     max_idle_time: float = 60  # seconds without a request, after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:

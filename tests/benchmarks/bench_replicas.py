@@ -27,7 +27,11 @@ Choose = Callable[[Sequence[Numbers], Work], Numbers]
 
 async def cost(length: int) -> float:
     """Return the CPU seconds of a choice among many engines."""
-    router, engines, source = Router(), [Numbers(number, set()) for number in range(MANY)], random.Random(length)
+    router, engines, source = (
+        Router[Numbers](),
+        [Numbers(number, set()) for number in range(MANY)],
+        random.Random(length),
+    )
     prompts = [source.choices(VOCABULARY, k=length) for _ in range(REQUESTS)]
     used = time.process_time()
     for prompt in prompts:
@@ -81,7 +85,10 @@ async def hits(choose: Choose) -> float:
 async def measure() -> str:
     load, turns = machine.load(), itertools.count()
     costs = "\n".join([f"| {length} | {await cost(length) * 1e6:.0f} us |" for length in LENGTHS])
-    chosen, in_turn = await hits(Router().choose), await hits(lambda engines, _: engines[next(turns) % len(engines)])
+    chosen, in_turn = (
+        await hits(Router[Numbers]().choose),
+        await hits(lambda engines, _: engines[next(turns) % len(engines)]),
+    )
     return f"""## The choice among a model's engines
 
 `make bench-replicas` measures the router of [several engines](../how_to/replicas.md).

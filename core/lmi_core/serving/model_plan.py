@@ -146,7 +146,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         options = without_ignored(options, configuration)
         chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
         backend, substitutions = standing_in(chosen, options.rolling_batch)
-        configuration.warnings += one_copy_warnings(server, backend)
+        configuration.warnings += replica_warnings(server, backend)
         place_on_devices(server, backend, configuration)
     else:
         reason = how_called(script, configuration, options)
@@ -202,6 +202,7 @@ def _setup(
         server.retry_threshold,
         replicas=ReplicaCount(*server.workers(visible_gpus())),
         devices=server.devices,
+        ray_address=server.ray_address,
         max_idle_time=server.max_idle_time,
     )
 
@@ -280,9 +281,12 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
     return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
 
 
-def one_copy_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> list[str]:
-    """Return a warning about several workers for a backend that loads the model once."""
-    minimum, maximum = server.workers(visible_gpus())
-    if maximum == 1 or backend.replicates:
-        return []
-    return [f"{minimum} to {maximum} workers: {backend.name} loads the model once, and batches all requests"]
+def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> list[str]:
+    """Return a warning about several engines, or engines on a cluster, for a backend that cannot have them."""
+    least, most = server.workers(visible_gpus())
+    warnings = []
+    if most > 1 and not backend.replicates:
+        warnings.append(f"{least} to {most} workers: {backend.name} loads the model once, and batches all requests")
+    if server.ray_address is not None and not backend.runs_on_ray:
+        warnings.append(f"ray_address={server.ray_address} has no effect: {backend.name} runs on this host")
+    return warnings

@@ -10,7 +10,7 @@ import msgspec
 from lmi_core.errors import BackendUnhealthy, LmiError
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.endpoint import Endpoint, Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.restarts import Restarts
@@ -64,6 +64,10 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     def process_id(self) -> int | None:
         """The worker's process id on this machine; None while there is none."""
         return self._supervisor.running.process_id if self._supervisor.is_running else None
+
+    @property
+    def place(self) -> Place | None:
+        return self._supervisor.running.place if self._supervisor.is_running else None
 
     @property
     def process_ids(self) -> Collection[int]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lmi_core.logs.loading_progress import Report, unheard
-from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.workers.endpoint import Endpoint, Place, WorkerDied
 from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.messages import PING, Alive, LoadFailed, Progress, encode
 
@@ -25,6 +25,10 @@ class Conversation(Generic[M]):
         self._endpoint = endpoint
         self._decode = decode
         self._heartbeat = Heartbeat(heartbeat_timeout)
+
+    @property
+    def place(self) -> Place | None:
+        return self._endpoint.place
 
     @property
     def process_id(self) -> int | None:

@@ -1,8 +1,15 @@
 """The endpoint of a worker, on this machine or elsewhere."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lmi_core.errors import ConfigurationError, OutOfMemory
+
+
+class Place(NamedTuple):
+    """A process on another machine."""
+
+    node: str  # its address
+    process_id: int
 
 
 class WorkerDied(Exception):
@@ -36,6 +43,10 @@ class Endpoint(Protocol):
 
     async def stop(self) -> None:
         """End the worker and free its resources; call it again if it was cancelled."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where the worker runs, if not on this machine."""
 
     @property
     def process_id(self) -> int | None:

@@ -71,6 +71,10 @@ class LocalProcess:
         return execute((self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address), self._environment)
 
     @property
+    def place(self) -> None:
+        return None
+
+    @property
     def process_id(self) -> int | None:
         return self._process.pid if self._process else None
 

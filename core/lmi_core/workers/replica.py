@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.workers.endpoint import Place
 from lmi_core.workers.isolation import Isolation
 from lmi_core.workers.restarts import Restarts
 
@@ -34,6 +35,11 @@ class Replica(ABC):
     def figures(self) -> EngineFigures:
         """What it has told of itself last, with what it had counted before it was restarted."""
         return EngineFigures(restarts=self.restarts.count)
+
+    @property
+    def place(self) -> Place | None:
+        """Where the engine runs, if not on this machine."""
+        return None
 
     @property
     @abstractmethod

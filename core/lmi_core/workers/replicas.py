@@ -53,7 +53,7 @@ class Replicas(Generic[R]):
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
-        self._router = Router()
+        self._router = Router[R]()
         self._numbers: dict[R, int] = {}  # of the members and of those that start
         self.changing = asyncio.Lock()  # held while replicas start, end, or change together
         self._ended_ones = EngineFigures()

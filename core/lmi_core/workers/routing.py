@@ -9,7 +9,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
@@ -23,17 +23,17 @@ R = TypeVar("R", bound=Replica)
 _tokens_to_do = attrgetter("isolation.tokens")
 
 
-class Router:
+class Router(Generic[R]):
     """The prefixes that replicas have been given."""
 
     def __init__(self) -> None:
-        self._holders: OrderedDict[int, list[Replica]] = OrderedDict()  # of the prefix that ends with a block
+        self._holders: OrderedDict[int, list[R]] = OrderedDict()  # of the prefix that ends with a block
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
         """Return the replica for a request, which is assumed to hold the prompt from then on."""
         if len(replicas) == 1:
             return replicas[0]
-        keys, held = list(_keys(work)), dict[Replica, int]()
+        keys, held = list(_keys(work)), dict[R, int]()
         for count, key in enumerate(keys, start=1):
             for replica in self._holders.get(key, ()):
                 held[replica] = count * BLOCK
@@ -45,13 +45,13 @@ class Router:
         self._remember(keys, chosen)
         return chosen
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: R) -> None:
         """Forget the prefixes of a replica whose cache is gone."""
         for holders in self._holders.values():
             if replica in holders:
                 holders.remove(replica)
 
-    def _remember(self, keys: list[int], replica: Replica) -> None:
+    def _remember(self, keys: list[int], replica: R) -> None:
         for key in keys:
             holders = self._holders.setdefault(key, [])
             self._holders.move_to_end(key)

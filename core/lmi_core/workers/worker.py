@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import zmq
 import zmq.asyncio
@@ -21,13 +21,33 @@ M = TypeVar("M")
 TRANSPORT = "ipc://"
 
 
-class Channel:
-    """The child's end of the connection."""
+class Keys(NamedTuple):
+    """The CURVE keys of one end of a connection between machines."""
 
-    def __init__(self, address: str) -> None:
+    public: bytes
+    secret: bytes
+    server: bytes = b""  # the public key of the other end, where it is the worker's
+
+    @classmethod
+    def new(cls) -> Self:
+        return cls(*zmq.curve_keypair())
+
+    def serve(self, socket: zmq.asyncio.Socket) -> None:
+        """Let only a worker with this public key connect to the socket."""
+        socket.curve_secretkey, socket.curve_publickey, socket.curve_server = self.secret, self.public, True
+
+
+class Channel:
+    """The worker's end of the connection, with keys to another machine."""
+
+    def __init__(self, address: str, keys: Keys | None = None) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
+        if keys is not None:
+            self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+            self._socket.curve_serverkey = keys.server
+            self._socket.reconnect_ivl = -1  # what was lost with a connection would be missing in answers
         self._socket.connect(address)
 
     def begin(self, decode: Callable[[bytes], M]) -> M:

@@ -73,6 +73,15 @@ ConfigFile = Annotated[
         show_default=False,
     ),
 ]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Run the engines on a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.",
+        show_default=False,
+    ),
+]
 Options = Annotated[
     list[str] | None,
     typer.Option(

@@ -36,6 +36,7 @@ from lmi_handlers.cli.arguments import (
     Pages,
     PluginsDirectory,
     Port,
+    RayAddress,
     Strict,
     Target,
     Temperature,
@@ -104,6 +105,7 @@ def serve(
     host: Host = None,
     port: Port = None,
     grpc_port: GrpcPort = None,
+    ray: RayAddress = None,
     pages: Pages = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: DrainSeconds = 30,
@@ -135,6 +137,7 @@ def serve(
     from lmi_handlers.cli.starting import start_event_loop, starting
 
     given, directories, in_notation = tuple(options or ()), tuple(models or ()), tuple(items or ())
+    given += () if ray is None else (f"ray_address={ray}",)
     with starting(log_level.value, log_format.value, access_log=access_log), _one_line_errors():
         runner = start_event_loop(directories, given)  # before imports, beside which an engine can start
         from lmi_handlers.cli.serving import run

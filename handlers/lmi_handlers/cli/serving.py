@@ -65,7 +65,7 @@ def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, s
     plans, errors = launch_plans(launch, os.environ, plugins)
     if errors:
         raise ConfigurationError("\n".join(errors))
-    runner.run(end_unwanted([plan.runtime.name for plan in plans]))
+    runner.run(end_unwanted([plan.runtime.name for plan in plans if plan.setup.ray_address is None]))
     host, port = launch.address
     logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
     if launch.grpc_port is not None:

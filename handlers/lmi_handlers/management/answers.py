@@ -59,6 +59,7 @@ class ListedWorker(TypedDict):
     status: str
     processId: int
     memoryUsage: NotRequired[int]
+    node: NotRequired[str]
 
 
 class WorkerGroup(TypedDict):

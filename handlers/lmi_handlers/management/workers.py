@@ -26,7 +26,10 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
     several = model.function is not None or model.runtime.replicas is not None
     minimum, maximum = model.server.workers(gpus) if several else (1, 1)
     processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
-    workers = await asyncio.to_thread(_listed, processes, registered.loaded_at or model.created)
+    loaded_at = registered.loaded_at or model.created
+    workers = await asyncio.to_thread(_listed, processes, loaded_at)
+    for place, worker in _elsewhere(model, loaded_at) if model.ready else ():
+        workers.setdefault(place, []).append(worker)
     return [
         WorkerGroup(device=_device(place), minWorkers=minimum, maxWorkers=maximum, workers=workers.get(place, []))
         for place in dict.fromkeys((*_places(model, gpus), *workers))
@@ -58,6 +61,19 @@ def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str,
         return
     found = model.runtime.process_ids() or ([OWN] if is_well else [])
     yield from ((places[0], number, process_id) for number, process_id in enumerate(found, start=1))
+
+
+def _elsewhere(model: Model, loaded_at: float) -> Iterator[tuple[str, ListedWorker]]:
+    """Yield the engines on other machines, each with the device that they have in common."""
+    replicas = model.runtime.replicas
+    for replica in () if replicas is None else replicas.members:
+        if (place := replica.place) is not None and replicas is not None:
+            device = model.runtime.placement(model.runtime.setup.replicas).groups[0][0]
+            number = replicas.number(replica) + 1
+            worker = ListedWorker(
+                id=number, startTime=_written(loaded_at), status=RUNS, processId=place.process_id, node=place.node
+            )
+            yield device, worker
 
 
 def _listed(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -20,7 +20,8 @@ from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.substitution import Substitution
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.workers.placement import Placement
+from lmi_core.workers.placement import Placement, placement
+from lmi_core.workers.ray_actor import connect, num_gpus
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import (
     EngineProperties,
@@ -45,6 +46,9 @@ from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import CpuRunner, DataType, EngineOptions, Quantization
+
+if TYPE_CHECKING:
+    from lmi_plugins.trtllm.client import ManagerClient
 
 T = TypeVar("T")
 
@@ -158,7 +162,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
-    replicates = True
+    replicates = runs_on_ray = True
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
@@ -186,6 +190,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         yield from inspect_torch_model(engine_options(setup.directory, setup.properties))
 
     async def start(self) -> None:
+        await place_on_cluster(self, self.engine)
         self.engine.report = self.progress.report
         self.progress.report("starting the engine's process")
         try:
@@ -278,7 +283,18 @@ def torch_placement(setup: BackendSetup[Any], of_group: ReplicaCount) -> Placeme
     properties: TorchProperties = setup.properties
     degree = properties.tensor_parallel_degree
     size = degree if isinstance(degree, int) else 1
+    if setup.ray_address is not None:
+        return placement(of_group, (), num_gpus(), size)._replace(ray_address=setup.ray_address)
     return device_placement(of_group, setup.devices, properties.chosen_device, size, this_host())
+
+
+async def place_on_cluster(backend: Backend[Any], client: "EngineClient | ManagerClient") -> None:
+    """Connect to the Ray cluster of a backend, if any, to place as many replicas as fit. Raise ConfigurationError."""
+    address = backend.setup.ray_address
+    if address is not None:
+        await asyncio.to_thread(connect, address)
+        client.placement = backend.placement(backend.setup.replicas)
+        client.replicas.count = client.placement.replicas
 
 
 def inspect_torch_model(options: EngineOptions) -> Iterator[str]:

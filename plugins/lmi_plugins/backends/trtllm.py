@@ -16,7 +16,13 @@ from lmi_core.texts.token_writer import TokenWriter
 from lmi_core.workers.placement import Placement
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
-from lmi_plugins.backends.torch import engine_options, inspect_torch_model, torch_placement, with_tokenizer
+from lmi_plugins.backends.torch import (
+    engine_options,
+    inspect_torch_model,
+    place_on_cluster,
+    torch_placement,
+    with_tokenizer,
+)
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.client import ManagerClient
@@ -36,7 +42,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
     parameters_type = TrtllmParameters
     tensor_inputs = INPUTS
     tensor_outputs = OUTPUTS
-    replicates = True
+    replicates = runs_on_ray = True
 
     def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
         super().__init__(setup)
@@ -68,6 +74,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
         yield from inspect_torch_model(_options(setup))
 
     async def start(self) -> None:
+        await place_on_cluster(self, self.manager)
         try:
             self.tokenizer = await with_tokenizer(self.options, self.manager.replicas.start())
         except BaseException:

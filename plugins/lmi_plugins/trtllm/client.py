@@ -1,7 +1,7 @@
 """The server's side of the trtllm backend: tensors to its workers, and back."""
 
 import itertools
-from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from math import prod
@@ -9,16 +9,15 @@ from math import prod
 from lmi_core.errors import RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
 from lmi_core.workers.client import WorkerClient
+from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.item_queue import ItemQueue
-from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
-from lmi_plugins.torch_engine.client.early import ENVIRONMENT
-from lmi_plugins.torch_engine.client.placing import placed
+from lmi_plugins.torch_engine.client.placing import endpoint, placed
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.protocol import (
     FromWorker,
@@ -50,10 +49,11 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         heartbeat_timeout: float,
         loading_timeout: float,
         stopped: Container[int],
+        new_endpoint: Callable[[], Endpoint],
     ) -> None:
         """Create a client without starting it; `stopped` has the requests that are not to run again."""
         super().__init__(
-            partial(LocalProcess, WORKER_TARGET, ENVIRONMENT),
+            new_endpoint,
             decode_from_worker,
             retry_threshold,
             heartbeat_timeout,
@@ -123,13 +123,17 @@ class ManagerClient:
         max_idle_time: float = 60,
     ) -> None:
         """Create a client that is yet to be started; for the times, in seconds, see WorkerClient and Replicas."""
+        self.placement = placement
         self._ids = itertools.count()
         self._running = set[int]()
         self._stopped = set[int]()  # of those that run
 
         def create(number: int) -> ManagerWorker:
-            own = placed(options, number, placement, self.replicas.count)
-            return ManagerWorker(own, limits, retry_threshold, heartbeat_timeout, loading_timeout, self._stopped)
+            own = placed(options, number, self.placement, self.replicas.count)
+            new_endpoint = partial(endpoint, WORKER_TARGET, number, self.placement)
+            return ManagerWorker(
+                own, limits, retry_threshold, heartbeat_timeout, loading_timeout, self._stopped, new_endpoint
+            )
 
         self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time)
         self._resumption = Resumption(self.replicas, enabled=resume)

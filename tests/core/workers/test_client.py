@@ -51,7 +51,7 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 class Task:
     """A worker that gives a number each second to each request."""
 
-    process_id = None
+    process_id = place = None
 
     def __init__(self, answer: msgspec.Struct | None) -> None:
         self.dropped: list[int] = []

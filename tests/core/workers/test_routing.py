@@ -15,7 +15,7 @@ def prompt(seed: int, blocks: int = 4) -> list[int]:
     return random.Random(seed).choices(range(50_000), k=blocks * BLOCK)
 
 
-async def enter(router: Router, replicas: list[Numbers], tokens: list[int], kind: str = "") -> Numbers:
+async def enter(router: Router[Numbers], replicas: list[Numbers], tokens: list[int], kind: str = "") -> Numbers:
     work = Work.generation(tokens, 800, 1, kind)
     replica = router.choose(replicas, work)
     (await replica.isolation.enter(work)).has_begun()
@@ -24,7 +24,7 @@ async def enter(router: Router, replicas: list[Numbers], tokens: list[int], kind
 
 @in_virtual_time
 async def test_turns_of_a_chat_and_system_prompts_stay_together() -> None:
-    router, replicas = Router(), [Numbers(i, set()) for i in range(3)]
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(3)]
     first, second = await enter(router, replicas, prompt(1)), await enter(router, replicas, prompt(2))
     assert first is not second
     assert await enter(router, replicas, prompt(1) + prompt(3, 1)) is first
@@ -35,14 +35,14 @@ async def test_turns_of_a_chat_and_system_prompts_stay_together() -> None:
 
 @in_virtual_time
 async def test_a_replica_with_more_to_do_than_the_prefix_saves_gets_no_more() -> None:
-    router, replicas = Router(), [Numbers(i, set()) for i in range(2)]
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
     chosen = [await enter(router, replicas, prompt(1)) for _ in range(6)]
     assert [replicas.index(each) for each in chosen] == [0, 0, 0, 1, 1, 1]
 
 
 @in_virtual_time
 async def test_prefixes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    router, replicas = Router(), [Numbers(i, set()) for i in range(2)]
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
     replicas[0].isolation.tokens = 10
     assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[1]
     replicas[1].isolation.tokens = 100

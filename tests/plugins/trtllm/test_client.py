@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -15,6 +16,7 @@ import pytest_asyncio
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter, RequestAborted
 from lmi_core.generation.tensors import Tensor
 from lmi_core.workers import restarts
+from lmi_core.workers.local_process import LocalProcess
 from lmi_plugins.torch_engine.messages.protocol import failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.messages.results import StepFailed
@@ -239,7 +241,7 @@ async def test_other_tokens_than_before_are_no_answer() -> None:
 
 async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
-    client = ManagerWorker(EngineOptions("nowhere"), LIMITS, 1, 0, 0, ())
+    client = ManagerWorker(EngineOptions("nowhere"), LIMITS, 1, 0, 0, (), partial(LocalProcess, ""))
     started = AsyncMock(return_value=True)
     assert await client.restarts.attempt(started)
     failed = ResponseMessage(1, {}, True, failure("1", StepFailed("poisoned")))

@@ -111,6 +111,11 @@ class ServerProperties(Properties):
         "engine needs has its own engines, each process of a model function gets the next, and minWorkers and "
         "maxWorkers are for each of them. Default, and *: all.",
     )
+    ray_address: str | None = Field(
+        default=None,
+        description="Run the engines on a Ray cluster: auto, local (one of this machine, which ends with the server), "
+        "host:port or ray://host:port. Needs the extra `ray`; engines of torch and trtllm only.",
+    )
     required_memory_mb: PositiveInt | None = Field(
         default=None,
         description="Memory that the model needs to be loaded, in MiB; by default the size of its weights, where they "

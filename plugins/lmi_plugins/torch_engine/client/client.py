@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -18,8 +19,9 @@ from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
+from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.placing import placed
+from lmi_plugins.torch_engine.client.placing import endpoint, placed
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
@@ -49,13 +51,17 @@ class EngineClient:
 
         For `max_stream_delay`, in seconds, see OutputCoalescing; for the other times WorkerClient and Replicas.
         """
+        self.placement = placement
         self.report: Report = unheard  # hears how far the first worker is with loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
 
         def create(number: int) -> EngineWorker:
-            options = placed(self._newest_options(), number, placement, self.replicas.count)
-            worker = EngineWorker(options, retry_threshold, heartbeat_timeout, loading_timeout, self._coalescing)
+            options = placed(self._newest_options(), number, self.placement, self.replicas.count)
+            new_endpoint = partial(endpoint, TARGET, number, self.placement, PREPARE)
+            worker = EngineWorker(
+                options, retry_threshold, heartbeat_timeout, loading_timeout, self._coalescing, new_endpoint
+            )
             worker.report = unheard if self.replicas.members else self.report
             return worker
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,11 +15,11 @@ from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.plugins.early_workers import take_early
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
+from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
-from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.resumption import EngineLost
-from lmi_plugins.torch_engine.client.early import ENVIRONMENT, PREPARE, TARGET
+from lmi_plugins.torch_engine.client.early import TARGET
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.messages.protocol import (
@@ -54,10 +54,14 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         heartbeat_timeout: float,
         loading_timeout: float,
         coalescing: OutputCoalescing,
+        endpoint: Callable[[], Endpoint],
     ) -> None:
-        """Create a client without starting it; for the times, in seconds, see WorkerClient."""
+        """Create a client without starting it; for `endpoint` and the times, in seconds, see WorkerClient.
+
+        A worker that was started early is taken instead of the first.
+        """
         super().__init__(
-            lambda: take_early(TARGET) or LocalProcess(TARGET, ENVIRONMENT, prepare=PREPARE),
+            lambda: take_early(TARGET) or endpoint(),
             decode_from_worker,
             retry_threshold,
             heartbeat_timeout,

@@ -1,17 +1,23 @@
-"""The device of a replica, and its share of what it has with others."""
+"""The device of a replica, its share of what it has with others, and its worker."""
 
 import os
 
 from msgspec.structs import replace
 
 from lmi_core.host.devices import CPU
+from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.placement import Placement
+from lmi_core.workers.ray_actor import RayActor
 from lmi_core.workers.replicas import ReplicaCount
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 
 def placed(options: EngineOptions, number: int, placement: Placement, count: ReplicaCount) -> EngineOptions:
     """Return the options of the replica of a number, from 0; several on a CPU share its cores, too."""
+    if placement.ray_address is not None:
+        return options
     device = placement.devices(number)[0]
     if device != CPU:
         on_device = max(1, count.minimum // len(placement.groups))
@@ -19,3 +25,11 @@ def placed(options: EngineOptions, number: int, placement: Placement, count: Rep
     if count.minimum > 1 and options.threads is None:
         options = replace(options, threads=max(1, (os.cpu_count() or 1) // count.minimum))
     return replace(options, replicas_on_device=count.minimum)
+
+
+def endpoint(target: str, number: int, placement: Placement, prepare: str | None = None) -> Endpoint:
+    """Return the endpoint of a worker for the replica of a number."""
+    if placement.ray_address is None:
+        return LocalProcess(target, ENVIRONMENT, prepare=prepare)
+    gpus = [device for device in placement.devices(number) if device != CPU]
+    return RayActor(placement.ray_address, target, ENVIRONMENT, len(gpus))

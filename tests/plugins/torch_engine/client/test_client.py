@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -16,6 +17,7 @@ from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
+from lmi_core.workers.local_process import LocalProcess
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.engine.engine import Engine
@@ -131,7 +133,7 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
 
 async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
-    client = EngineWorker(EngineOptions("nowhere"), 1, 0, 0, OutputCoalescing(0))
+    client = EngineWorker(EngineOptions("nowhere"), 1, 0, 0, OutputCoalescing(0), partial(LocalProcess, ""))
     started = AsyncMock(return_value=True)
     assert await client.restarts.attempt(started)
     client._deliver(Steps([], [failure("1", StepFailed("poisoned"))]))

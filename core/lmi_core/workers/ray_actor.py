@@ -1,0 +1,164 @@
+"""A worker in a Ray actor, on any node of a cluster: Ray places it, starts it, and tells of its death.
+
+Messages do not pass through Ray. They take a socket of their own, which is encrypted, and which only a worker can use
+that has its keys: these reach it through Ray.
+"""
+
+import asyncio
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.workers.endpoint import Place, WorkerDied
+from lmi_core.workers.worker import Channel, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOCAL = "local"  # in place of an address: a cluster of this machine, which ends with the server
+STARTING_SECONDS = 600.0  # in which a cluster must have the resources of an actor, and start it
+
+
+class RayWorker:
+    """The actor's class: it runs a worker's target, as `lmi_core.workers.worker` does in a child process."""
+
+    def place(self) -> Place:
+        return Place(_ray().util.get_node_ip_address(), os.getpid())
+
+    def run(self, target: str, address: str, keys: Keys) -> None:
+        """Run the target until the connection ends."""
+        module, _, name = target.partition(":")
+        run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
+        run(Channel(address, keys))
+
+
+def connect(cluster: str) -> Any:
+    """Return Ray, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
+    try:
+        ray = _ray()
+    except ImportError as error:
+        raise ConfigurationError("ray_address needs Ray: pip install 'lmi-handlers[ray]'") from error
+    if not ray.is_initialized():
+        try:
+            ray.init(address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False)
+        except Exception as error:  # of whatever class Ray raises
+            raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
+    return ray
+
+
+def num_gpus() -> int:
+    """Return the number of GPUs of the cluster's nodes; 0 before `connect`."""
+    ray: Any = sys.modules.get("ray")
+    return int(ray.cluster_resources().get("GPU", 0)) if ray is not None and ray.is_initialized() else 0
+
+
+def _ray() -> Any:
+    return importlib.import_module("ray")
+
+
+class RayActor:
+    """An endpoint of a worker in an actor that has a number of GPUs."""
+
+    def __init__(self, cluster: str, target: str, environment: Mapping[str, str], gpus: int) -> None:
+        self._cluster = cluster
+        self._target = target
+        self._environment = environment
+        self._gpus = gpus
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._actor: Any = None
+        self._lost: asyncio.Future[str] | None = None  # why there will be no further message
+        self._watching: list[asyncio.Task[None]] = []
+        self.place: Place | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        return None
+
+    async def start(self) -> None:
+        if self._actor is not None:
+            return
+        ray = await asyncio.to_thread(connect, self._cluster)
+        own, theirs = Keys.new(), Keys.new()
+        own.serve(self._socket)
+        port = self._socket.bind_to_random_port(f"tcp://{ray.util.get_node_ip_address()}")
+        address = f"tcp://{ray.util.get_node_ip_address()}:{port}"
+        self._lost = asyncio.get_running_loop().create_future()
+        self._watching = [asyncio.create_task(self._watch_connection())]
+        create = ray.remote(RayWorker).options(
+            num_cpus=1, num_gpus=self._gpus, max_restarts=0, runtime_env={"env_vars": dict(self._environment)}
+        )
+        self._actor = await asyncio.to_thread(create.remote)
+        try:
+            async with asyncio.timeout(STARTING_SECONDS):
+                self.place = await asyncio.wrap_future(self._actor.place.remote().future())
+        except TimeoutError:
+            wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
+            raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
+        except Exception as error:  # of whatever class Ray raises
+            raise WorkerDied(_in_a_line(error)) from None
+        running = self._actor.run.remote(self._target, address, Keys(theirs.public, theirs.secret, own.public))
+        self._watching.append(asyncio.create_task(self._watch_actor(running)))
+
+    def send(self, message: bytes) -> None:
+        with suppress(zmq.Again):  # the connection has just ended, which `receive` is about to find
+            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+
+    async def receive(self) -> bytes:
+        assert self._lost is not None, "start() must be called first"
+        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
+        await asyncio.wait((received, self._lost), return_when=asyncio.FIRST_COMPLETED)
+        if received.done():
+            return received.result()
+        received.cancel()
+        raise WorkerDied(self._lost.result())
+
+    def kill(self) -> None:
+        if self._actor is not None:
+            self._kill()
+        self._lose("the worker was killed")
+
+    def _kill(self) -> None:
+        with suppress(Exception):  # Ray itself is gone
+            connect(self._cluster).kill(self._actor)
+
+    async def stop(self) -> None:
+        if self._actor is not None:
+            await asyncio.to_thread(self._kill)
+            self._lose("the worker was stopped")
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        self._actor = None
+        self._context.destroy(linger=0)  # closes the monitor's socket, too
+
+    async def _watch_actor(self, running: Any) -> None:
+        try:
+            await asyncio.wrap_future(running.future())
+        except Exception as error:  # of whatever class Ray raises
+            self._lose(_in_a_line(error))
+        else:
+            self._lose("the worker ended")
+
+    async def _watch_connection(self) -> None:
+        """Take a lost connection for a death: messages may be lost with it, and tokens in them."""
+        monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        await recv_monitor_message(monitor)
+        self._lose("the connection to the worker was lost")
+
+    def _lose(self, why: str) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(why)
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"the worker's actor failed: {' '.join(str(error).split())[:300]}"
