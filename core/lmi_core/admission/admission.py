@@ -12,7 +12,7 @@ from lmi_core.generation.request import PROMPT, GenerationRequest
 from lmi_core.payloads.exact_numbers import as_integer
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
-RESERVED = 10  # one of so many waiting places is for other keys
+RESERVED = 10  # one of so many waiting places, or tokens, is for other keys
 MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one
 FEWEST_DEPARTURES = 4  # before which the rate is unknown
 MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
@@ -49,7 +49,7 @@ class Admission:
         """Change the numbers of places."""
         self.maximum = max_waiting + max_running
         self._max_running = max_running
-        self._reserve = min(max_waiting // 2, math.ceil(max_waiting / RESERVED))
+        self._reserve = reserve(max_waiting)
 
     def check(self) -> None:
         """Raise Overloaded if every place is taken or for other keys, or if a request could not start within its time
@@ -189,6 +189,11 @@ class Departures:
         self._promised += 1
         seconds = self.seconds_for(count + self._promised)
         return None if seconds is None else min(seconds, MAX_ADVICE)
+
+
+def reserve(waiting: int) -> int:
+    """Return how many of the waiting places, or tokens, a key leaves for other keys."""
+    return min(waiting // 2, math.ceil(waiting / RESERVED))
 
 
 def num_sequences(requests: Sequence[GenerationRequest]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
+from lmi_core.admission.admission import current_key, reserve
 from lmi_core.admission.time_limits import NONE, TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import LmiError, Overloaded
@@ -47,16 +48,22 @@ class RunningCalls:
         return sum([call.queued_tokens for calls in self._calls.values() for call in calls])
 
     def check_tokens(self, num_tokens: int = 1) -> None:
-        """Raise Overloaded if these prompt tokens and those of other calls exceed the bound; a single call never
-        does.
+        """Raise Overloaded if these prompt tokens and those of other calls exceed the bound, or would leave too few for
+        other keys; a single call never does.
         """
         if self._max_queued_tokens is None:
             return
-        queued = self.queued_tokens
-        if queued and queued + num_tokens > self._max_queued_tokens:
+        key, bound = current_key.get(), self._max_queued_tokens
+        kept = 0 if key is None else reserve(bound)
+        calls = [call for calls in self._calls.values() for call in calls]
+        counted = [(call.key, min(call.queued_tokens, bound - kept)) for call in calls]  # longer ones leave them too
+        queued = sum([tokens for _, tokens in counted])
+        kept = min(kept, sum([tokens for each, tokens in counted if each == key]))
+        if queued and queued + num_tokens + kept > bound:
+            beside = f" beside the {kept} that are kept for other keys" if kept else ""
             raise Overloaded(
-                f"the queue has {queued} prompt tokens of other requests, and with this one it would have more than "
-                f"option.max_num_queued_tokens={self._max_queued_tokens}"
+                f"the queue has {self.queued_tokens} prompt tokens of other requests, and with this one it would have "
+                f"more than option.max_num_queued_tokens={bound}{beside}"
             )
 
     @contextmanager
@@ -100,6 +107,7 @@ class RunningCall:
         client: str = "",
     ) -> None:
         self.client = client
+        self.key = current_key.get()
         self.requests: Sequence[ValidRequest] = ()
         self.engine_time = EngineTime()
         self.aborted = False

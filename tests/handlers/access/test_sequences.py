@@ -18,6 +18,7 @@ from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer
 from tests.handlers.kserve_grpc.asking import infer_request, stub_of
 from tests.handlers.lmi.test_dynamic import DISABLE, AutoPlugin
+from tests.loop_clock import until
 
 SECONDS = 100
 COMPLETIONS = "/v1/completions"
@@ -126,6 +127,29 @@ async def test_one_request_does_not_shut_out_other_keys(server: RunningServer) -
         server.scripted._scripts.clear()  # of the prompts that were still waiting
         assert {(await request).status for request in waiting} == {200}
     await until_taken(server, 0)
+
+
+async def test_one_key_leaves_queued_tokens_to_others(model_dir: ModelDirectory) -> None:
+    bound = "option.max_num_queued_tokens=20\n"
+    directory = model_dir({"serving.properties": SCRIPTED + FORTY + bound})
+    async with (
+        running_server(directory, access=AccessOptions(api_keys=ApiKeys(KEYS))) as server,
+        AsyncExitStack() as stack,
+    ):
+        assert isinstance(server.scripted, ScriptedBackend)
+
+        async def hold_words(key: str, count: int) -> None:
+            server.scripted.enqueue(Script(prefilled=asyncio.Event()))
+            begun = len(server.scripted.history)
+            request = asyncio.create_task(post(server, key, {"prompt": "word " * (count - 1) + "word"}))
+            stack.callback(request.cancel)
+            await until(lambda: len(server.scripted.history) > begun)
+
+        await hold_words("greedy", 30)  # nothing else waits, so it is taken
+        await hold_words("ann", 1)
+        for key in ("greedy", "ann"):
+            assert "have more than option.max_num_queued_tokens=20 beside the" in await message(server, key, 1, 503)
+        assert (await post(server, "bob", {"prompt": "word"})).status == 200
 
 
 async def test_messages_say_which_bound_was_met(server: RunningServer) -> None:
