@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
@@ -76,10 +77,16 @@ async def read_beside(size: int, work: Callable[[], T]) -> T:
             return await LENGTHY.run(work)
     if size <= VERY_LONG_TEXT:
         return await READING.run(work)
-    try:
-        return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(work)
-    finally:
-        _memory.return_at_rest()
+    loop = asyncio.get_running_loop()
+
+    def worked() -> T:
+        try:
+            return work()
+        finally:  # also after the client has left
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_memory.return_at_rest)
+
+    return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(worked)
 
 
 async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T:

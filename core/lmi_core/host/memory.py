@@ -14,6 +14,7 @@ NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index,uuid,memory.free", "--format=csv,
 GPU_FACTS = ("nvidia-smi", "--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits")
 SECONDS = 10.0  # for the answer of the driver
 MEBIBYTE = 1024 * 1024
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
 
 
 class DeviceMemory(NamedTuple):
@@ -23,6 +24,18 @@ class DeviceMemory(NamedTuple):
     name: str
     used: int
     total: int
+
+
+def return_large_blocks() -> None:
+    """Have the C library return large blocks to the system when they are freed.
+
+    By itself, glibc raises these thresholds to the largest block that was freed, up to 32 and 64 MiB, and each thread's
+    arena keeps as much, which malloc_trim does not return.
+    """
+    with suppress(AttributeError):
+        c_library = ctypes.CDLL(None)
+        for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            c_library.mallopt(option, MEBIBYTE)
 
 
 def return_free_memory() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import orjson
 
-LONG_NUMBER = re.compile(r"\d{19}")  # all shorter ones fit in 64 bits
+DIGITS = 19  # all shorter numbers fit in 64 bits
+LONG_NUMBER = re.compile(rf"\d{{{DIGITS}}}")
+STEP = 100_000  # characters that are searched in a few milliseconds; then other threads may run
 
 
 def exact_json(text: str) -> Any:
@@ -16,7 +18,7 @@ def exact_json(text: str) -> Any:
     Raise orjson.JSONDecodeError if the text is not JSON.
     """
     value = orjson.loads(text)
-    if LONG_NUMBER.search(text):
+    if any(LONG_NUMBER.search(text, begin, begin + STEP + DIGITS) for begin in range(0, len(text), STEP)):
         with suppress(ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
             return json.loads(text)
     return value

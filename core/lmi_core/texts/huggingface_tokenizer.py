@@ -1,6 +1,7 @@
 """The tokenizer that comes with a model, as transformers loads it."""
 
 import threading
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,9 +12,10 @@ from lmi_core.deadlines.killable import CallFailedError, Killable
 from lmi_core.errors import ConfigurationError, InvalidParameter
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
+from lmi_core.host.beside_loop import HUGE_TEXT
 from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
-from lmi_core.texts.encoding import encoding
+from lmi_core.texts.encoding import encoding, listed
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
@@ -45,7 +47,7 @@ class HuggingFaceTokenizer(Tokenizer):
         if self._backend is not None and joins_bytes(self._backend):
             self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
-        self._encoding: Bounded[[str, bool], list[int]] | None = None
+        self._encoding: Bounded[[str, bool], Sequence[int]] | None = None
         if self._backend is not None:
             apart = Killable("lmi_core.texts.encoding:encoder", self._backend.to_str)
             self._encoding = Bounded(encoding(self._backend), apart)
@@ -85,7 +87,10 @@ class HuggingFaceTokenizer(Tokenizer):
             and self._encodes_by_backend
             and _is_plain(self._backend, self.pretrained)
         ):
-            return self._encoding.run(len(text), text, add_special_tokens)
+            # To list the ids of a huge text at once would hold up all other threads.
+            run = self._encoding.run_apart if len(text) > HUGE_TEXT else self._encoding.run
+            ids = run(len(text), text, add_special_tokens)
+            return ids if isinstance(ids, list) else listed(ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 

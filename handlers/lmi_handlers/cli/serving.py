@@ -17,6 +17,7 @@ from lmi_core.configuration.location import must_be_copied
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
+from lmi_core.host.memory import return_large_blocks
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher, check_names
@@ -131,6 +132,7 @@ async def _serve(
     *,
     strict: bool,
 ) -> None:
+    return_large_blocks()
     signals = Signals(heeded_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
     for folder in fetched:

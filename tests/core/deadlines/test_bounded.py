@@ -16,6 +16,7 @@ from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.chat import Chat
 from lmi_core.host.beside_loop import LONG_TEXT, read_beside
+from lmi_core.texts import huggingface_tokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.rendering.render import render
 from tests.longest_gap import event_loop_watched
@@ -56,6 +57,14 @@ def test_texts_are_the_same_in_the_process(monkeypatch: pytest.MonkeyPatch) -> N
     slow = tokenizer(r"[x]+y?")
     assert slow.encode(text) == slow.pretrained.encode(text)
     assert slow.encode(text, add_special_tokens=False) == slow.pretrained.encode(text, add_special_tokens=False)
+
+
+def test_a_huge_text_is_encoded_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_tokenizer, "HUGE_TEXT", 100)
+    monkeypatch.delattr(bounded.Bounded, "run")
+    hello = HuggingFaceTokenizer.load(str(HELLO))
+    text = "Hello and 12 others" * 10
+    assert hello.encode(text) == hello.pretrained.encode(text)
 
 
 def test_an_endless_template_gives_way_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,3 +74,27 @@ def test_freed_memory_is_returned() -> None:
     before = process_tree(os.getpid())[0].resident
     return_free_memory()
     assert process_tree(os.getpid())[0].resident < before - 50 * MEBIBYTE
+
+
+# A block raises glibc's thresholds, and then a thread frees memory in an arena of its own.
+KEPT = """
+import os, sys, threading
+from lmi_core.host.memory import return_large_blocks
+from lmi_core.host.processes import process_tree
+if sys.argv[1] == "bounded":
+    return_large_blocks()
+bytes(30 * 2**20)
+before = process_tree(os.getpid())[0].resident
+thread = threading.Thread(target=lambda: [bytes(1000) for _ in range(50_000)] and None)
+thread.start()
+thread.join()
+print(process_tree(os.getpid())[0].resident - before)
+"""
+
+
+def test_arenas_of_threads_keep_little() -> None:
+    def kept(how: str) -> int:
+        return int(subprocess.run([sys.executable, "-c", KEPT, how], capture_output=True, check=True).stdout)
+
+    assert kept("as it is") > 40 * MEBIBYTE
+    assert kept("bounded") < 10 * MEBIBYTE
