@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import read_beside, read_in_steps
-from lmi_core.payloads.json_list import encoded_items, joined_items
+from lmi_core.payloads.json_list import encoded_items, object_with_lists
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ManagedModel, ServedModels
@@ -93,8 +93,9 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[b
         if with_names:
             names.append(encoded_items([name(token_id) for token_id in some]))
         yield None
-    content = {"count": len(ids), "max_model_len": model.backend.max_length, "tokens": joined_items(tokens)}
-    yield orjson.dumps(content | {"token_strs": joined_items(names) if with_names else None})
+    content = {"count": len(ids), "max_model_len": model.backend.max_length}
+    named = {"token_strs": names} if with_names else {}
+    yield object_with_lists(content if with_names else content | {"token_strs": None}, {"tokens": tokens} | named)
 
 
 async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:

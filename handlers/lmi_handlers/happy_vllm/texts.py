@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import ConfigDict, Field
 
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.payloads.json_list import encoded_items, joined_items
+from lmi_core.payloads.json_list import encoded_items, object_with_lists
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel
 
@@ -57,7 +56,7 @@ def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]
     while some := list(islice(chunks, STEP)):
         written.append(encoded_items([chunk for chunk in some if chunk]))
         yield None
-    yield orjson.dumps({"split_text": joined_items(written)})
+    yield object_with_lists({}, {"split_text": written})
 
 
 def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
