@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SWITCH_SECONDS = 0.0005  # of a busy thread's turn; the event loop and each thread beside it wait for several
 MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
 PAGES = "pages"  # the handler of the pages for people
@@ -133,6 +135,7 @@ async def _serve(
     strict: bool,
 ) -> None:
     return_large_blocks()
+    sys.setswitchinterval(SWITCH_SECONDS)
     signals = Signals(heeded_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
     for folder in fetched:
