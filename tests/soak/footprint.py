@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.command_lines import command_line
 from tests.soak.faults import workers
 from tests.soak.target import Target
 
@@ -15,9 +16,14 @@ CACHE = "torchinductor_*"  # of what PyTorch has compiled, which it is meant to 
 SLACK = {
     # Of another process than before, which has met other requests.
     **{"engine_threads": 3, "engine_descriptors": 3},
-    # Of pools that grow up to the number of calls at the same time: threads, and processes that tokenize costly texts.
-    **{"threads": 8, "processes": 2, "descriptors": 4},
+    # Of pools that grow up to the number of calls at the same time: threads, and processes that tokenize long texts,
+    # each with two descriptors.
+    **{"threads": 4, "processes": 1, "descriptors": 2},
 }
+MORE_ALLOCATED = 8.0  # MB, of which the C library's free memory between them is no part: more is a leak
+MORE_BLOCKS = 0.05  # of the blocks of Python's allocator
+HELPER_MEMORY = 100.0  # MB: it returns what a text has taken
+HELPER = "lmi_core.deadlines.killable"  # in the command line
 
 
 @dataclass
@@ -25,6 +31,9 @@ class Footprint:
     """What the server's process holds, and its engine's."""
 
     memory: float = 0.0  # MB that are the server's alone
+    allocated: float = 0.0  # MB of these that are in use, as the C library counts them
+    blocks: int = 0  # of memory that Python's allocator has given out
+    helper_memory: float = 0.0  # MB of the largest process that tokenizes long texts
     descriptors: int = 0
     threads: int = 0
     engine_memory: float = 0.0
@@ -40,14 +49,21 @@ class Footprint:
 def sizes(server: int) -> Footprint:
     """Return what the system tells of the server and its engine."""
     process = psutil.Process(server)
-    found = Footprint(process.memory_full_info().uss / MEGABYTE, process.num_fds(), process.num_threads())
+    found = Footprint(
+        memory=process.memory_full_info().uss / MEGABYTE,
+        descriptors=process.num_fds(),
+        threads=process.num_threads(),
+    )
     engines = workers(server)
     of_engines = [child for engine in engines for child in engine.children() if "VLLM::" in " ".join(child.cmdline())]
     for worker in [*engines, *of_engines]:
         found.engine_memory += worker.memory_full_info().uss / MEGABYTE
         found.engine_descriptors += worker.num_fds()
         found.engine_threads += worker.num_threads()
-    found.processes = len(process.children(recursive=True))
+    children = process.children(recursive=True)
+    found.processes = len(children)
+    helpers = [child for child in children if HELPER in command_line(child)]
+    found.helper_memory = max((child.memory_full_info().uss / MEGABYTE for child in helpers), default=0.0)
     return found
 
 
@@ -57,17 +73,23 @@ async def footprint(server: int, target: Target) -> Footprint:
     found = sizes(server)
     found.tasks, found.objects, found.in_flight = inside["tasks"], inside["objects"], inside["in_flight"]
     found.thread_names = inside["threads"]
+    found.allocated, found.blocks = inside["allocated"] / MEGABYTE, inside["blocks"]
     return found
 
 
-def leaks(before: Footprint, after: Footprint, memory_bound: float) -> Iterator[str]:
-    """Yield what there is more of than before; of memory, more than the bound in MB."""
-    if after.memory > before.memory + memory_bound:
-        yield f"the server's memory grew from {before.memory:.0f} to {after.memory:.0f} MB"
-    if after.engine_memory > before.engine_memory + memory_bound:
-        yield f"the engine's memory grew from {before.engine_memory:.0f} to {after.engine_memory:.0f} MB"
+def leaks(before: Footprint, after: Footprint, memory_bound: float, slack: int) -> Iterator[str]:
+    """Yield what there is more of than before; of memory, more than the bound in MB, of others, `slack` times SLACK."""
+    bounds = {"memory": memory_bound, "engine_memory": memory_bound, "allocated": slack * MORE_ALLOCATED}
+    for name, bound in bounds.items():
+        old, new = getattr(before, name), getattr(after, name)
+        if new > old + bound:
+            yield f"{name}: {new:.0f} MB, and {old:.0f} before"
+    if after.helper_memory > HELPER_MEMORY:
+        yield f"a process that tokenizes long texts has {after.helper_memory:.0f} MB"
+    if after.blocks > (1 + slack * MORE_BLOCKS) * before.blocks:
+        yield f"blocks of memory: {after.blocks}, and {before.blocks} before"
     for name in ("descriptors", "threads", "engine_descriptors", "engine_threads", "processes", "in_flight"):
-        if getattr(after, name) > getattr(before, name) + SLACK.get(name, 0):
+        if getattr(after, name) > getattr(before, name) + slack * SLACK.get(name, 0):
             more = f" {before.thread_names} {after.thread_names}" if name == "threads" else ""
             yield f"{name}: {getattr(after, name)}, and {getattr(before, name)} before{more}"
     for name, count in after.tasks.items():

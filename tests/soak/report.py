@@ -54,7 +54,8 @@ def report(found: Finding) -> str:
     left = "\n".join(f"| {name} | {count} |" for name, count in sorted(tally.left.items()))
     return f"""{HEADINGS[plan.backend]}
 
-{_duration(plan.seconds)} on the {plan.backend} backend, {plan.clients} clients, {found.questions} different questions.
+{_duration(plan.seconds)} on the {plan.backend} backend, with a model on the torch backend that comes and goes;
+{plan.clients} clients, {found.questions} different questions, seed {plan.seed}.
 Machine: {machine.description()}; load average {machine.load():.1f} at the
 end, as it had other work.
 
@@ -66,6 +67,7 @@ end, as it had other work.
 | refused with 503 and asked again | {tally.refused} |
 | engine processes killed (SIGKILL), and seconds until the next took requests | {_seconds(found.killed)} |
 | engine processes stopped (SIGSTOP), the same, with the time in which that is noticed | {_seconds(found.stopped)} |
+| memory of the server at most, while it is asked, MB | {max([each.memory for each in found.samples], default=0):.0f} |
 | probes | {len(found.probes)} |
 | milliseconds of a probe: median, 99%, longest | {_spread([taken for taken, *_ in found.probes])} |
 | of these, without the machine's waits for a processor | {_spread([own for _, own, *_ in found.probes])} |
@@ -119,6 +121,9 @@ def _neighbour(when: str, probes: Sequence[Probe]) -> str:
 def _footprints(found: Finding) -> str:
     rows = {
         "memory of the server, MB": "memory",
+        "of this, in use by what the C library has given out": "allocated",
+        "blocks that Python's allocator has given out": "blocks",
+        "memory of the largest process that tokenizes long texts, MB": "helper_memory",
         "memory of the engine's process, MB": "engine_memory",
         "descriptors": "descriptors",
         "descriptors of the engine's process": "engine_descriptors",

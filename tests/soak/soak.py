@@ -26,7 +26,7 @@ from tests.soak.questions import BAD, PASSING, Question, questions
 from tests.soak.target import JSON, Tally, Target
 
 PLUGINS = Path(__file__).parent / "plugins"
-SAMPLE_SECONDS = 5.0
+SAMPLE_SECONDS, PRINT_SECONDS = 5.0, 60.0
 QUIET_SECONDS = 60.0  # in which a server that is left alone must come to rest
 NEIGHBOUR = ("/tokenize", "Hey, how are you? " * 1400)  # 25 KB, for which no engine is needed, but one that runs
 EXPECTED_ERRORS = ("is restarted", "exit code -9", "gave no sign of life", "vLLM's engine died")
@@ -48,6 +48,7 @@ class Plan:
     harm: Harm = field(default_factory=Harm)
     warm_up: float = 0.1  # of the seconds, after which the memory must not grow any more
     memory_bound: float = 40  # MB
+    slack: int = 1  # times that of everything else
     faults: tuple[signal.Signals, ...] = (signal.SIGKILL, signal.SIGSTOP)
     max_faults: int | None = None
     seed: int = 1
@@ -147,11 +148,11 @@ async def _load(
     faults, over = Faults(process, target, plan.faults), asyncio.Event()
     async with probed(target, process, found.probes), probed(target, process, found.beside, *neighbour()):
         injecting = asyncio.create_task(faults.run(over, random.Random(plan.seed), plan.pause, plan.max_faults))
-        sampling = asyncio.create_task(_sample(process, found, over))
+        sampling = asyncio.create_task(_sample(process, found, faults, over))
         await ask((1 - plan.warm_up) * plan.seconds, injecting, sampling, over=over)
     found.killed, found.stopped = faults.killed, faults.stopped
     found.after = await footprint(process, target)
-    found.wrong += leaks(found.before, found.after, plan.memory_bound)
+    found.wrong += leaks(found.before, found.after, plan.memory_bound, plan.slack)
 
 
 def neighbour() -> tuple[str, str, str]:
@@ -168,10 +169,21 @@ async def _rest(target: Target, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def _sample(server: int, found: Finding, over: asyncio.Event) -> None:
+async def _sample(server: int, found: Finding, faults: Faults, over: asyncio.Event) -> None:
+    """Note the sizes, and print what has happened so far from time to time."""
+    loop, tally = asyncio.get_running_loop(), found.tally
+    begun = printed = loop.time()
     while not over.is_set():
         with suppress(psutil.Error):  # the engine's process has just ended
             found.samples.append(sizes(server))
+        if found.samples and (now := loop.time()) - printed >= PRINT_SECONDS:
+            printed = now
+            print(
+                f"{(now - begun) / 60:.0f} minutes: {sum(tally.answered.values())} answers, {len(tally.wrong)} wrong, "
+                f"{len(faults.killed)} engines killed and {len(faults.stopped)} stopped, "
+                f"{sum(tally.hostile.values())} hostile, {found.samples[-1].memory:.0f} MB",
+                file=sys.stderr,
+            )
         with suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), SAMPLE_SECONDS)
 

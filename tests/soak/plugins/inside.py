@@ -1,26 +1,44 @@
 """A route that tells what is alive in the server's process. It looks at every object, so it is asked between loads."""
 
 import asyncio
+import ctypes
 import gc
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from lmi import Answer, Call, Generation, Handler, LmiError, OutputFormatter, Route, ServedModel, ServedModels, hookimpl
 
+MALLINFO = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 PACKAGES = ("lmi_", "aiohttp", "asyncio", "uvloop", "grpc")
 
 
+class Mallinfo(ctypes.Structure):
+    """What glibc tells of its memory."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO]
+
+
+def allocated() -> int:
+    """Return the bytes that the C library has given out and not got back."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd)
+
+
 async def inside(call: Call, models: ServedModels) -> Answer:
-    """Return the numbers of tasks by their coroutine, of threads, and of objects by their type."""
+    """Return the numbers of tasks by their coroutine, of threads, and of objects by their type, and memory in use."""
     gc.collect()
     tasks = Counter(getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
     types = Counter(type(each) for each in gc.get_objects())
     objects = {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in types.items() if _is_ours(kind)}
     in_flight = getattr(models, "in_flight", None)  # of the dispatcher, which takes the part of the models
     threads = Counter(thread.name.rstrip("-_0123456789") for thread in threading.enumerate())
-    found = {"tasks": tasks, "threads": threads, "objects": objects, "in_flight": in_flight}
+    memory = {"allocated": allocated(), "blocks": sys.getallocatedblocks()}
+    found = {"tasks": tasks, "threads": threads, "objects": objects, "in_flight": in_flight, **memory}
     return Answer(200, "application/json", json.dumps(found).encode())
 
 
