@@ -12,7 +12,7 @@ from lmi_core.errors import InvalidPayload, LmiError, PayloadTooLarge
 from lmi_core.payloads.payload import check_object, read_json
 
 MEMBERS = (b"{", b"[", b":")
-QUOTE_OR_MEMBER = re.compile(rb'["{\[:]')
+QUOTE_OR_MEMBER = re.compile(rb'[^"{\[:]{0,100000}+(["{\[:]?)')  # or just a part of what is before it
 STRING_PART = re.compile(rb'[^"\\]{0,100000}+(?:\\.[^"\\]{0,100}+){0,1000}+', re.DOTALL)
 STEP = 1 << 18  # bytes that are counted in less than a millisecond; then other threads may run
 
@@ -25,13 +25,13 @@ def has_more_members(body: bytes, limit: int) -> bool:
     if sum(body.count(each, begin, begin + STEP) for begin in range(0, len(body), STEP) for each in MEMBERS) <= limit:
         return False
     count = position = 0
-    while (found := QUOTE_OR_MEMBER.search(body, position)) is not None:
+    while count <= limit and position < len(body) and (found := QUOTE_OR_MEMBER.match(body, position)):
         position = found.end()
-        if found[0] == b'"':
+        if found[1] == b'"':
             position = _end_of_string(body, position)
-        elif (count := count + 1) > limit:
-            return True
-    return False
+        else:
+            count += len(found[1])
+    return count > limit
 
 
 def _end_of_string(body: bytes, position: int) -> int:

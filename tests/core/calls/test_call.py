@@ -100,6 +100,7 @@ def test_what_is_no_text_is_the_client_s_error() -> None:
         (b'["unclosed {[:', 1),
         (b'["unclosed {[:\\', 1),
         (b'["' + b"{" * 200_000 + b'\\"' * 2000 + b"{" * 200 + b'", {}]', 2),
+        (b"[" + b"1," * 200_000 + b"{}]", 2),
         (b'["two\nlines \\\n{", {}]', 2),
     ],
 )
