@@ -1,5 +1,6 @@
 """What a server holds: memory, descriptors, threads, processes, tasks, and objects by their type."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,17 @@ CACHE = "torchinductor_*"  # of what PyTorch has compiled, which it is meant to 
 SLACK = {
     # Of another process than before, which has met other requests.
     **{"engine_threads": 3, "engine_descriptors": 3},
-    # Of pools that grow up to the number of calls at the same time: threads, and processes that tokenize long texts,
-    # each with two descriptors.
-    **{"threads": 4, "processes": 1, "descriptors": 2},
+    # A process more that tokenizes long texts, which are as many as there were calls at the same time.
+    **{"processes": 1, "descriptors": 2},
+    "other_threads": 2,  # those of libraries in Rust and C++
+}
+# The most threads in pools, by their names without numbers. Of all others there are no more than before.
+POOLS = {
+    "uvloop": min(32, (os.cpu_count() or 1) + 4),  # asyncio's default executor
+    "lmi-helper": 2 * 6,  # for tokenizing and for templates; their callers are the event loop and the threads below
+    **dict.fromkeys(("lmi-reading", "lmi-reading-very-long", "lmi-reading-huge", "lmi-lengthy", "lmi-writing"), 1),
+    **{"guide": 6, "verify-guide": 2, "adapter-files": 2},  # for vLLM
+    "Thread (_create_and_wait)": 1,  # of the engine's process
 }
 MORE_ALLOCATED = 8.0  # MB, of which the C library's free memory between them is no part: more is a leak
 MORE_BLOCKS = 0.05  # of the blocks of Python's allocator
@@ -43,7 +52,11 @@ class Footprint:
     in_flight: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
     objects: dict[str, int] = field(default_factory=dict)
-    thread_names: dict[str, int] = field(default_factory=dict)
+    thread_names: dict[str, int] = field(default_factory=dict)  # Python's
+
+    @property
+    def other_threads(self) -> int:
+        return self.threads - sum(self.thread_names.values())
 
 
 def sizes(server: int) -> Footprint:
@@ -88,10 +101,12 @@ def leaks(before: Footprint, after: Footprint, memory_bound: float, slack: int) 
         yield f"a process that tokenizes long texts has {after.helper_memory:.0f} MB"
     if after.blocks > (1 + slack * MORE_BLOCKS) * before.blocks:
         yield f"blocks of memory: {after.blocks}, and {before.blocks} before"
-    for name in ("descriptors", "threads", "engine_descriptors", "engine_threads", "processes", "in_flight"):
+    for name in ("descriptors", "other_threads", "engine_descriptors", "engine_threads", "processes", "in_flight"):
         if getattr(after, name) > getattr(before, name) + slack * SLACK.get(name, 0):
-            more = f" {before.thread_names} {after.thread_names}" if name == "threads" else ""
-            yield f"{name}: {getattr(after, name)}, and {getattr(before, name)} before{more}"
+            yield f"{name}: {getattr(after, name)}, and {getattr(before, name)} before"
+    for name, count in after.thread_names.items():
+        if count > max(before.thread_names.get(name, 0), POOLS.get(name, 0)):
+            yield f"threads called {name}: {count}, and {before.thread_names.get(name, 0)} before"
     for name, count in after.tasks.items():
         if count > before.tasks.get(name, 0):
             yield f"tasks of {name}: {count}, and {before.tasks.get(name, 0)} before"

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 import json
+import re
 import sys
 import threading
 from collections import Counter
@@ -36,7 +37,7 @@ async def inside(call: Call, models: ServedModels) -> Answer:
     types = Counter(type(each) for each in gc.get_objects())
     objects = {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in types.items() if _is_ours(kind)}
     in_flight = getattr(models, "in_flight", None)  # of the dispatcher, which takes the part of the models
-    threads = Counter(thread.name.rstrip("-_0123456789") for thread in threading.enumerate())
+    threads = Counter(re.sub(r"[-_]?\d+", "", thread.name) for thread in threading.enumerate())
     memory = {"allocated": allocated(), "blocks": sys.getallocatedblocks()}
     found = {"tasks": tasks, "threads": threads, "objects": objects, "in_flight": in_flight, **memory}
     return Answer(200, "application/json", json.dumps(found).encode())
