@@ -210,6 +210,12 @@ def check_beams(sequence: Sequence, pool: BlockPool, rows: int, paged: bool, nam
     for name, given in excluded.items():
         if given:
             raise InvalidParameter(f"{names.num_beams} above 1 and {name} cannot be used together")
+    limit = sequence.recompute_beyond
+    if limit is not None and limit < sequence.max_length - 1:
+        raise InvalidParameter(
+            f"{names.num_beams} above 1 cannot be used for a prompt of up to {limit} tokens whose continuation may go "
+            f"beyond them, where this model computes everything again: ask for fewer tokens"
+        )
     if beams > rows:
         raise InvalidParameter(
             f"{names.num_beams} must be at most {rows}, the number of sequences that run at the same time. Given: "

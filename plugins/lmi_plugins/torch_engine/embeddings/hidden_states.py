@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
+
 MAX_PADDING = 0.25  # of the tokens that one pass computes
 
 
@@ -23,8 +25,9 @@ class HiddenStates(ABC):
 class PaddedStates(HiddenStates):
     """Hidden states of texts of similar length, computed in a batch with padding on the right."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, rope: RopeByLength | None = None) -> None:
         self._model = model
+        self._rope = rope
         self._pad_token_id = model.config.get_text_config().pad_token_id or 0
         arguments = inspect.signature(model.forward).parameters
         self._arguments: dict[str, Any] = {"use_cache": False} if "use_cache" in arguments else {}
@@ -32,7 +35,8 @@ class PaddedStates(HiddenStates):
 
     def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
         found: dict[int, torch.Tensor] = {}
-        for indices in _alike([len(text) for text in texts], 1 if not self._takes_mask else len(texts)):
+        alone = self._rope is not None or not self._takes_mask
+        for indices in _alike([len(text) for text in texts], 1 if alone else len(texts)):
             states = self._forward([texts[index] for index in indices])
             found |= {index: states[row, : len(texts[index])] for row, index in enumerate(indices)}
         return [found[index] for index in range(len(texts))]
@@ -45,7 +49,8 @@ class PaddedStates(HiddenStates):
         if self._takes_mask:
             mask = [[1] * len(text) + [0] * (longest - len(text)) for text in texts]
             inputs["attention_mask"] = torch.tensor(mask, device=self._model.device)
-        states: torch.Tensor = self._model(**inputs, **self._arguments, return_dict=True).last_hidden_state
+        with applied_to_texts(self._rope, [longest]):
+            states: torch.Tensor = self._model(**inputs, **self._arguments, return_dict=True).last_hidden_state
         return states
 
 

@@ -20,6 +20,7 @@ from lmi_plugins.torch_engine.embeddings.task import default_pooling, is_encoder
 from lmi_plugins.torch_engine.engine.parts import EngineParts
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
 from lmi_plugins.torch_engine.model.threads import Threads
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
     max_tokens = options.max_prefill_tokens
     if model.device.type != "cpu":
         max_tokens = max(max_tokens, ACCELERATOR_TOKENS)
-    return _engine(PaddedStates(model), model, recipe, options, length, max_tokens, Threads(model, options.threads))
+    states = PaddedStates(model, RopeByLength.of(model, length))
+    return _engine(states, model, recipe, options, length, max_tokens, Threads(model, options.threads))
 
 
 def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
@@ -68,7 +70,7 @@ def _beside_generation(parts: EngineParts, options: EngineOptions) -> EmbeddingE
     model = parts.model.base_model
     assert isinstance(model, PreTrainedModel), model
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
-    states: HiddenStates = PackedStates(model) if parts.runner.paged else PaddedStates(model)
+    states: HiddenStates = (PackedStates if parts.runner.paged else PaddedStates)(model, parts.runner.rope)
     if parts.adapters is not None:
         states = BaseModelStates(states, parts.adapters)
     length = min(parts.limits.max_length, recipe.max_length or parts.limits.max_length)

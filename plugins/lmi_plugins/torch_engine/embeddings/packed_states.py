@@ -12,23 +12,26 @@ from lmi_plugins.torch_engine.model.attention import (
     attend_step_by_step,
     attend_to_itself,
 )
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
 
 
 class PackedStates(HiddenStates):
     """Hidden states of texts packed into one pass, without padding or a cache."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, rope: RopeByLength | None = None) -> None:
         self._model = model
+        self._rope = rope
 
     def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
         device = self._model.device
         lengths = [len(text) for text in texts]
-        output = self._model(
-            input_ids=torch.tensor([[token_id for text in texts for token_id in text]], device=device),
-            position_ids=torch.cat([torch.arange(length, device=device) for length in lengths])[None],
-            use_cache=False,
-            paged_step=PackedStep(lengths),
-        )
+        with applied_to_texts(self._rope, lengths):
+            output = self._model(
+                input_ids=torch.tensor([[token_id for text in texts for token_id in text]], device=device),
+                position_ids=torch.cat([torch.arange(length, device=device) for length in lengths])[None],
+                use_cache=False,
+                paged_step=PackedStep(lengths),
+            )
         return list(torch.split(output.last_hidden_state[0], lengths))
 
 

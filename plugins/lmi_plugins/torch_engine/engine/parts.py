@@ -69,10 +69,16 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     prefix_cache = PrefixCache(pool, draft_model is not None) if caches_prefixes else None
     pinned = set if adapters is None else adapters.pinned
     scheduler = Scheduler(
-        pool, options.max_batch_size, options.max_prefill_tokens, options.max_loras, prefix_cache, pinned
+        pool,
+        options.max_batch_size,
+        options.max_prefill_tokens,
+        options.max_loras,
+        prefix_cache,
+        pinned,
+        runner.splits_prompts,
     )
     requests = ActiveRequests(scheduler, guides)
-    inputs = InputProcessor(model, limits, runner.paged, adapters, pool, texts, token_indexes)
+    inputs = InputProcessor(model, limits, runner.paged, runner.rope, adapters, pool, texts, token_indexes)
     sampler = Sampler()
     speculation = Speculation(draft_model, options.speculative_length, options.record_acceptance_rate)
     outputs = OutputProcessor(requests, texts, sampler, speculation, prefix_cache)

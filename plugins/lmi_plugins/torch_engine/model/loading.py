@@ -24,6 +24,7 @@ from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
 from lmi_plugins.torch_engine.checkpoint.quietness import without_report
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.model.rope_by_length import GROWING
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,9 @@ def max_context_length(config: PreTrainedConfig, max_model_len: int | None) -> i
     """Return the context length, in tokens, from a configuration and the option."""
     config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
+    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == GROWING:  # stretches the length of the training by this factor
+        limits = [int(limit * rope["factor"]) for limit in limits]
     if not limits:
         return max_model_len or UNKNOWN_LENGTH
     if max_model_len is not None and max_model_len > limits[0]:

@@ -8,6 +8,7 @@ import torch
 
 from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
@@ -25,6 +26,8 @@ class ModelRunner(ABC):
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
     paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
+    rope: RopeByLength | None = None  # where the length of a sequence counts
+    splits_prompts: bool = True  # computes a prompt in several steps
     block_size: int = BLOCK_SIZE  # tokens
     block_bytes: int  # what a block of the cache takes, over all layers
 

@@ -11,6 +11,7 @@ from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.packed_linear import pack_linears
 from lmi_plugins.torch_engine.model.paged_step import PagedStep, WorkingCopy
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_chunks
 from lmi_plugins.torch_engine.model.soft_prompt import embed
 from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
@@ -24,7 +25,10 @@ class PagedRunner(ModelRunner):
 
     def __init__(self, model: PreTrainedModel, max_length: int, block_size: int = BLOCK_SIZE) -> None:
         """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged."""
-        check_model(model, max_length)
+        check_model(model)
+        self.rope = RopeByLength.of(model, max_length)
+        if self.rope is not None and not self.rope.modules:
+            raise UnsupportedAttention("its rotary embedding depends in its own way on the length of the sequence")
         AttentionInterface.register(attention.NAME, attention.paged_attention)
         before = attention_implementation(model)
         model.set_attn_implementation(attention.NAME)
@@ -60,13 +64,14 @@ class PagedRunner(ModelRunner):
             self._cache.clear(torch.tensor(new_blocks, device=device))
         if self.adapters is not None:
             self.adapters.begin(batch.chunks)
-        return self._forward(
-            torch.tensor([batch.token_ids], device=device),
-            torch.tensor([batch.positions], device=device),
-            batch.logits_indices,
-            PagedStep(batch, self._cache, self._copy, self._model.dtype, device, self.progress),
-            self._embed(batch),
-        )
+        with applied_to_chunks(self.rope, batch.chunks):
+            return self._forward(
+                torch.tensor([batch.token_ids], device=device),
+                torch.tensor([batch.positions], device=device),
+                batch.logits_indices,
+                PagedStep(batch, self._cache, self._copy, self._model.dtype, device, self.progress),
+                self._embed(batch),
+            )
 
     def run_tokens(self, count: int) -> None:
         ids = torch.zeros(1, count, dtype=torch.long, device=self._model.device)

@@ -1,7 +1,6 @@
 """Checks that the paged cache supports a model's layers."""
 
 import inspect
-from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -10,11 +9,9 @@ from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
 
 LAYER_TYPES = {"full_attention", "sliding_attention"}
 ARGUMENTS = {"position_ids", "logits_to_keep"}
-# Their frequencies depend on the longest of the sequences that run together.
-LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope"}
 
 
-def check_model(model: PreTrainedModel, max_length: int) -> None:
+def check_model(model: PreTrainedModel) -> None:
     """Raise UnsupportedAttention if the model's class or its configuration rules the paged cache out."""
     config = model.config.get_text_config()
     takes_functions: bool = model.is_backend_compatible()  # type: ignore[no-untyped-call]
@@ -26,8 +23,6 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
     if getattr(config, "is_decoder", False):
         raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
-    if _rope_depends_on_length(config, max_length):
-        raise UnsupportedAttention("its rotary embedding depends on the length of the sequence")
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
@@ -36,12 +31,3 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> Non
     for layer, layer_type in enumerate(layer_types):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
             raise UnsupportedAttention(f"layer {layer} does not declare its sliding window")
-
-
-def _rope_depends_on_length(config: Any, max_length: int) -> bool:
-    """Return whether the rotary embedding of a token depends on other sequences in the batch."""
-    rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") not in LENGTH_DEPENDENT_ROPES:
-        return False
-    original: int = rope.get("original_max_position_embeddings") or config.max_position_embeddings
-    return max_length > original

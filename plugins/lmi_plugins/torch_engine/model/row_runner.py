@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from transformers import Cache, PreTrainedModel
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_chunks
 from lmi_plugins.torch_engine.model.soft_prompt import embed
 from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
@@ -16,6 +18,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
 
+UNSPLIT = {"minimax"}  # what their lightning attention keeps of a part of a prompt is not what the next part needs
 CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, of Mamba, of RWKV
 
 
@@ -24,8 +27,10 @@ class RowRunner(ModelRunner):
 
     paged = False
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, max_length: int) -> None:
         self._model = model
+        self.rope = RopeByLength.of(model, max_length)
+        self.splits_prompts = model.config.model_type not in UNSPLIT and (self.rope is None or bool(self.rope.modules))
         self._keeps_cache = True
         self._is_stateful = is_stateful(model)
         arguments = inspect.signature(model.forward).parameters
@@ -65,9 +70,10 @@ class RowRunner(ModelRunner):
         for first in range(start, chunk.end, stride):
             self.progress()
             ids = sequence.token_ids[first : first + stride]
-            part, sequence.row_cache = self._forward(
-                ids, first, sequence.row_cache, num_logits, self._embed(ids, sequence)
-            )
+            with applied_to_chunks(self.rope, [replace(chunk, start=first, end=first + len(ids))]):
+                part, sequence.row_cache = self._forward(
+                    ids, first, sequence.row_cache, num_logits, self._embed(ids, sequence)
+                )
             logits.append(part)
         joined = torch.cat(logits)
         return joined[joined.shape[0] - num_logits :]

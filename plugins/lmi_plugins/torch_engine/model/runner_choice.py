@@ -23,7 +23,7 @@ def choose_runner(model: PreTrainedModel, max_length: int, options: EngineOption
     except UnsupportedAttention as reason:
         name = type(model).__name__
         logger.warning("%s runs each sequence separately, which is slower with many: %s", name, reason)
-        return RowRunner(model)
+        return RowRunner(model, max_length)
 
 
 def choose_paged_runner(

@@ -16,6 +16,7 @@ from lmi_plugins.torch_engine.beams.search import BeamSearch, check_beams
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, ParameterNames, SamplingParameters
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
+from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
 from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.draft import Draft, read_draft
@@ -43,6 +44,7 @@ class InputProcessor:
     model: PreTrainedModel
     limits: EngineLimits
     paged: bool  # see ModelRunner
+    rope: RopeByLength | None
     adapters: AdapterStore | None
     pool: BlockPool
     texts: TokenTexts
@@ -68,6 +70,8 @@ class InputProcessor:
             _condition(sequence, adapter, soft_prompt)
             sequence.draft = draft
             sequence.state.text_ban = ban
+            if self.rope is not None:
+                self.rope.prepare(sequence)
         if parameters.num_beams > 1:
             check_beams(sequences[0], self.pool, self.limits.max_batch_size, self.paged, names)
             return [BeamSearch(sequences[0], self.pool, self.texts)]
@@ -129,6 +133,8 @@ def _resume(sequence: Sequence, given: Given) -> None:
         return
     sequence.token_ids += given.token_ids
     sequence.draft = None
+    if sequence.outgrown:
+        sequence.outgrow()
     for token_id in given.token_ids:
         sequence.stream.push(token_id)
     sequence.stream.finish()  # what it still holds back was given: no stop sequence begins in it

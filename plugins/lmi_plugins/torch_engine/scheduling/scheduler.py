@@ -23,6 +23,7 @@ class Scheduler:
         max_loras: int = 0,
         prefix_cache: PrefixCache | None = None,
         pinned: Callable[[], set[Adapter]] = set,
+        splits_prompts: bool = True,
     ) -> None:
         """Create a scheduler of at most `max_loras` adapters per step, including pinned ones."""
         self._pool = pool
@@ -31,6 +32,7 @@ class Scheduler:
         self.prefill_budget = PrefillBudget(max_prefill_tokens)
         self._max_loras = max_loras
         self._pinned = pinned
+        self._splits_prompts = splits_prompts
         self._waiting: deque[SequenceGroup] = deque()
         self._running: list[SequenceGroup] = []
         self.new_blocks: list[int] = []  # handed out for the latest step
@@ -76,10 +78,19 @@ class Scheduler:
     def schedule(self) -> list[Chunk]:
         """Return the chunks of the next step, single tokens first, so that decoding never waits for a long prompt."""
         self.new_blocks, self.copies = [], {}
+        self._outgrow()
         self._make_room()
         self._admit()
         decoding, prefilling = self._cut_chunks()
         return decoding + prefilling
+
+    def _outgrow(self) -> None:
+        """Have sequences that are too long for what was computed of them computed again."""
+        for group in self._running:
+            for sequence in group.sequences:
+                if sequence.outgrown:
+                    self._pool.release(sequence.block_table)
+                    sequence.outgrow()
 
     def _make_room(self) -> None:
         """Find a slot for the latest token of every running sequence; preempt the latest groups if there are too
@@ -169,9 +180,10 @@ class Scheduler:
         budget = self.prefill_budget.tokens(len(single), len(prompts))
         long: list[Chunk] = []
         for chunk in prompts:
-            chunk.end = min(chunk.end, chunk.start + budget)
+            if self._splits_prompts or budget == 0:
+                chunk.end = min(chunk.end, chunk.start + budget)
             length = chunk.end - chunk.start
-            budget -= length
+            budget = max(budget - length, 0)
             if length:
                 (single if length == 1 else long).append(chunk)
         return single, long

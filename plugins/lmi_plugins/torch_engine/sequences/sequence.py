@@ -41,6 +41,7 @@ class Sequence:
     soft_prompt: torch.Tensor | None = None  # [virtual tokens, hidden], of the ids from the vocabulary's size on
     # What its keys and values depend on besides its tokens: sequences that differ in it can share none.
     variant: tuple[object, ...] = ()
+    recompute_beyond: int | None = None  # tokens; once it is longer, its keys and values are others
     block_keys: list[bytes] = field(default_factory=list)  # of its full blocks, in the prefix cache
     num_cached_blocks: int = 0  # of its blocks that can be found in the prefix cache
     num_cached_tokens: int | None = None  # found there when it was first admitted, until they are told
@@ -97,6 +98,18 @@ class Sequence:
         other.prompt_logits, other.generation_logits = self.prompt_logits.copy(), self.generation_logits.copy()
         other.state = self.state.fork()
         return other
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether what was computed of it holds only for a shorter sequence."""
+        return self.recompute_beyond is not None and len(self.token_ids) > self.recompute_beyond
+
+    def outgrow(self) -> None:
+        """Discard what holds only for a shorter sequence."""
+        self.recompute_beyond = None
+        self.variant += ("outgrown",)
+        self.block_keys.clear()
+        self.restart()
 
     def restart(self) -> None:
         """Discard the computed state, except for the tokens and the random generator."""

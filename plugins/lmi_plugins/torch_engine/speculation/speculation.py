@@ -61,6 +61,8 @@ class Speculation:
         else:
             wanted = self._length if self._draft_model is not None and sequence.soft_prompt is None else 0
         wanted = min(wanted, sequence.max_length - len(sequence.token_ids) - 1)  # the model adds a token of its own
+        if sequence.recompute_beyond is not None:
+            wanted = min(wanted, sequence.recompute_beyond - len(sequence.token_ids))
         return wanted if wanted > 0 and scheduler.reserve(sequence, wanted) else 0
 
     def _draft(

@@ -19,7 +19,7 @@ def test_models_that_take_an_attention_function(architecture: str, model_directo
 @pytest.mark.parametrize("architecture", BY_ROW)
 def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> None:
     with pytest.raises(UnsupportedAttention, match="does not support custom attention functions"):
-        check_model(reference(architecture), CONTEXT)
+        check_model(reference(architecture))
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> Non
     [
         ({"layer_types": ["full_attention", "chunked_attention"]}, "layers of type chunked_attention"),
         ({"is_decoder": True}, "encoder used as a decoder"),
-        ({"rope_parameters": {"rope_type": "dynamic", "original_max_position_embeddings": 100}}, "rotary embedding"),
+        ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 100}}, "rotary embedding"),
     ],
 )
 def test_configurations_that_the_cache_cannot_serve(
@@ -37,13 +37,7 @@ def test_configurations_that_the_cache_cannot_serve(
     for name, value in changes.items():
         setattr(model.config, name, value)
     with pytest.raises(UnsupportedAttention, match=reason):
-        check_model(model, CONTEXT)
-
-
-def test_a_rope_that_stays_within_its_first_length_is_served(model_directory: ModelDirectory) -> None:
-    model = reference_model(model_directory("llama"))
-    model.config.rope_parameters = {"rope_type": "longrope", "original_max_position_embeddings": 100}
-    check_model(model, 100)
+        PagedRunner(model, CONTEXT)
 
 
 def test_sliding_layers_must_tell_their_window(reference: ReferenceModel) -> None:

@@ -6,7 +6,15 @@ import torch
 from lmi_core.errors import GenerationFailed
 from lmi_plugins.torch_engine.model.row_runner import RowRunner
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
-from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, reference_model, request, run
+from tests.plugins.torch_engine.tiny_models import (
+    CONTEXT,
+    ids,
+    make_engine,
+    reference_ids,
+    reference_model,
+    request,
+    run,
+)
 
 PROMPT = [5, 9, 200, 31, 77]
 
@@ -30,8 +38,8 @@ def test_an_exception_in_one_sequence_fails_it_alone(
 
 
 def test_block_bytes_are_what_the_cache_takes(model_directory: ModelDirectory) -> None:
-    assert RowRunner(reference_model(model_directory("gptj"))).block_bytes == 16 * 2 * 2 * 32 * 4
-    assert RowRunner(reference_model(model_directory("mamba"))).block_bytes == 0
+    assert RowRunner(reference_model(model_directory("gptj")), CONTEXT).block_bytes == 16 * 2 * 2 * 32 * 4
+    assert RowRunner(reference_model(model_directory("mamba")), CONTEXT).block_bytes == 0
 
 
 def test_models_that_keep_nothing_start_anew_each_time(

@@ -41,6 +41,8 @@ class OpenVinoRunner(PagedRunner):
     def _optimize(self) -> None:
         if any(options.softcap is not None or options.sinks is not None for options in self._options.values()):
             raise UnsupportedGraph("its attention has a soft cap or sinks")
+        if self.rope is not None:
+            raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
         try:
             compiled = self._compile()
             self._request = compiled.create_infer_request()
