@@ -12,7 +12,7 @@ SOURCES := core handlers plugins tests examples tools
 # The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-cpu bench-replicas bench-engine bench-server train-hello clean
+.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-cpu bench-replicas bench-engine bench-server train-hello clean sweep
 
 install: .venv/installed
 
@@ -55,6 +55,9 @@ test: .venv/installed-dev clients  ## Run all tests, some of which need the prog
 
 test-fast: .venv/installed-dev  ## Run the tests that start no engine
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile
+
+sweep: .venv/installed-dev  ## Test that tiny models of all architectures have transformers' text on the torch engine
+	LMI_SWEEP=1 $(BIN)/python -m pytest tests/plugins/torch_engine/sweep --numprocesses 2
 
 soak: .venv/installed-dev  ## Ask a server for ten minutes, or MINUTES=60, while faults are injected (BACKEND=vllm, WRITE=--write)
 	$(BIN)/python -m tests.soak --backend $(BACKEND) --minutes $(MINUTES) $(WRITE)

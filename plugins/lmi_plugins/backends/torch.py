@@ -39,6 +39,7 @@ from lmi_plugins.backends.torch_devices import (
     dtype_substitution,
     openvino_substitutions,
     runs_on_cpu,
+    text_only,
     this_host,
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
@@ -166,8 +167,8 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
-        self.warnings = setup.properties.warnings
         self.options = engine_options(setup.directory, setup.properties)
+        self.warnings = [*setup.properties.warnings, *text_only(self.options)]
         self.substitutions = [*setup.properties.substitutions, *openvino_substitutions(self.options, this_host())]
         self.engine = EngineClient(
             self.options,

@@ -133,6 +133,12 @@ def openvino_substitutions(options: EngineOptions, host: Host) -> Iterator[Subst
             yield Substitution(option, value, reason, instead)
 
 
+def text_only(options: EngineOptions) -> Iterator[str]:
+    """Yield a warning for a model that takes images elsewhere."""
+    if "vision_config" in _configuration(options):
+        yield "the torch engine serves only the texts of this model: images need option.rolling_batch=vllm"
+
+
 def _configuration(options: EngineOptions) -> dict[str, object]:
     """Return the model's configuration; nothing if it is unknown or damaged, which is reported elsewhere."""
     try:

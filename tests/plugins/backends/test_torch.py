@@ -126,6 +126,12 @@ def test_what_it_does_otherwise_is_warned_of(model_dir: ModelDirectory, lines: s
     assert backend(model_dir({"serving.properties": lines, "config.json": "{}"})).warnings == [warning]
 
 
+def test_models_of_images_are_warned_of(model_dir: ModelDirectory) -> None:
+    files = {"serving.properties": "", "config.json": '{"vision_config": {}}'}
+    (warning,) = backend(model_dir(files)).warnings
+    assert warning == "the torch engine serves only the texts of this model: images need option.rolling_batch=vllm"
+
+
 @pytest.mark.parametrize(
     ("lines", "device"),
     [

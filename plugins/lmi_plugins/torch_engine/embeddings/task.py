@@ -12,6 +12,7 @@ from transformers import (
 from lmi_plugins.torch_engine.embeddings.recipe import has_recipe
 from lmi_plugins.torch_engine.messages.embeddings import Pooling, Task
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.model.loading import SCORING
 
 # Endings of the names of architectures, as vLLM reads them too: the first ones that fit count.
 GENERATING = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "ChatModel")
@@ -39,7 +40,7 @@ def _embeds(config: PreTrainedConfig) -> bool:
         name.endswith(GENERATING) for name in names
     ):
         return False
-    return any(name.endswith(EMBEDDING) for name in names)
+    return any(name.endswith(EMBEDDING) and not name.endswith(SCORING) for name in names)
 
 
 def is_encoder_of_two(config: PreTrainedConfig) -> bool:

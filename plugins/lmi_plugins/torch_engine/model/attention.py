@@ -60,7 +60,8 @@ def paged_attention(
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
-    return paged_step.attend(module.layer_idx, query, key, value, options), None
+    # Some models take views of it, as transformers' own functions return it contiguous.
+    return paged_step.attend(module.layer_idx, query, key, value, options).contiguous(), None
 
 
 class LayoutProbe(AttentionStep):

@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    MODEL_FOR_MASKED_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import named_weights, read_checkpoint
@@ -40,6 +49,33 @@ DATA_TYPES = {
     "bf16": torch.bfloat16,
     "bfloat16": torch.bfloat16,
 }
+CAUSAL_CLASSES: Any = MODEL_FOR_CAUSAL_LM_MAPPING  # not typed
+MULTIMODAL_CLASSES: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+# Endings of the names of classes whose output is not a next token.
+SCORING = (
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+    "RewardModel",
+)
+NOT_CAUSAL = {"xlnet", "paligemma"}
+# Models of images and texts that generate the same text as transformers does; tests hold that for each.
+WHOLE = {
+    "glm4v",
+    "idefics3",
+    "internvl",
+    "llama4",
+    "llava",
+    "llava_next",
+    "mistral3",
+    "mllama",
+    "qwen2_5_vl",
+    "qwen2_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "smolvlm",
+}
 UNLOADABLE = (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError, UnpicklingError)
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
 UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
@@ -49,15 +85,40 @@ def load_model(options: EngineOptions) -> PreTrainedModel:
     """Return the model, ready to run on its device; raise ConfigurationError if it cannot be loaded."""
     config = read_config(options)
     check_decoder(options, config)
-    return load_weights(AutoModelForCausalLM, config, options, wrong_weights)
+    return load_weights(text_factory(config), config, options, wrong_weights)
+
+
+def text_factory(config: PreTrainedConfig) -> Any:
+    """Return the factory of the class that generates texts with this configuration."""
+    causal, multimodal = (each.get(type(config), None) for each in (CAUSAL_CLASSES, MULTIMODAL_CLASSES))
+    if multimodal is None or "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):
+        return AutoModelForCausalLM
+    # Classes of the text model alone, of which some do not read the weights of the whole one.
+    apart = causal is not None and causal.base_model_prefix == "language_model"
+    is_whole = multimodal.__name__ in (config.architectures or [])
+    return AutoModelForImageTextToText if causal is None or (apart and is_whole) else AutoModelForCausalLM
 
 
 def check_decoder(options: EngineOptions, config: PreTrainedConfig) -> None:
     """Raise ConfigurationError for a model that is not a causal language model."""
+    if (fault := _wrong_kind(config)) is not None:
+        raise ConfigurationError(f"{options.model}: {fault}")
+
+
+def _wrong_kind(config: PreTrainedConfig) -> str | None:
+    """Return why a model is not a causal language model."""
+    model_type = config.model_type
     if config.is_encoder_decoder:
-        raise ConfigurationError(
-            f"{options.model}: {config.model_type} is an encoder-decoder model; the torch engine runs decoders only"
-        )
+        return f"{model_type} is an encoder-decoder model; the torch engine runs decoders only"
+    for name in config.architectures or ():
+        if name.endswith(SCORING):
+            return f"{name} scores or classifies texts, which the torch engine does not do; it generates and embeds"
+    reads_left_to_right = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    if model_type in NOT_CAUSAL or (type(config) in MODEL_FOR_MASKED_LM_MAPPING and not reads_left_to_right):
+        return f"{model_type} reads texts in both directions; the torch engine generates with models that do not"
+    if text_factory(config) is AutoModelForImageTextToText and model_type not in WHOLE:
+        return f"{model_type} is for images and texts; the torch engine does not serve its texts, but vLLM may"
+    return None
 
 
 def read_config(options: EngineOptions) -> PreTrainedConfig:

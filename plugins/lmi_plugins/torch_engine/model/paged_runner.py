@@ -34,7 +34,7 @@ class PagedRunner(ModelRunner):
         model.set_attn_implementation(attention.NAME)
         self._model = model
         try:
-            probe = self._probe()
+            probe = self._probe(max_length)
         except Exception as error:
             model.set_attn_implementation(before)
             raise UnsupportedAttention(f"a trial run failed: {error}") from error
@@ -107,7 +107,7 @@ class PagedRunner(ModelRunner):
         return logits
 
     @torch.inference_mode()
-    def _probe(self) -> LayoutProbe:
+    def _probe(self, max_length: int) -> LayoutProbe:
         """Find the KV sizes and attention options of every layer by a forward pass."""
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
@@ -115,5 +115,5 @@ class PagedRunner(ModelRunner):
         logits = self._forward(ids, positions[None], [1], probe)
         if logits.shape[0] != 1 or not probe.shapes:
             raise UnsupportedAttention("the model does not use transformers' attention interface")
-        check_windows(self._model, probe.windows)
+        check_windows(self._model, probe.windows, max_length)
         return probe

@@ -25,9 +25,12 @@ def check_model(model: PreTrainedModel) -> None:
         raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
 
 
-def check_windows(model: PreTrainedModel, windows: dict[int, int | None]) -> None:
+def check_windows(model: PreTrainedModel, windows: dict[int, int | None], max_length: int) -> None:
     """Raise UnsupportedAttention if a layer implements its sliding window by a mask, which packed steps lack."""
-    layer_types = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    for layer, layer_type in enumerate(layer_types):
+    config = model.config.get_text_config()
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types is None and (getattr(config, "sliding_window", None) or max_length) < max_length:
+        layer_types = ["sliding_attention"] * config.num_hidden_layers
+    for layer, layer_type in enumerate(layer_types or ()):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
             raise UnsupportedAttention(f"layer {layer} does not declare its sliding window")

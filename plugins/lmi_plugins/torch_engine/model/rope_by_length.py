@@ -86,18 +86,18 @@ class RopeByLength:
     def _embed(
         self, module: Any, places: dict[int, list[int]], states: torch.Tensor, position_ids: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Return the cosines and sines of positions, [rows, tokens], for the tokens at `places` of each length."""
+        """Return the cosines and sines of positions, [..., tokens], for the tokens at `places` of each length."""
         parts = []
         for length, indices in places.items():
             if self.grows:  # it remembers the longest pass before
                 module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
-            deciding = position_ids.new_full((position_ids.shape[0], 1), length - 1)
-            found = type(module).forward(module, states, torch.cat([position_ids[:, indices], deciding], 1))
-            parts.append([each[:, :-1] for each in found])
+            deciding = position_ids.new_full((*position_ids.shape[:-1], 1), length - 1)
+            found = type(module).forward(module, states, torch.cat([position_ids[..., indices], deciding], -1))
+            parts.append([each[..., :-1, :] for each in found])
         if len(parts) == 1:
             return tuple(parts[0])
         order = torch.tensor([index for indices in places.values() for index in indices], device=states.device)
-        return tuple(torch.cat(each, 1)[:, order.argsort()] for each in zip(*parts, strict=True))
+        return tuple(torch.cat(each, -2)[..., order.argsort(), :] for each in zip(*parts, strict=True))
 
 
 def applied_to_texts(rope: RopeByLength | None, lengths: Items[int]) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
 
-UNSPLIT = {"minimax"}  # what their lightning attention keeps of a part of a prompt is not what the next part needs
+UNSPLIT = {"minimax", "moshi"}  # what they keep of a part of a prompt is not what the next part needs
 CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, of Mamba, of RWKV
 
 

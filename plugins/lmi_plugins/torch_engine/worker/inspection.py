@@ -2,11 +2,11 @@
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, read_checkpoint
@@ -27,6 +27,7 @@ from lmi_plugins.torch_engine.model.loading import (
     choose_device,
     max_context_length,
     read_config,
+    text_factory,
 )
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def _other_weights(names: list[str]) -> str:
 def _inspect_weights(
     options: EngineOptions, config: PreTrainedConfig, checkpoint: Checkpoint, embeds: bool
 ) -> Iterator[str]:
-    factory: Any = AutoModelForCausalLM
+    factory = text_factory(config)
     if embeds:
         factory = AutoModelForTextEncoding if is_encoder_of_two(config) else AutoModel
     size = least_bytes(checkpoint)
@@ -108,7 +109,9 @@ def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights
         device = choose_device(options.device)
     except ConfigurationError:
         return
-    cache = min(options.kv_cache_memory or 0, _max_cache_bytes(options, config))
+    cache = options.kv_cache_memory or 0
+    with suppress(RuntimeError):  # transformers' own for a size that differs from layer to layer
+        cache = min(cache, _max_cache_bytes(options, config))
     if fault := too_little_memory(weights, cache, device):
         yield f"{options.model}: {fault}"
 

@@ -65,9 +65,9 @@ def test_weights_of_another_shape(copy: Path) -> None:
 
 
 def test_weights_of_another_architecture(copy: Path) -> None:
-    configure(copy, model_type="bert", architectures=["BertForMaskedLM"])
+    configure(copy, model_type="gpt_neox", architectures=["GPTNeoXForCausalLM"])
     message = refusal(copy)
-    assert " weights are missing (bert.embeddings.LayerNorm.bias, " in message
+    assert " weights are missing (gpt_neox.embed_in.weight, " in message
     assert " weights are not in the model (lm_head.weight, model.embed_tokens.weight, " in message
 
 

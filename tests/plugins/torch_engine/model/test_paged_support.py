@@ -41,9 +41,9 @@ def test_configurations_that_the_cache_cannot_serve(
 
 
 def test_sliding_layers_must_tell_their_window(reference: ReferenceModel) -> None:
-    check_windows(reference("gemma2"), {0: WINDOW, 1: None})
+    check_windows(reference("gemma2"), {0: WINDOW, 1: None}, CONTEXT)
     with pytest.raises(UnsupportedAttention, match="layer 0 does not declare"):
-        check_windows(reference("gemma2"), {0: None, 1: None})
+        check_windows(reference("gemma2"), {0: None, 1: None}, CONTEXT)
 
 
 def test_a_model_that_fails_the_trial_is_left_as_it_was(model_directory: ModelDirectory) -> None:

@@ -53,9 +53,9 @@ def test_weights_of_another_shape(copy: Path) -> None:
 
 
 def test_weights_of_another_architecture(copy: Path) -> None:
-    configure(copy, model_type="bert")
+    configure(copy, model_type="gpt_neox")
     (fault,) = faults(copy)
-    assert " weights are missing (bert.embeddings.LayerNorm.bias, " in fault
+    assert " weights are missing (gpt_neox.embed_in.weight, " in fault
 
 
 @pytest.mark.parametrize("prefix", ["", "model.model."])
