@@ -47,6 +47,10 @@ class RuntimeSetup(Generic[P]):
         return replace(self, **changes)
 
 
+class Note(str):
+    """What an inspection tells of how a model would be served; no reason against it."""
+
+
 class ServingRuntime(ABC, Generic[P]):
     """A model's runtime: a backend, which generates for any dialect, or the model function, which answers requests
     itself. Creation is cheap and imports no engine; `start` does the work.
@@ -85,7 +89,8 @@ class ServingRuntime(ABC, Generic[P]):
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
         """Return the reasons why `start` would fail that the files on this host show, without loading weights.
 
-        Each is a sentence that names the file. This may import the engine's libraries, which takes seconds.
+        Each is a sentence that names the file. A `Note` is no such reason. This may import the engine's libraries,
+        which takes seconds.
         """
         return ()
 

@@ -21,6 +21,7 @@ from lmi_core.remote.forecast import forecast
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
+from lmi_core.serving_runtime import Note
 from lmi_core.workers.placement import Placement
 from lmi_handlers.cli.report import new_console, table
 from lmi_handlers.cli.serving import launch_plans, refuse_warnings, warnings_of
@@ -46,11 +47,15 @@ def run_check(
     launch = read_launch(arguments, environment, fetch=cached_directory)
     plans, faults = launch_plans(launch, environment, plugins)
     models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
-    faults = list(dict.fromkeys([*faults, *wrong, *_faults(launch, [model.plan for model in models])]))
+    found = _inspect(launch, [model.plan for model in models])
+    notes = {name: [each for each in told if isinstance(each, Note)] for name, told in found.items()}
+    of_files = [each for told in found.values() for each in told if not isinstance(each, Note)]
+    faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
     if as_json:
-        print(orjson.dumps(_report(launch, models, faults, plugins.others), option=orjson.OPT_INDENT_2).decode())
+        report = _report(launch, models, notes, faults, plugins.others)
+        print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(launch, models, plugins.others, every_option=every_option)
+        _print(launch, models, notes, plugins.others, every_option=every_option)
     if faults:
         raise ConfigurationError("\n".join(faults))
     if strict:
@@ -68,20 +73,21 @@ def _models(plans: Sequence[ModelPlan], formatters: FormatterRegistry, *, named:
     return models, faults
 
 
-def _faults(launch: Launch, plans: list[ModelPlan]) -> list[str]:
-    """Return the faults of the models' files, whether or not their options are valid."""
+def _inspect(launch: Launch, plans: list[ModelPlan]) -> dict[str, list[str]]:
+    """Return the faults of the models' files, whether or not their options are valid, and notes, by model."""
     named = len(launch.models) > 1
     planned = {plan.name: plan for plan in plans}
-    found: list[str] = []
+    every: dict[str, list[str]] = {}
     for placed in launch.models:
+        found = every.setdefault(placed.name, [])
         prefix = f"model {placed.name}: " if named else ""
         plan = planned.get(placed.name)
         faults = _faults_of_folder(placed.directory) if plan is None else plan.runtime.inspect(plan.setup)
         try:
-            found.extend(prefix + fault for fault in faults)
+            found.extend(each if isinstance(each, Note) else prefix + each for each in faults)
         except OSError as error:
             found.append(prefix + unreadable(error))
-    return found
+    return every
 
 
 def _faults_of_folder(directory: Path) -> Iterator[str]:
@@ -89,7 +95,9 @@ def _faults_of_folder(directory: Path) -> Iterator[str]:
         yield from inspect_folder(directory, read_checkpoint(directory))
 
 
-def _report(launch: Launch, models: list[Model], faults: list[str], plugins: Sequence[str]) -> JsonObject:
+def _report(
+    launch: Launch, models: list[Model], notes: Mapping[str, Sequence[str]], faults: list[str], plugins: Sequence[str]
+) -> JsonObject:
     settings = [*((Fate.HONOURED.value, given) for given in launch.listening), *launch.settings.shown]
     return {
         "server": {
@@ -100,7 +108,7 @@ def _report(launch: Launch, models: list[Model], faults: list[str], plugins: Seq
             "warnings": list(launch.warnings),
             "plugins": list(plugins),
         },
-        "models": [_model_report(model) for model in models],
+        "models": [_model_report(model) | {"notes": [*map(str, notes[model.name])]} for model in models],
         "faults": faults,
     }
 
@@ -138,11 +146,20 @@ def _downloads(plan: ModelPlan) -> dict[str, str]:
     return {option: forecast(remote, os.environ) for option, remote in plan.runtime.downloads(plan.setup).items()}
 
 
-def _print(launch: Launch, models: list[Model], plugins: Sequence[str], *, every_option: bool) -> None:
+def _print(
+    launch: Launch,
+    models: list[Model],
+    notes: Mapping[str, Sequence[str]],
+    plugins: Sequence[str],
+    *,
+    every_option: bool,
+) -> None:
     console = new_console()
     _print_launch(console, launch, plugins)
     for model in models:
         _print_model(console, model)
+        for note in notes[model.name]:
+            console.print(f"  note: {note}")
         _print_options(console, model.plan, every_option=every_option)
 
 

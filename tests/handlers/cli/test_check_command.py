@@ -111,6 +111,21 @@ def test_json_of_a_directory_with_faults(model_dir: ModelDirectory) -> None:
     assert result.stderr.startswith(f"lmi: {report['faults'][0]}")
 
 
+def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
+    from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
+
+    save_tokenizer(tmp_path)
+    save_model(tmp_path, "mamba")
+    note = (
+        "MambaForCausalLM runs each sequence separately, which is slower with many: it does not support custom "
+        "attention functions"
+    )
+    result = lmi("check", tmp_path)
+    assert (result.returncode, " ".join(result.stdout.split()).count(f"note: {note}")) == (0, 1)
+    result = lmi("check", tmp_path, "--json", "--strict")
+    assert (result.returncode, json.loads(result.stdout)["models"][0]["notes"]) == (0, [note])
+
+
 def test_plugins_that_nobody_loads(model_dir: ModelDirectory) -> None:
     directory = model_dir(
         {"serving.properties": SCRIPTED, "plugins/mine.py": "def lmi_register_backends(register): ..."}

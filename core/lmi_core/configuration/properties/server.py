@@ -135,7 +135,11 @@ class ServerProperties(Properties):
         description="Log the prompts of requests with the line of their end; anybody who reads the log reads them.",
     )
     log_request_metric: bool = Field(default=False, description="Log each request's token counts and times.")
-    max_request_size: PositiveInt = Field(default=6553500, description="Maximum size of a request body, in bytes.")
+    max_request_size: PositiveInt = Field(
+        default=16 * 1024 * 1024,
+        description="Maximum size of a request body, in bytes. The default has room for an image of the default "
+        "option.max_image_size, in base64.",
+    )
     max_request_members: PositiveInt = Field(
         default=50_000,
         description="Maximum number of objects, lists and members of objects, together, in the JSON of a request body.",

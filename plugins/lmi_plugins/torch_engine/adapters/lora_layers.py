@@ -57,6 +57,8 @@ class LoraLayers:
         self._rank = rank
         self._slots = slots
         self._modules = _find_modules(model, run_tokens)
+        self._head: torch.nn.Module | None = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        self._named = dict(model.named_modules())
         self._device = model.device
         self._layers: dict[str, LoraLayer] = {}
         self._active: set[int] = set()  # slots of the running step
@@ -73,7 +75,7 @@ class LoraLayers:
         for name, pair in weights.items():
             module = self._modules.get(name)
             if module is None:
-                raise InvalidAdapter(f"the model has no linear layer {name} that every token passes")
+                raise InvalidAdapter(self._why_not(name))
             ins, outs = module_shape(module)
             if (pair.down.shape[0], pair.up.shape[1]) != (ins, outs):
                 raise InvalidAdapter(
@@ -87,6 +89,17 @@ class LoraLayers:
             dtype = self.dtype_of(name)
             if not (pair.down.to(dtype).isfinite().all() and pair.up.to(dtype).isfinite().all()):
                 raise InvalidAdapter(f"{name} has weights that are not finite in {dtype}")
+
+    def _why_not(self, name: str) -> str:
+        """Return why a module cannot be adapted."""
+        module = self._named.get(name)
+        if module is None:
+            return f"the model has no layer {name}"
+        if module is self._head:
+            return f"LoRA on the output layer, {name}, is not supported on the torch engine"
+        return (
+            f"LoRA on {name} is not supported on the torch engine: it is no linear layer that every token passes once"
+        )
 
     def dtype_of(self, name: str) -> torch.dtype:
         weight = self._modules[name].weight

@@ -113,6 +113,8 @@ def _pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
     pairs: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         match = TENSOR_NAME.fullmatch(name.removeprefix(PREFIX))
+        if "lora_embedding_" in name:
+            raise InvalidAdapter(f"LoRA on embeddings is not supported on the torch engine. Given: {name}")
         if match is None:
             raise InvalidAdapter(f"{name} is not a LoRA matrix of a linear layer; only linear layers can be adapted")
         pairs.setdefault(match["module"], {})[match["part"]] = tensor

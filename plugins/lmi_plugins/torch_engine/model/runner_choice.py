@@ -21,9 +21,13 @@ def choose_runner(model: PreTrainedModel, max_length: int, options: EngineOption
     try:
         return choose_paged_runner(model, max_length, options)
     except UnsupportedAttention as reason:
-        name = type(model).__name__
-        logger.warning("%s runs each sequence separately, which is slower with many: %s", name, reason)
+        logger.warning("%s", slower_path(model, reason))
         return RowRunner(model, max_length)
+
+
+def slower_path(model: PreTrainedModel, reason: UnsupportedAttention) -> str:
+    """Return the sentence about a model that does not run with a paged cache."""
+    return f"{type(model).__name__} runs each sequence separately, which is slower with many: {reason}"
 
 
 def choose_paged_runner(

@@ -13,6 +13,7 @@ from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, re
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.model_folder import has_wrong_json, inspect_tokenizer, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refused_files
+from lmi_core.serving_runtime import Note
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
@@ -21,6 +22,7 @@ from lmi_plugins.torch_engine.checkpoint.pickled import with_pickled
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights, wrong_weights_of_base
 from lmi_plugins.torch_engine.embeddings.task import choose_task, is_encoder_of_two
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import (
     DATA_TYPES,
     check_decoder,
@@ -29,6 +31,8 @@ from lmi_plugins.torch_engine.model.loading import (
     read_config,
     text_factory,
 )
+from lmi_plugins.torch_engine.model.paged_support import check_model
+from lmi_plugins.torch_engine.model.runner_choice import slower_path
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +100,17 @@ def _inspect_weights(
     else:
         if fault := (wrong_weights_of_base if embeds else wrong_weights)(found):
             yield f"{options.model}: {fault}"
+        if not embeds:
+            yield from _path(model)
         size = _bytes(model)
     yield from _too_little_memory(options, config, size)
+
+
+def _path(model: PreTrainedModel) -> Iterator[str]:
+    try:
+        check_model(model)
+    except UnsupportedAttention as reason:
+        yield Note(slower_path(model, reason))
 
 
 def _bytes(model: PreTrainedModel) -> int:

@@ -109,7 +109,7 @@ def test_short_environment_names_come_last(key: str, variable: str) -> None:
         ("batch_size", "1"),
         ("max_batch_delay", "100"),
         ("retry_threshold", "10"),
-        ("max_request_size", "6553500"),
+        ("max_request_size", "16777216"),
         ("throttle_error_http_code", "503"),
         ("option.rolling_batch", "auto"),
         ("option.output_formatter", ""),

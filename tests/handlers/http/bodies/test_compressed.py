@@ -20,7 +20,7 @@ Convert = Callable[[bytes], bytes]
 
 MEGABYTE = 1 << 20
 SIZE = 300  # megabytes in a bomb
-LIMIT = 6_553_500  # max_request_size
+LIMIT = 16 * 1024 * 1024  # max_request_size
 AT_ONCE = 50
 HELD = 0.02  # seconds of CPU time
 ATTEMPTS = 8  # on a busy machine, to give memory back is CPU time too

@@ -66,7 +66,10 @@ def test_refused_configurations(config: dict[str, Any], message: str) -> None:
     ("changed", "message"),
     [
         ({f"{NAME}B.bias": torch.ones(5)}, "lora_B.bias is not a LoRA matrix of a linear layer"),
-        ({"base_model.model.wte.lora_embedding_A": torch.ones(2, 3)}, "lora_embedding_A is not a LoRA matrix"),
+        (
+            {"base_model.model.wte.lora_embedding_A": torch.ones(2, 3)},
+            "LoRA on embeddings is not supported on the torch engine",
+        ),
         ({"base_model.model.q_proj.lora_A.weight": torch.ones(2, 3)}, "q_proj has no matrix lora_B"),
         ({f"{NAME}B.weight": torch.ones(5, 3)}, r"must share their rank. Given: \[2, 3\] and \[5, 3\]"),
         ({f"{NAME}B.weight": torch.ones(5)}, r"Given: \[2, 3\] and \[5\]"),

@@ -24,6 +24,7 @@ from transformers import (
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.generation.output import GenerationStep, Token
+from lmi_core.serving_runtime import Note
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model, read_config, text_factory
 from lmi_plugins.torch_engine.worker.inspection import inspect_model
@@ -51,7 +52,8 @@ def load_reference(directory: Path, model_type: str) -> Any:
 def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
     save_architecture(tmp_path, model_type)
-    assert [*inspect_model(EngineOptions(str(tmp_path)))] == []
+    told = [*inspect_model(EngineOptions(str(tmp_path)))]
+    assert [each for each in told if not isinstance(each, Note) or model_type in PAGED] == []
     reference = load_reference(tmp_path, model_type)
     prompts = [[FIRST_ID + token_id % 300 for token_id in prompt] for prompt in make_prompts([30, 1, 17])]
     expected = [reference_ids(reference, prompt, COUNT) for prompt in prompts]
