@@ -114,7 +114,8 @@ def _wrong_kind(config: PreTrainedConfig) -> str | None:
         if name.endswith(SCORING):
             return f"{name} scores or classifies texts, which the torch engine does not do; it generates and embeds"
     reads_left_to_right = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
-    if model_type in NOT_CAUSAL or (type(config) in MODEL_FOR_MASKED_LM_MAPPING and not reads_left_to_right):
+    encodes = type(config) in MODEL_FOR_MASKED_LM_MAPPING or model_type == "bert-generation"
+    if model_type in NOT_CAUSAL or (encodes and not reads_left_to_right):
         return f"{model_type} reads texts in both directions; the torch engine generates with models that do not"
     if text_factory(config) is AutoModelForImageTextToText and model_type not in WHOLE:
         return f"{model_type} is for images and texts; the torch engine does not serve its texts, but vLLM may"

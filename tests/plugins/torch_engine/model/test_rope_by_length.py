@@ -122,7 +122,7 @@ def test_models_with_a_form_of_their_own_are_not_split(directory: Path, monkeypa
     engine = make_engine(directory, max_prefill_tokens=6)
     assert isinstance(engine.parts.runner, RowRunner)
     requests, expected = expect(directory, [ORIGINAL + 30, ORIGINAL - 3])
-    assert [generate(engine, [each])[0] for each in requests[:1]] == expected[:1]
+    assert [generate(engine, [each])[0] for each in requests] == expected
 
 
 def test_conversations_find_their_prefixes(directory: Path) -> None:

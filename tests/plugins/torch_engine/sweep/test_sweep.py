@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from transformers import (
     AutoModelForImageTextToText,
     BertConfig,
+    BertGenerationConfig,
     Blip2Config,
     PaliGemmaConfig,
     PreTrainedConfig,
@@ -81,6 +82,7 @@ def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
         (XLNetConfig(), "xlnet reads texts in both directions"),
         (PaliGemmaConfig(), "paligemma reads texts in both directions"),
         (BertConfig(architectures=["BertLMHeadModel"]), "bert reads texts in both directions"),
+        (BertGenerationConfig(), "bert-generation reads texts in both directions"),
         (Blip2Config(), "blip-2 is for images and texts; the torch engine does not serve its texts, but vLLM may"),
         (
             XLMRobertaConfig(architectures=["XLMRobertaForSequenceClassification"]),
