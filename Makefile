@@ -32,17 +32,29 @@ serve: install  ## Serve examples/hello on 127.0.0.1:8080
 	$(BIN)/lmi serve examples/hello
 
 # Clients whose requirements conflict with ours, or with each other's, have environments of their own.
-clients: $(CLIENTS:%=.venv-clients/%/installed)  ## Install the environments of the client libraries that are tested
+clients: $(CLIENTS:%=.venv-clients/%/installed) .venv-clients/javascript/node_modules/installed  ## Install the environments of the client libraries that are tested
 
 .venv-clients/%/installed: tests/clients/environments/%.txt .venv/installed-dev
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D) --no-deps --requirement $<
 	touch $@
 
-clients-newest: .venv/installed-dev  ## Pin the newest versions of the client libraries
+# The JavaScript clients' Node.js is a package of their environment.
+NODE_PACKAGES := $(addprefix tests/clients/environments/javascript/,package.json package-lock.json)
+NPM := $(CURDIR)/.venv-clients/javascript/bin/npm
+NPM_OPTIONS := --silent --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved
+
+.venv-clients/javascript/node_modules/installed: $(NODE_PACKAGES) .venv-clients/javascript/installed
+	cp $(NODE_PACKAGES) .venv-clients/javascript
+	$(NPM) ci --prefix .venv-clients/javascript $(NPM_OPTIONS)
+	touch $@
+
+clients-newest: .venv/installed-dev .venv-clients/javascript/installed  ## Pin the newest versions of the client libraries
 	$(foreach name,$(CLIENTS),$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-header --no-annotate \
 		--override tests/clients/environments/overrides.pip tests/clients/environments/$(name).in \
 		--output-file tests/clients/environments/$(name).txt &&) true
+	cd tests/clients/environments/javascript && $(NPM) install --package-lock-only --save-exact $(NPM_OPTIONS) \
+		$$(sed -n 's/^    "\(.*\)": .*/\1@latest/p' package.json)
 
 clients-page: .venv/installed-dev clients  ## Write docs/reference/clients.md by running the client libraries
 	$(BIN)/python -m tests.clients.document docs/reference/clients.md

@@ -57,13 +57,13 @@ def _rows(program: Program, cases: Sequence[Declared]) -> Iterator[str]:
     works = [case for case in cases if case.workaround is None]
     for dialect in dict.fromkeys(case.dialect for case in works):
         features = ", ".join(case.feature for case in works if case.dialect == dialect)
-        yield f"| {program.package} | {program.version} | {dialect} | {features} |\n"
+        yield f"| {program.title} | {program.version} | {dialect} | {features} |\n"
 
 
 def _faults(program: Program, cases: Sequence[Declared]) -> Iterator[str]:
     for case in cases:
         if case.workaround is not None:
-            yield f"| {program.package} | {case.dialect} | {case.feature} | {case.workaround} |\n"
+            yield f"| {program.title} | {case.dialect} | {case.feature} | {case.workaround} |\n"
 
 
 def main() -> None:

