@@ -75,10 +75,12 @@ class AnswerMessage(TypedDict):
     role: Literal["assistant"]
     content: str | None
     tool_calls: NotRequired[list[AnsweredToolCall]]
-    function_call: NotRequired[CalledFunction]
-    reasoning_content: NotRequired[str]
-    reasoning: NotRequired[str]
+    function_call: NotRequired[CalledFunction | None]
+    reasoning_content: NotRequired[str | None]
+    reasoning: NotRequired[str | None]
     refusal: NotRequired[None]
+    annotations: NotRequired[None]
+    audio: NotRequired[None]
 
 
 class PromptTokenLogProb(TypedDict):
@@ -93,18 +95,24 @@ PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
 
 
 class PromptMembers(TypedDict):
-    """vLLM's members about the prompt, if the client asked for them."""
+    """vLLM's members about the prompt: null unless the client asked for them."""
 
-    prompt_logprobs: NotRequired[PromptLogProbs]
-    prompt_token_ids: NotRequired[list[int]]
-    prompt_text: NotRequired[str]
+    prompt_logprobs: PromptLogProbs | None
+    prompt_token_ids: list[int] | None
 
 
 class TransferMembers(TypedDict):
     """vLLM's members for engines that share their caches."""
 
-    kv_transfer_params: NotRequired[dict[str, Any]]
-    ec_transfer_params: NotRequired[dict[str, Any]]
+    kv_transfer_params: NotRequired[dict[str, Any] | None]
+    ec_transfer_params: NotRequired[dict[str, Any] | None]
+
+
+class AnswerMembers(TransferMembers):
+    """vLLM's members of a whole answer."""
+
+    service_tier: None
+    metrics: None
 
 
 class ChatChoice(TypedDict):
@@ -115,11 +123,14 @@ class ChatChoice(TypedDict):
     logprobs: ChatLogProbs | None
     finish_reason: ChatFinishReason
     stop_reason: str | int | None
-    token_ids: NotRequired[list[int]]
+    token_ids: list[int] | None
+    routed_experts: None
 
 
-class ChatCompletion(PromptMembers, TransferMembers):
+class ChatCompletion(PromptMembers, AnswerMembers):
     """A whole answer to a chat."""
+
+    prompt_text: str | None
 
     id: str
     object: Literal["chat.completion"]
@@ -139,7 +150,7 @@ class CompletionLogProbs(TypedDict):
     text_offset: list[int]
 
 
-class CompletionChoice(TypedDict):
+class CompletionChoice(PromptMembers):
     """A completion of a prompt."""
 
     index: int
@@ -147,12 +158,11 @@ class CompletionChoice(TypedDict):
     logprobs: CompletionLogProbs | None
     finish_reason: CompletionFinishReason
     stop_reason: str | int | None
-    prompt_logprobs: NotRequired[PromptLogProbs]
-    prompt_token_ids: NotRequired[list[int]]
-    token_ids: NotRequired[list[int]]
+    token_ids: list[int] | None
+    routed_experts: None
 
 
-class TextCompletion(TransferMembers):
+class TextCompletion(AnswerMembers):
     """A whole answer to prompts."""
 
     id: str
@@ -171,9 +181,9 @@ class CompletionChunkChoice(TypedDict):
     text: str
     logprobs: CompletionLogProbs | None
     finish_reason: CompletionFinishReason | None
-    stop_reason: NotRequired[str | int | None]
-    prompt_token_ids: NotRequired[list[int]]
-    token_ids: NotRequired[list[int]]
+    stop_reason: str | int | None
+    prompt_token_ids: list[int] | None
+    token_ids: list[int] | None
 
 
 class CompletionChunk(TypedDict):

@@ -19,6 +19,10 @@ FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
     "abort": "abort",
 }
 DONE = b"data: [DONE]\n\n"
+# Members that vLLM's server sends as null in whole answers, unless they have a value.
+ANSWER = dict.fromkeys(("service_tier", "kv_transfer_params", "ec_transfer_params", "metrics"))
+CHOICE = dict.fromkeys(("token_ids", "routed_experts"))
+PROMPT = dict.fromkeys(("prompt_logprobs", "prompt_token_ids"))
 
 
 def event(content: object) -> bytes:

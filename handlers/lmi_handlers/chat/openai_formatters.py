@@ -9,7 +9,10 @@ from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.payloads.json_list import json_list
 from lmi_handlers.chat.openai_events import (
+    ANSWER,
+    CHOICE,
     FINISH_REASONS,
+    PROMPT,
     ChunkEvents,
     error_events,
     error_object,
@@ -24,6 +27,9 @@ from lmi_handlers.chat.schema import (
     answers,
 )
 from lmi_handlers.fields.vllm_schema import prompt_logprobs
+
+# Members of a message that vLLM's server sends as null unless they have a value.
+MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning", "reasoning_content"))
 
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
@@ -57,7 +63,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
         return orjson.dumps(
             self.response("chat.completion", choices)
             | served_by(self.chat)
-            | {"usage": self.usage(output)}
+            | {"usage": self.usage(output), **ANSWER, **PROMPT, "prompt_text": None}
             | prompt_members(self, output)
             | output.transfer,
         )
@@ -69,14 +75,14 @@ class OpenAiChatFormatter(WholeChatFormatter):
         message = self.message(sequence)
         called = "tool_calls" in message or "function_call" in message
         content = json_list(self.log_prob_items(map(with_itself, sequence.tokens))) if self.chat.log_probs else []
-        choice = {
+        return CHOICE | {
             "index": index,
-            "message": message | {"refusal": None},
+            "message": MESSAGE | message,
             "logprobs": {"content": content, "refusal": None} if self.chat.log_probs else None,
             "finish_reason": finish_reason(sequence.finish_reason, self.call_reason if called else None),
             "stop_reason": stop_reason(output.parameters, sequence.stop_sequence, sequence.tokens),
+            "token_ids": [token.id for token in sequence.tokens] if self.chat.token_ids else None,
         }
-        return choice | ({"token_ids": [token.id for token in sequence.tokens]} if self.chat.token_ids else {})
 
 
 class OpenAiChatStreamFormatter(ChatSchemaFormatter):
@@ -124,7 +130,9 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             before = usage["completion_tokens"] - len(output.step.tokens)
             self._events.count(usage | {"completion_tokens": before, "total_tokens": usage["prompt_tokens"] + before})
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-        begun = self._events.first(choice, prompt_members(self, output))
+        begun = self._events.first(
+            choice, {"prompt_token_ids": None, "prompt_text": None} | prompt_members(self, output)
+        )
         return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
 
     def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
@@ -138,21 +146,27 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     def _last(self, index: int, output: GenerationOutput) -> bytes:
         """Return the event of a choice's end, whose content clients may add to what they have."""
         step, called = output.step, self._streams[index].called
-        choice: JsonObject = {
+        choice = {
             "index": index,
             "delta": {} if called else {"content": ""},
             "logprobs": None,
             "finish_reason": finish_reason(step.finish_reason, self.call_reason if called else None),
             "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
+            "token_ids": [] if self.chat.token_ids else None,
         }
-        return self._events.choice(choice | ({"token_ids": []} if self.chat.token_ids else {}))
+        return self._events.choice(choice)
 
     def _chunk(self, index: int, delta: JsonObject, token: Token | None) -> bytes:
         """Return the event of one delta, with the details of `token` that the client asked for."""
         log_probs = None
         if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
-        choice: JsonObject = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": None}
-        if self.chat.token_ids:
-            choice["token_ids"] = [token.id] if token else []
+        token_ids = ([token.id] if token else []) if self.chat.token_ids else None
+        choice = {
+            "index": index,
+            "delta": delta,
+            "logprobs": log_probs,
+            "finish_reason": None,
+            "token_ids": token_ids,
+        }
         return self._events.choice(choice)

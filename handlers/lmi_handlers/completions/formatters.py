@@ -13,9 +13,20 @@ from lmi_core.generation.output import FinishReason, GeneratedSequence, Generati
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.json_list import json_list
-from lmi_handlers.chat.openai_events import FINISH_REASONS, ChunkEvents, error_events, error_object, stop_reason
+from lmi_handlers.chat.openai_events import (
+    ANSWER,
+    CHOICE,
+    FINISH_REASONS,
+    PROMPT,
+    ChunkEvents,
+    error_events,
+    error_object,
+    stop_reason,
+)
 from lmi_handlers.chat.schema import JsonObject, token_id_text, token_text, usage
 from lmi_handlers.fields.vllm_schema import finite, prompt_logprobs
+
+UNENDED = dict.fromkeys(("finish_reason", "stop_reason", "prompt_token_ids", "token_ids"))  # of a choice in a chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +154,8 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             for prompt_index in range(len(output.requests))
             for place, sequence in enumerate(output.best_sequences(self.asked.count, prompt_index))
         ]
-        return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output), **output.transfer})
+        members = ANSWER | output.transfer
+        return orjson.dumps({**self.head, "choices": choices, "usage": self.usage(output), **members})
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
@@ -161,7 +173,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             "finish_reason": self.finish_reason(sequence.finish_reason),
             "stop_reason": stop_reason(output.parameters, sequence.stop_sequence, tokens),
         }
-        return choice | self._details(output, prompt_index, tokens)
+        return choice | CHOICE | PROMPT | self._details(output, prompt_index, tokens)
 
     def _details(self, output: GenerationOutput, prompt_index: int, tokens: Sequence[Token]) -> JsonObject:
         """Return vLLM's members of a choice that the client asked for."""
@@ -224,7 +236,7 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
             parts[0] = Part(prompt + text, first, prompt, prefill, cut)
         *parts, last = parts
         prompt_ids = output.request.prompt_ids
-        written = [self._event(index, part, {"finish_reason": None}, prompt_ids) for part in parts]
+        written = [self._event(index, part, self._end(None, output), prompt_ids) for part in parts]
         written.append(self._event(index, last, self._end(reason, output), prompt_ids))
         return [event for event in written if event]
 
@@ -235,8 +247,8 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         """Return the members of a choice about its end."""
         step = output.step
         if reason is None:
-            return {"finish_reason": None}
-        return {
+            return UNENDED
+        return UNENDED | {
             "finish_reason": reason,
             "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
         }

@@ -63,7 +63,7 @@ async def test_one_call_at_most(server: RunningServer) -> None:
 
 async def test_no_call(server: RunningServer) -> None:
     message, reason = await ask(server, TEXT)
-    assert (message["content"], "function_call" in message, reason) == (TEXT, False, "stop")
+    assert (message["content"], message["function_call"], reason) == (TEXT, None, "stop")
 
 
 async def test_call_that_is_cut(server: RunningServer) -> None:

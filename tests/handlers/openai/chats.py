@@ -13,6 +13,11 @@ WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 MESSAGES = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Hi"}]
 PROMPT = "system: You are a helpful assistant.\nuser: Hi\nassistant:"
 USAGE = {"prompt_tokens": 9, "completion_tokens": 7, "total_tokens": 16}
+# Members that are null unless they have a value, as in vLLM's answers.
+EMPTY_MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning", "reasoning_content"))
+EMPTY_CHOICE = dict.fromkeys(("token_ids", "routed_experts"))
+EMPTY_PROMPT = dict.fromkeys(("prompt_logprobs", "prompt_token_ids"))
+EMPTY_ANSWER = dict.fromkeys(("service_tier", "kv_transfer_params", "ec_transfer_params", "metrics"))
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": MESSAGES},
     "/v1/completions": {"prompt": "Hi"},

@@ -7,7 +7,22 @@ import pytest
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.openai.chats import MESSAGES, PATH, PROMPT, TEXT, USAGE, WORDS, chat, events, parameters, serve_with
+from tests.handlers.openai.chats import (
+    EMPTY_ANSWER,
+    EMPTY_CHOICE,
+    EMPTY_MESSAGE,
+    EMPTY_PROMPT,
+    MESSAGES,
+    PATH,
+    PROMPT,
+    TEXT,
+    USAGE,
+    WORDS,
+    chat,
+    events,
+    parameters,
+    serve_with,
+)
 
 
 @pytest.fixture
@@ -20,13 +35,17 @@ async def test_whole_answer(server: RunningServer) -> None:
     assert (answer.status, answer.content_type) == (200, "application/json")
     content = answer.json()
     assert content.pop("created") >= server.model.created
-    message = {"role": "assistant", "content": TEXT, "refusal": None}
+    message = EMPTY_MESSAGE | {"role": "assistant", "content": TEXT}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
     assert content == {
+        **EMPTY_ANSWER,
+        **EMPTY_PROMPT,
+        "prompt_text": None,
         "id": "chatcmpl-mine",
         "object": "chat.completion",
         "model": "model",
         "system_fingerprint": server.model.fingerprint,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
+        "choices": [EMPTY_CHOICE | choice],
         "usage": USAGE,
     }
 
@@ -129,7 +148,8 @@ async def test_stream(server: RunningServer) -> None:
     ]
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": word} for word in WORDS]
     last = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": "stop"}
-    assert end["choices"] == [last | {"stop_reason": None}]
+    assert end["choices"] == [last | {"stop_reason": None, "token_ids": None}]
+    assert {begin.pop(name) for name in ("prompt_token_ids", "prompt_text")} == {None}
     assert all(
         set(chunk) == {"id", "object", "created", "model", "system_fingerprint", "choices"}
         for chunk in [begin, *middle, end]
@@ -151,7 +171,7 @@ async def test_each_token_of_a_step_has_an_event_for_its_log_probability(server:
     entries = [chunk["choices"][0]["logprobs"]["content"] for chunk in middle]
     assert [[entry["token"] for entry in each] for each in entries] == [[word] for word in WORDS]
     last = {"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": "stop"}
-    assert end["choices"] == [last | {"stop_reason": " field"}]
+    assert end["choices"] == [last | {"stop_reason": " field", "token_ids": None}]
 
 
 async def test_each_event_is_a_chunk_of_its_own(server: RunningServer) -> None:

@@ -9,6 +9,7 @@ from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.handlers.openai.chats import EMPTY_ANSWER, EMPTY_CHOICE, EMPTY_PROMPT
 
 PATH = "/v1/completions"
 TEXT = "Deep Learning is a really cool field."
@@ -45,12 +46,14 @@ async def test_whole_answer(server: RunningServer) -> None:
     assert (answer.status, answer.content_type) == (200, "application/json")
     content = answer.json()
     assert content.pop("created") >= server.model.created
+    choice = {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
     assert content == {
+        **EMPTY_ANSWER,
         "id": "cmpl-mine",
         "object": "text_completion",
         "model": "model",
         "system_fingerprint": server.model.fingerprint,
-        "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop", "stop_reason": None}],
+        "choices": [choice | EMPTY_CHOICE | EMPTY_PROMPT],
         "usage": {"prompt_tokens": 3, "completion_tokens": 7, "total_tokens": 10},
     }
 
