@@ -1,6 +1,6 @@
 """The table of generation parameters, with LMI's names and defaults: those of every backend, and those of engines."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -120,8 +120,13 @@ class GenerationParameters(ExactNumbers):
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The number of trailing tokens that a longer prompt is truncated to; None truncates nothing."""
+        """The number of tokens that a longer prompt is truncated to; None truncates nothing."""
         return None
+
+    @property
+    def keeps_first_tokens(self) -> bool:
+        """Whether a truncated prompt keeps its first tokens rather than its last."""
+        return False
 
     @property
     def wants_prefill(self) -> bool:
@@ -239,6 +244,9 @@ class ExtendedParameters(EngineParameters):
     skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")
     spaces_between_special_tokens: bool = Field(True, description="Put spaces between special tokens in the text.")
     truncate: int | None = Field(None, ge=1, description="Truncate the prompt to its last tokens, this many.")
+    truncation_side: Literal["left", "right"] = Field(
+        "left", description="The side of the prompt that `truncate` cuts off; right keeps the first tokens."
+    )
     logprob_token_ids: list[TokenId] | None = Field(
         None,
         min_length=1,
@@ -336,6 +344,10 @@ class ExtendedParameters(EngineParameters):
     @property
     def max_prompt_tokens(self) -> int | None:
         return self.truncate
+
+    @property
+    def keeps_first_tokens(self) -> bool:
+        return self.truncation_side == "right"
 
     @property
     def wants_prefill(self) -> bool:

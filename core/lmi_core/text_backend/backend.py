@@ -40,6 +40,7 @@ DONE: Final = frozenset(
         "spaces_between_special_tokens",
         "top_n_tokens",
         "truncate",
+        "truncation_side",
     }
 )
 # Only the author's `generate` can do these.
@@ -150,7 +151,7 @@ class TextBackend(Backend[P]):
         )
 
     def _prompt(self, request: ValidRequest) -> str:
-        """Return the prompt's text, truncated to its last tokens if required."""
+        """Return the prompt's text, truncated if required."""
         if request.parameters.max_prompt_tokens != len(request.prompt_ids):
             return request.prompt
         text = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=False)

@@ -5,8 +5,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
-from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.parsing.reasoning.reader import ReasoningReader
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece
@@ -92,16 +94,18 @@ class WholeChatFormatter(ChatSchemaFormatter):
 
     def _generated(self, sequence: GeneratedSequence) -> JsonObject:
         if self.chat.reasoning is None:
-            return {"role": "assistant", **self._content(sequence.text)}
+            return {"role": "assistant", **self._content(sequence.text, sequence.finish_reason)}
         reader = self.new_reader()
         parts = [*map(reader.read, sequence.tokens), reader.finish()]
         reasoning = "".join([part.reasoning for part in parts])
-        message = {"role": "assistant", **self._content("".join([part.content for part in parts]))}
+        content = "".join([part.content for part in parts])
+        message = {"role": "assistant", **self._content(content, sequence.finish_reason)}
         if reasoning:
             message["content"] = message["content"] or None
         return message | (reasoning_members(reasoning) if self.chat.include_reasoning and reasoning else {})
 
-    def _content(self, text: str) -> JsonObject:
+    def _content(self, text: str, reason: FinishReason | None) -> JsonObject:
+        """Return the members for content and calls; as in vLLM, a text whose last call is cut off is content."""
         if self.chat.tool_calls is None:
             return {"content": text}
         parser = self.chat.tool_calls()
@@ -110,6 +114,8 @@ class WholeChatFormatter(ChatSchemaFormatter):
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
+        if reason == "length" and not self.chat.named_tool and not _is_json(calls[-1]["function"]["arguments"]):
+            return {"content": text}
         written = {"function_call": calls[0]["function"]} if self.chat.older_calls else {"tool_calls": calls}
         return {"content": content or None, **written}
 
@@ -141,6 +147,14 @@ class ChatStream:
             case CallArguments(index, text):
                 function = {"arguments": text}
                 return {"function_call": function} if self._older_calls else _call_delta(index, {"function": function})
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
 
 
 def _call_delta(index: int, call: JsonObject) -> JsonObject:

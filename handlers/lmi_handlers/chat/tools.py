@@ -46,7 +46,8 @@ def use_tools(
         raise InvalidPayload(f"`{fields.choice}` requires `{fields.tools}`. Given: {choice.type if choice else kind}")
     if not tools or kind == "none":
         return ToolUse()
-    if "tools" not in template:
+    forced = kind == "required" or bool(choice and choice.function)  # calls by grammar, whatever the model is told
+    if "tools" not in template and not forced:
         raise InvalidPayload(f"`{fields.tools}` are not supported by this model: its chat template does not use them")
     tools = choice.allowed(tools, fields) if choice else tools
     name = call_format or template_format(template)

@@ -138,8 +138,9 @@ class CompletionsFormatter(OutputFormatter):
 
 
 def _may_be_cut(output: GenerationOutput, prompt_index: int) -> bool:
-    """Return whether the client truncates the prompt; an echo still contains all of its text, as in vLLM."""
-    return output.requests[prompt_index].parameters.max_prompt_tokens is not None
+    """Return whether the client cuts off the prompt's first tokens; an echo still has all of its text, as in vLLM."""
+    parameters = output.requests[prompt_index].parameters
+    return parameters.max_prompt_tokens is not None and not parameters.keeps_first_tokens
 
 
 class OpenAiCompletionsFormatter(CompletionsFormatter):

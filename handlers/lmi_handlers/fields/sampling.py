@@ -52,6 +52,7 @@ class SamplingFields(GuideFields):
     )
     top_p: float | None = Field(None, le=1)
     truncate_prompt_tokens: int | None = None
+    truncation_side: Literal["left", "right"] | None = None
     use_beam_search: bool | None = Field(None, description="Use beam search with `best_of` beams.")
 
     def translated(self, further: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -101,9 +102,6 @@ class CallFields(SamplingFields):
     user: str | None = Field(
         None, description="The end user, who is written to the server's log with the request's id."
     )
-    truncation_side: Literal["left", "right"] | None = Field(
-        None, description="The side of the prompt that `truncate_prompt_tokens` cuts off; only left."
-    )
     return_tokens_as_token_ids: bool | None = Field(
         None, description="Write the tokens of log probabilities as `token_id:` followed by the id."
     )
@@ -136,12 +134,6 @@ class CallFields(SamplingFields):
     def _options_of_a_stream(self) -> "CallFields":
         if self.stream_options is not None and not self.stream:
             raise ValueError("`stream_options` requires `stream`: true")
-        return self
-
-    @model_validator(mode="after")
-    def _cut_at_the_left(self) -> "CallFields":
-        if self.truncation_side == "right" and self.truncate_prompt_tokens is not None:
-            raise ValueError("`truncation_side` must be left, which keeps the last tokens of a prompt. Given: 'right'")
         return self
 
     @property

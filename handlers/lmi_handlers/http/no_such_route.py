@@ -22,7 +22,8 @@ async def no_such_route(request: web.Request) -> web.Response:
     """Answer 404 with the nearest route, or 405 if only the method is wrong."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
-        methods |= (await resource.resolve(request))[1] - {"*"}
+        if request.method != "POST" or not resource.canonical.endswith("}"):  # an action of another API, not a name
+            methods |= (await resource.resolve(request))[1] - {"*"}
     allowed = ", ".join(sorted(methods))
     if methods:
         message = f"{request.path} supports {allowed}, not {request.method}."

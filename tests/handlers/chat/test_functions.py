@@ -66,11 +66,6 @@ async def test_no_call(server: RunningServer) -> None:
     assert (message["content"], message["function_call"], reason) == (TEXT, None, "stop")
 
 
-async def test_call_that_is_cut(server: RunningServer) -> None:
-    message, reason = await ask(server, TAGGED, max_tokens=7)
-    assert (message["function_call"]["name"], reason) == ("weather", "length")
-
-
 async def test_none(server: RunningServer) -> None:
     message, reason = await ask(server, TAGGED, function_call="none")
     assert (message["content"], reason) == (TAGGED, "stop")

@@ -108,8 +108,22 @@ async def test_arguments_are_streamed_as_they_come(server: RunningServer) -> Non
 
 
 async def test_call_that_is_cut(server: RunningServer) -> None:
-    answer = await ask(server, TAGGED, max_tokens=8)
-    assert answer == ("Let me see.", [("weather", '{"city":')], "length")
+    """A whole answer has its text as content; a stream has sent the beginning of the call already."""
+    said = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city":'
+    for tool_choice, text in ("auto", said), ("required", '[{"name": "weather", "parameters": {"city":'):
+        server.scripted.enqueue(Script(f"{text} 1"))
+        length = len(text.split())
+        (choice,) = (await chat(server, tools=TOOLS, tool_choice=tool_choice, max_tokens=length)).json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (text, "length")
+        assert "tool_calls" not in choice["message"]
+    server.scripted.enqueue(Script(TAGGED))
+    *_, call, end = events(await chat(server, tools=TOOLS, max_tokens=8, stream=True))
+    assert call["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] == '{"city":'
+    assert end["choices"][0]["finish_reason"] == "length"
+
+
+async def test_call_that_is_whole_before_the_answer_is_cut(server: RunningServer) -> None:
+    assert await ask(server, TAGGED, max_tokens=9) == ("Let me see.", [("weather", PARIS)], "length")
 
 
 async def test_no_tool_choice_hides_the_tools(server: RunningServer) -> None:
@@ -368,3 +382,6 @@ async def test_template_without_tools(serve: Serve, model_dir: ModelDirectory) -
     server = await serve(model_dir({"serving.properties": properties}))
     error = (await chat(server, tools=TOOLS)).json()["error"]
     assert error["message"] == "`tools` are not supported by this model: its chat template does not use them"
+    assert (await ask(server, LIST, tool_choice="required"))[1] == [("weather", PARIS), ("clock", "{}")]
+    assert (await ask(server, PARIS, tool_choice=NAMED))[1] == [("weather", PARIS)]
+    assert guide(server) == CITY

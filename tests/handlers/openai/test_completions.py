@@ -206,6 +206,22 @@ async def test_echo_of_a_truncated_prompt(
     assert [text[offset:][: len(token)] for token, offset in zip(tokens, offsets, strict=True)] == tokens
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_truncation_at_the_right(server: RunningServer, stream: bool) -> None:
+    fields: dict[str, Any] = {
+        "truncate_prompt_tokens": 2,
+        "truncation_side": "right",
+        "echo": True,
+        "logprobs": 0,
+        "max_tokens": 1,
+    }
+    answer = await complete(server, prompt="What is it?", stream=stream, **fields)
+    assert server.scripted.tokenizer.decode(list(server.scripted.history[-1].prompt_ids)) == "What is"
+    choice = (events(answer) if stream else [answer.json()])[0]["choices"][0]
+    assert choice["logprobs"]["tokens"][:2] == ["What", " is"]
+    assert choice["logprobs"]["text_offset"][:2] == [0, 4]
+
+
 async def test_failure_within_a_stream(server: RunningServer) -> None:
     server.scripted.enqueue(Script("one", error="the engine fell over"))
     *_, last = events(await complete(server, stream=True))
