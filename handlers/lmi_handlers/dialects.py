@@ -108,9 +108,15 @@ DIALECTS = (
         "POST /tokenize",
         "POST /detokenize",
         "GET /tokenizer_info",
+        "GET /load",
         "GET /version",
     ),
-    _dialect("openai_chat", "openai.chat:OpenAiChatHandler", "POST /v1/chat/completions"),
+    _dialect(
+        "openai_chat",
+        "openai.chat:OpenAiChatHandler",
+        "POST /v1/chat/completions",
+        "POST /v1/chat/completions/batch",
+    ),
     _dialect(
         "lmi",
         "lmi.handler:LmiHandler",

@@ -278,6 +278,12 @@ class ServerVersion(TypedDict):
     version: str
 
 
+class ServerLoad(TypedDict):
+    """The number of requests in progress, those in queues included."""
+
+    server_load: int
+
+
 class OpenAiErrorContent(TypedDict):
     """The details of an error: the message and the field."""
 
@@ -301,4 +307,4 @@ STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 ERRORS = (failures(OpenAiError, *STATUSES),)
 COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))
 CHAT = (AnswerForm(ChatCompletion), *streamed(ChatChunk | OpenAiError, EVENTS))
-EMBEDDINGS = (AnswerForm(Embeddings),)
+EMBEDDINGS = (AnswerForm(Embeddings), AnswerForm(None, "application/octet-stream"))

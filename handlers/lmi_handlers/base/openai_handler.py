@@ -98,7 +98,7 @@ def check_model(name: str | None, call: Call, model: ServedModel) -> None:
         return
     strict = model.options.strict_model_name
     is_placeholder = name in NO_NAME or URL.match(name) is not None
-    if not strict and (is_placeholder or TARGET_MODEL_HEADER in call.headers):
+    if not strict and (is_placeholder or model.options.any_model_name or TARGET_MODEL_HEADER in call.headers):
         return
     known = (*model.names, *model.adapter_names)
     hint = did_you_mean(name, known)

@@ -18,7 +18,7 @@ from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
-from lmi_handlers.answers.openai import DetokenizedText, ServerVersion, TokenizedText
+from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
 from lmi_handlers.base.admission import check_tokenizer
 from lmi_handlers.base.openai_handler import asked_model
 from lmi_handlers.chat.generation import chat_prompt
@@ -141,6 +141,10 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
     return _json({"version": version("lmi-handlers")})
 
 
+async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
+    return _json({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
+
+
 # What reads a body as a dialect does, given the payload's type and whether to be strict: a `take_fields`.
 TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ...]]]
 
@@ -197,5 +201,6 @@ ROUTES = (
         "Show the tokenizer's configuration, if an option allows it",
         answers=(AnswerForm(dict[str, Any]),),
     ),
+    Route("/load", "GET", show_load, "Count the requests in progress", answers=(AnswerForm(ServerLoad),)),
     Route("/version", "GET", show_version, "Show the version of this server", answers=(AnswerForm(ServerVersion),)),
 )

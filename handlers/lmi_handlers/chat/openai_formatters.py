@@ -59,9 +59,8 @@ class OpenAiChatFormatter(WholeChatFormatter):
     content_type = "application/json"
 
     def whole(self, output: GenerationOutput) -> bytes:
-        choices = [self._choice(index, sequence, output) for index, sequence in enumerate(answers(output))]
         return orjson.dumps(
-            self.response("chat.completion", choices)
+            self.response("chat.completion", self.choices(output))
             | served_by(self.chat)
             | {"usage": self.usage(output), **ANSWER, **PROMPT, "prompt_text": None}
             | prompt_members(self, output)
@@ -71,7 +70,10 @@ class OpenAiChatFormatter(WholeChatFormatter):
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
 
-    def _choice(self, index: int, sequence: GeneratedSequence, output: GenerationOutput) -> JsonObject:
+    def choices(self, output: GenerationOutput) -> list[JsonObject]:
+        return [self.choice(index, sequence, output) for index, sequence in enumerate(answers(output))]
+
+    def choice(self, index: int, sequence: GeneratedSequence, output: GenerationOutput) -> JsonObject:
         message = self.message(sequence)
         called = "tool_calls" in message or "function_call" in message
         content = json_list(self.log_prob_items(map(with_itself, sequence.tokens))) if self.chat.log_probs else []

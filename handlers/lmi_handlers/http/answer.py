@@ -291,4 +291,5 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
             vectors[index] = parsed.writer.vector(vector)
             await asyncio.sleep(0)  # many may be there at once
     exchange.record.ended = time.perf_counter()
-    await exchange.answer(Answer(200, parsed.writer.content_type, parsed.writer.whole(requests, vectors)))
+    body = parsed.writer.whole(requests, vectors)
+    await exchange.answer(Answer(200, parsed.writer.content_type, body, headers=parsed.writer.headers))

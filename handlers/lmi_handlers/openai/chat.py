@@ -5,16 +5,17 @@ from functools import partial
 from typing import ClassVar
 
 from lmi_core.calls.answer_form import of_output_formatter
-from lmi_core.handler import Call, Generation, Route
+from lmi_core.handler import AnswerForm, Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
-from lmi_handlers.answers.openai import CHAT
+from lmi_handlers.answers.openai import CHAT, ChatCompletion
 from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.lmi_formatters import LmiChatJsonLinesFormatter
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.openai.chat_batch import PATH, ChatBatchRequest, batch_generation
 
 
 class OpenAiChatHandler(OpenAiHandler):
@@ -27,9 +28,14 @@ class OpenAiChatHandler(OpenAiHandler):
             payloads=(ChatRequest,),
             answers=(*CHAT, *of_output_formatter(LMI_ANSWERS)),
         ),
+        Route(
+            PATH, summary="Answer several chats", payloads=(ChatBatchRequest,), answers=(AnswerForm(ChatCompletion),)
+        ),
     )
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
+        if call.path == PATH:
+            return batch_generation(call, model)
         given, own = take_own(call.json_object(), model, ChatRequest)
         payload, ignored = read_chat(given, model)
         check_model(payload.model, call, model)

@@ -12,14 +12,17 @@ from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.completions.request import Prompts
 from lmi_handlers.fields.passed import RequestId, named_call
 
+Encoding = Literal["float", "base64", "bytes", "bytes_only"]
 NAMES = {"truncate": "truncate_prompt_tokens"}
 
 
 class VectorFields(BaseModel):
     """The fields about the form of vectors, for texts and chats."""
 
-    encoding_format: Literal["float", "base64"] | None = Field(
-        None, description="base64: little-endian numbers of 4 bytes each. Default: float."
+    encoding_format: Encoding | None = Field(
+        None,
+        description="base64: numbers of 4 bytes each; bytes: these numbers of all inputs alone, with the rest of the "
+        "answer in the header `metadata`; bytes_only: without it. Default: float.",
     )
     dimensions: int | None = Field(
         None, ge=1, description="Numbers in each vector, for models that have several sizes. Default: all."
@@ -28,8 +31,10 @@ class VectorFields(BaseModel):
         None, description="Whether each vector is made 1 long. Default: as the model's files say."
     )
     normalize: bool | None = Field(None, description="The older name of `use_activation`.")
-    embed_dtype: Literal["float32"] | None = Field(None, description="The type of the numbers in base64.")
-    endianness: Literal["native", "little"] | None = Field(None, description="The order of their bytes: little.")
+    embed_dtype: Literal["float32"] | None = Field(None, description="The type of the numbers in base64 and bytes.")
+    endianness: Literal["native", "little", "big"] | None = Field(
+        None, description="The order of their bytes. Default: native, which is little."
+    )
     padding: Literal["do_not_pad"] | None = Field(None, description="Inputs count as they are.")
     cache_salt: CacheSalt | None = Field(
         None, description="What is computed for an input is shared only with requests of the same salt."

@@ -15,7 +15,7 @@ from lmi_handlers.chat.images import image_parts
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.embedding_fields import EmbeddingsChat, EmbeddingsRequest
-from lmi_handlers.openai.embedding_writer import OpenAiEmbeddingWriter
+from lmi_handlers.openai.embedding_writer import BytesEmbeddingWriter, OpenAiEmbeddingWriter
 
 P = TypeVar("P", EmbeddingsRequest, EmbeddingsChat)
 
@@ -69,7 +69,9 @@ def _answered(
 ) -> EmbeddingCall:
     call = payload.named(call)
     log_user(call, payload.user)
-    writer = OpenAiEmbeddingWriter(
-        f"embd-{call.request_id}", model.name_asked(payload.model), payload.encoding_format == "base64"
+    encoding = payload.encoding_format or "float"
+    writer_type = BytesEmbeddingWriter if encoding.startswith("bytes") else OpenAiEmbeddingWriter
+    writer = writer_type(
+        f"embd-{call.request_id}", model.name_asked(payload.model), encoding, payload.endianness or "native"
     )
     return EmbeddingCall(requests, writer, ignored, request_id=call.request_id)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_handlers.testing import running_server
+from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 
 TEMPLATE = (
@@ -168,6 +169,18 @@ async def test_before_the_model_is_loaded(server: RunningServer, monkeypatch: py
     assert (answer.status, answer.json()["error"]["code"]) == (503, "model_not_ready")
     assert (await server.get("/health")).status == 503
     assert (await server.get("/version")).json() == {"version": version("lmi-handlers")}
+
+
+@same_loop
+async def test_load(server: RunningServer) -> None:
+    script = Script("Hey you", hold=True)
+    server.scripted.enqueue(script)
+    body = {"prompt": "a", "stream": True}
+    async with server.client.post("/v1/completions", json=body) as response:
+        await response.content.readuntil(b"\n\n")
+        assert (await server.get("/load")).json() == {"server_load": 1}
+    await script.closed.wait()
+    assert (await server.get("/load")).json() == {"server_load": 0}
 
 
 @pytest.mark.parametrize("strict", [False, True])

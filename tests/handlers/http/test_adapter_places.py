@@ -27,6 +27,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/endpoints/any/invocations": INPUTS,
     "/endpoints/any/invocations-response-stream": INPUTS,
     "/v1/chat/completions": CHAT,
+    "/v1/chat/completions/batch": {"messages": [CHAT["messages"]]},
     "/v1/completions": PROMPT,
     "/v1/messages": CHAT | {"max_tokens": 9},
     "/api/generate": PROMPT,

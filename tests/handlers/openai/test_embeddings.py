@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -110,6 +111,32 @@ async def test_base64(shared: RunningServer) -> None:
 
 
 @same_loop
+@pytest.mark.parametrize(("endianness", "order"), [("native", "<"), ("little", "<"), ("big", ">")])
+async def test_bytes(shared: RunningServer, endianness: str, order: str) -> None:
+    expected = [number for vector in vectors(await ask(shared, ["a b", "c"])) for number in vector]
+    for encoding in ("bytes", "bytes_only"):
+        answer = await ask(shared, ["a b", "c"], encoding_format=encoding, endianness=endianness)
+        assert answer.content_type == "application/octet-stream"
+        assert list(struct.unpack(f"{order}8f", answer.body)) == pytest.approx(expected)
+        assert ("metadata" in answer.headers) == (encoding == "bytes")
+        if encoding == "bytes":
+            metadata = orjson.loads(answer.headers["metadata"])
+            assert metadata.keys() == {"id", "created", "model", "data", "usage"}
+            item = {
+                "index": 1,
+                "embed_dtype": "float32",
+                "endianness": endianness,
+                "start": 16,
+                "end": 32,
+                "shape": [4],
+            }
+            assert metadata["data"][1] == item
+            assert metadata["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    (encoded,) = (await ask(shared, "a b", encoding_format="base64", endianness=endianness)).json()["data"]
+    assert list(struct.unpack(f"{order}4f", b64decode(encoded["embedding"]))) == pytest.approx(expected[:4])
+
+
+@same_loop
 async def test_dimensions(shared: RunningServer) -> None:
     assert [len(vector) for vector in vectors(await ask(shared, ["a", "b"], dimensions=2))] == [2, 2]
     refused = await ask(shared, "a", dimensions=5)
@@ -167,7 +194,7 @@ async def test_chat(shared: RunningServer, fields: dict[str, Any], text: str) ->
         ),
         ({"input": ""}, 400, "`input` must contain at least one token. Given: 0"),
         ({"input": ["a", ""]}, 400, "`input.1` must contain at least one token. Given: 0"),
-        ({"input": "a", "encoding_format": "bytes"}, 400, "`encoding_format` must be 'float' or 'base64'"),
+        ({"input": "a", "encoding_format": "hex"}, 400, "`encoding_format` must be 'float', 'base64', 'bytes' or"),
         ({"input": "a", "embed_dtype": "float16"}, 400, "`embed_dtype` must be 'float32'"),
         ({"input": "a", "dimensions": 0}, 400, "`dimensions` must be greater than or equal to 1. Given: 0"),
         ({"input": "a", "model": "other"}, 404, "model `other` is not served."),

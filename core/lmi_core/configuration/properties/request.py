@@ -122,7 +122,8 @@ class RequestProperties(Properties):
     strict_model_name: bool = Field(
         default=False,
         description="On OpenAI's and vLLM's routes accept as `model` only the names of the model and of its adapters; "
-        "otherwise placeholders of clients with one model (tgi, dummy and the empty string) are accepted too.",
+        "otherwise placeholders of clients with one model (tgi, dummy and the empty string) are accepted too, and with "
+        "option.tgi_compat any name.",
     )
     enable_tokenizer_info_endpoint: bool = Field(
         default=False,
@@ -204,6 +205,11 @@ class RequestProperties(Properties):
     max_output_size: PositiveInt = Field(
         default=64 * 1024 * 1024, description="Maximum size of an answer of the model function, in bytes."
     )
+
+    @property
+    def any_model_name(self) -> bool:
+        """Whether requests may name another model than the only one, as TGI's clients do."""
+        return self.tgi_compat and not self.strict_model_name
 
     @property
     def own_code_timeout(self) -> int:

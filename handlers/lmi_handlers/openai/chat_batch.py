@@ -1,0 +1,74 @@
+"""vLLM's batches of chats: one request, with a choice for each chat in the answer."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from lmi_core.errors import InvalidPayload
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.handler import Call, Generation
+from lmi_core.payloads.payload import shown
+from lmi_core.served_model import ServedModel
+from lmi_handlers.base.openai_handler import check_model
+from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.messages import Message
+from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter
+from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.fields.own_parameters import take_own, with_own
+
+PATH = "/v1/chat/completions/batch"
+NOT_IN_BATCHES = ("stream", "tools", "functions", "use_beam_search", "prompt_logprobs", "return_prompt_text")
+
+
+class ChatBatchRequest(ChatRequest):
+    """A request for the answers to several chats, which have all fields but the messages in common."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"messages": [[{"role": "user", "content": text}] for text in ("Hi", "Hey")]}]}
+    )
+
+    messages: list[Annotated[list[Message], Field(min_length=1)]] = Field(  # type: ignore[assignment]
+        min_length=1, description="The chats."
+    )
+
+
+class OpenAiChatBatchFormatter(OpenAiChatFormatter):
+    name: ClassVar[str] = "openai_chat_batch"
+
+    def __init__(self, chats: Sequence[OpenAiChatFormatter]) -> None:
+        super().__init__(replace(chats[0].chat, prompt_token_ids=False))  # those of several prompts have no place
+        self._chats = chats
+
+    def choices(self, output: GenerationOutput) -> list[JsonObject]:
+        found = [
+            chat.choice(index, output.best_sequences(1, index)[0], output) for index, chat in enumerate(self._chats)
+        ]
+        self._readers = [reader for chat in self._chats for reader in chat._readers]
+        return found
+
+
+def batch_generation(call: Call, model: ServedModel) -> Generation:
+    """Return the generation of all chats. Raise InvalidPayload for what vLLM refuses in batches."""
+    given, own = take_own(call.json_object(), model, ChatRequest)
+    chats = given.get("messages")
+    if not isinstance(chats, list) or not chats or not all(isinstance(each, list) for each in chats):
+        raise InvalidPayload(f"`messages` must be a list of chats, each a list of messages. Given: {shown(chats)}")
+    for name in NOT_IN_BATCHES:
+        if given.get(name):
+            raise InvalidPayload(f"`{name}` cannot be used in batches of chats. Given: {shown(given[name])}")
+    if given.get("n") not in (None, 1):
+        raise InvalidPayload(f"`n` must be 1 in batches of chats. Given: {shown(given['n'])}")
+    requests, formatters = [], []
+    ignored: tuple[str, ...] = ()
+    for messages in chats:
+        payload, ignored = read_chat({**given, "messages": messages}, model)
+        check_model(payload.model, call, model)
+        call = payload.named(call)
+        generation = chat_generation(payload, call, model, ChatForm(OpenAiChatFormatter, details=True))
+        requests.append(generation.requests[0])
+        formatters.append(generation.formatter)
+    formatter = OpenAiChatBatchFormatter([each for each in formatters if isinstance(each, OpenAiChatFormatter)])
+    return with_own(Generation(tuple(requests), formatter, ignored=ignored, request_id=call.request_id), own)
