@@ -158,12 +158,10 @@ async def test_only_its_own_names(
     assert ("option.strict_model_name=true" in error["message"]) == (name != "gpt-4")
 
 
-async def test_any_name_as_in_tgi(serve: Serve, model_dir: ModelDirectory) -> None:
+@pytest.mark.parametrize(("path", "body"), ROUTES)
+async def test_any_name_as_in_tgi(serve: Serve, model_dir: ModelDirectory, path: str, body: dict[str, Any]) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "option.tgi_compat=true\n" + TEMPLATE}))
-    path: str
-    body: dict[str, Any]
-    for path, body in ROUTES:
-        assert (await server.post(path, body | {"model": "meta-llama/Llama-3.1-8B"})).status == 200, path
+    assert (await server.post(path, body | {"model": "meta-llama/Llama-3.1-8B"})).status == 200
 
 
 @same_loop
