@@ -163,8 +163,6 @@ async def test_errors(server: RunningServer) -> None:
     assert compressed == "500: the engine fell over"
     timeout = await refusal(server, tensor("hold", [True], "BOOL"), timeout=50_000)
     assert timeout == "504: the answer was not complete within the request's `timeout` of 0.05 seconds"
-    sequence = await refusal(server, sequence_id=1, sequence_start=True)
-    assert sequence == "400: `sequence_id` is not supported: the model keeps no state"
     classification = await refusal(server, outputs=[InferRequestedOutput("output_ids", class_count=2)])
     assert classification.startswith("400: `outputs.0.parameters.classification` is not a field of this request.")
 

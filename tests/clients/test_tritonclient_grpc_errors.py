@@ -101,7 +101,6 @@ async def deadline_exceeded(server: RunningServer, **option: Any) -> str:
     [
         (prompt(FAILING_TOKEN), {}, "INTERNAL", "the engine fell over"),
         (prompt(1, streaming=True), {}, "INVALID_ARGUMENT", "`streaming` must be false here: ModelStreamInfer is"),
-        (prompt(1), {"sequence_id": 1}, "INVALID_ARGUMENT", "`sequence_id` is not supported: the model keeps no state"),
         (prompt(1), {"model_version": "2"}, "NOT_FOUND", "model `model` has no version 2"),
         (prompt(1), {"outputs": [InferRequestedOutput("output")]}, "INVALID_ARGUMENT", "`outputs` names `output`"),
         (

@@ -8,6 +8,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
 
 CONTENT_TYPE = "Content-Type"
+CSV = "text/csv"
 # By Python's codec names. Python's other codecs are slow, or decode to lone surrogates.
 CHARSETS = {
     "utf-8": "utf-8",
@@ -19,8 +20,16 @@ CHARSETS = {
 
 
 def is_plain_text(headers: Mapping[str, str]) -> bool:
-    """Return whether the Content-Type is text/plain."""
-    return headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower() == "text/plain"
+    """Return whether the Content-Type is text/plain or text/csv."""
+    return _type(headers) in ("text/plain", CSV)
+
+
+def is_csv(headers: Mapping[str, str]) -> bool:
+    return _type(headers) == CSV
+
+
+def _type(headers: Mapping[str, str]) -> str:
+    return headers.get(CONTENT_TYPE, "").partition(";")[0].strip().lower()
 
 
 def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:

@@ -19,12 +19,14 @@ OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 async def no_such_route(request: web.Request) -> web.Response:
-    """Answer 404 with the nearest route, or 405 if only the method is wrong."""
+    """Answer 404 with the nearest route, or 405 if only the method is wrong; OPTIONS on LMI's paths as DJLServing."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         if request.method != "POST" or not resource.canonical.endswith("}"):  # an action of another API, not a name
             methods |= (await resource.resolve(request))[1] - {"*"}
     allowed = ", ".join(sorted(methods))
+    if methods and request.method == "OPTIONS" and not request.path.startswith((OPENAI_PATHS, *ONLY_ERROR_PATHS)):
+        return web.json_response({}, headers={"Allow": allowed, REQUEST_ID_HEADER: request_id(request)})
     if methods:
         message = f"{request.path} supports {allowed}, not {request.method}."
     else:

@@ -1,8 +1,10 @@
 """The handler of the LMI dialect (LMI handlers Inference API Schema, v0.28), for rolling and dynamic batches."""
 
+import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -15,7 +17,7 @@ from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.payloads.payload import check_payload, shown
-from lmi_core.payloads.plain_text import is_plain_text, read_plain_text
+from lmi_core.payloads.plain_text import is_csv, is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
@@ -88,6 +90,8 @@ class _Grammar(BaseModel):
     grammar: TgiGrammar
 
 
+OUTPUT_FORMATTER = "output_formatter"
+FORMATTERS = ("json", "jsonlines", "sse")  # that a request may name
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload)
 
 
@@ -162,8 +166,21 @@ class LmiHandler(Handler):
 def _payload(call: Call) -> dict[str, Any]:
     """Return the body's JSON object, or plain text as a prompt. Raise InvalidPayload if the body is neither."""
     if is_plain_text(call.headers):
-        return {"inputs": read_plain_text(call.body, call.headers)}
+        text = read_plain_text(call.body, call.headers)
+        return {"inputs": _prompts(text) if is_csv(call.headers) else text}
     return call.json_object()
+
+
+def _prompts(text: str) -> str | list[str]:
+    """Return the prompts in the column `inputs`, only one as a string. Raise InvalidPayload without this column."""
+    try:
+        rows = list(csv.DictReader(StringIO(text, newline="")))
+        prompts = [row["inputs"] for row in rows]
+    except csv.Error as error:
+        raise InvalidPayload(f"the body is not valid CSV: {error}") from None
+    except KeyError:
+        raise InvalidPayload("CSV must have a header with the column `inputs`") from None
+    return prompts[0] if len(prompts) == 1 else prompts
 
 
 def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
@@ -201,7 +218,8 @@ def _chat_form(model: ServedModel, stream: bool) -> ChatForm:
 
 def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     payload, ignored = take_known(body, RollingBatchPayload, model.options.strict_parameters)
-    request, formatter = _request(payload.inputs, payload, model), _formatter(payload, model)
+    payload, formatter = _with_formatter(payload, model)
+    request = _request(payload.inputs, payload, model)
     if model.options.asynchronous:
         if payload.stream:
             refuse_hidden_sequences(request.parameters, request.names)
@@ -209,6 +227,17 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
             request.parameters, call, model, name=payload.model, stream=bool(payload.stream)
         )
     return Generation((request,), formatter, ignored=ignored)
+
+
+def _with_formatter(payload: RollingBatchPayload, model: ServedModel) -> tuple[RollingBatchPayload, OutputFormatter]:
+    """Return the payload without `parameters.output_formatter`, which v0.28 has in its own schema alone, and the
+    formatter.
+    """
+    given = payload.parameters or {}
+    if given.get(OUTPUT_FORMATTER) not in FORMATTERS or model.options.tgi_compat or model.options.asynchronous:
+        return payload, _formatter(payload, model)
+    others = {name: value for name, value in given.items() if name != OUTPUT_FORMATTER}
+    return payload.model_copy(update={"parameters": others}), model.new_formatter(given[OUTPUT_FORMATTER])
 
 
 def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:

@@ -1,6 +1,6 @@
 """Changes of a model that is registered: its queue, its batches, its processes, and when it is unloaded."""
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,20 +17,27 @@ from lmi_handlers.management.fields import ModelChange
 FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of ServerProperties, where the key differs
 
 
-def begin_change(
-    registry: ModelRegistry, registered: RegisteredModel, change: ModelChange
+def begin_changes(
+    registry: ModelRegistry, versions: Sequence[RegisteredModel], change: ModelChange
 ) -> Coroutine[Any, Any, None]:
-    """Check the given fields and return a function that applies them; omitted ones stay unchanged.
+    """Check the given fields and return a coroutine that applies them to all versions; omitted ones stay unchanged.
 
-    Raise ModelNotReady while the model is loading, and InvalidPayload for contradictory fields.
+    Raise ModelNotReady while a version is loading, and InvalidPayload for contradictory fields.
     """
-    model = registered.model
-    if model is None:
-        raise registered.refuse()
-    server = _changed(model.server, change)
-    if change.default:
-        registry.choose_default(registered)
-    return _apply(registry, model, server if change.keys else None)
+    changes: list[tuple[Model, ServerProperties | None]] = []
+    for registered in versions:
+        if registered.model is None:
+            raise registered.refuse()
+        server = _changed(registered.model.server, change)
+        changes.append((registered.model, server if change.keys else None))
+    if change.default and len(versions) == 1:
+        registry.choose_default(versions[0])
+    return _apply_all(registry, changes)
+
+
+async def _apply_all(registry: ModelRegistry, changes: Sequence[tuple[Model, ServerProperties | None]]) -> None:
+    for model, server in changes:
+        await _apply(registry, model, server)
 
 
 def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:

@@ -24,7 +24,7 @@ from lmi_handlers.management.answers import (
     ListedWorkflows,
     Status,
 )
-from lmi_handlers.management.changes import begin_change
+from lmi_handlers.management.changes import begin_changes
 from lmi_handlers.management.descriptions import described, listed
 from lmi_handlers.management.fields import ModelChange, NewModel, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
@@ -79,11 +79,12 @@ async def describe_model(call: Call, served: ServedModels) -> Answer:
 
 async def update_model(call: Call, served: ServedModels) -> Answer:
     name, version = _asked(call)
-    registered = registry_of(served).registered(name, version)
+    registry = registry_of(served)
+    changed = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
     fields, options = read_fields(call, ModelChange)
     if options:
         raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it anew")
-    changing = begin_change(registry_of(served), registered, fields)
+    changing = begin_changes(registry, changed, fields)
     if fields.synchronous:
         await changing
         return _done("Worker updated")

@@ -54,9 +54,12 @@ class TritonFormatter(OutputFormatter):
         """Return the answer after the latest generation step; None if there is nothing to send yet."""
         if not output.finished:
             return None
-        begin = _begin(output.request)
-        parts = [Part(found, found.tokens, begin + found.text) for found in output.best_sequences(self._count)]
-        return self.answer(output.request, parts)
+        parts = [
+            Part(found, found.tokens, _begin(request) + found.text)
+            for index, request in enumerate(output.requests)
+            for found in output.best_sequences(self._count, index)
+        ]
+        return self.answer(output.requests, parts)
 
     def reads_ranks(self, parameters: GenerationParameters) -> bool:
         return "logprobs" in self._outputs
@@ -68,14 +71,14 @@ class TritonFormatter(OutputFormatter):
         """Return the encoded answer, as an event in a stream."""
         return orjson.dumps(answer)
 
-    def answer(self, request: ValidRequest, parts: Sequence[Part]) -> dict[str, Any]:
+    def answer(self, requests: Sequence[ValidRequest], parts: Sequence[Part]) -> dict[str, Any]:
         """Return the answer's members, as scalars for one sequence and lists for several."""
         answer: dict[str, Any] = {**self._head, "text_output": _scalar([part.text for part in parts])}
         for name, of_part in ADDITIONAL_OUTPUTS.items():
             if name in self._outputs:
                 answer[name] = _scalar([of_part(part) for part in parts])
         if "num_input_tokens" in self._outputs:
-            answer["num_input_tokens"] = len(request.prompt_ids)
+            answer["num_input_tokens"] = _scalar([len(request.prompt_ids) for request in requests])
         return answer
 
 
@@ -103,7 +106,7 @@ class TritonStreamFormatter(TritonWholeEventFormatter):
         step = output.step
         if not step.tokens and step.finish_reason is None:
             return None
-        return self.answer(output.request, [self._part(output, i) for i in range(self._count)])
+        return self.answer([output.request], [self._part(output, i) for i in range(self._count)])
 
     def _part(self, output: GenerationOutput, index: int) -> Part:
         if index != output.step.sequence_index:

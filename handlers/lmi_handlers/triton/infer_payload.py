@@ -15,7 +15,8 @@ from lmi_handlers.triton.tensors import from_json
 HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow
 MAX_DIGITS = 20  # of that length: Python refuses to read thousands
 MICROSECONDS = 1_000_000
-NO_SEQUENCES = ("sequence_id", "sequence_start", "sequence_end")
+# Without a sequence batcher or priority levels, Triton ignores them too.
+SCHEDULING = ("sequence_id", "sequence_start", "sequence_end", "priority")
 
 
 class _Part(BaseModel):
@@ -87,7 +88,9 @@ class InferRequest:
         self.parameters = dict(payload.parameters)
         self.binary_by_default = _boolean(self.parameters, "binary_data_output")
         self.timeout = _timeout(self.parameters)
-        _refuse_scheduling(self.parameters)
+        for name in SCHEDULING:
+            if not self.parameters.get(name, True):
+                del self.parameters[name]  # neutral values, which clients send; others are told as ignored
         self.outputs = _outputs(payload.outputs)
 
     def check_outputs(self, known: Collection[str]) -> None:
@@ -171,11 +174,3 @@ def _boolean(parameters: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
     return value
-
-
-def _refuse_scheduling(parameters: dict[str, Any]) -> None:
-    """Raise InvalidPayload for sequences or priorities, except for the neutral values that clients send."""
-    for name in (*NO_SEQUENCES, "priority"):
-        if parameters.pop(name, 0):
-            reason = "requests have no priorities" if name == "priority" else "the model keeps no state"
-            raise InvalidPayload(f"`{name}` is not supported: {reason}")

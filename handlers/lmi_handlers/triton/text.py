@@ -1,6 +1,6 @@
 """Text generation over tensors, with the tensor names of Triton's LLM models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from lmi_core.errors import InvalidPayload, LmiError
@@ -79,20 +79,36 @@ def text_generation(
     Raise InvalidPayload if a tensor is invalid.
     """
     parameters_type = model.backend.parameters_type
-    values = {name: _values(name, tensor) for name, tensor in request.inputs.items()}
     ignored = (
         ()
         if model.options.strict_parameters
         else dropped_scalars(request.parameters, known_parameters(parameters_type))
     )
     given = {name: value for name, value in request.parameters.items() if name not in ignored}
-    payload = check_payload(values | {"parameters": given}, TritonPayload)
-    parameters = TritonParameters(payload, parameters_type)
+    payloads = [check_payload(row | {"parameters": given}, TritonPayload) for row in _rows(request.inputs)]
+    rows = [(payload, TritonParameters(payload, parameters_type)) for payload in payloads]
+    parameters = rows[0][1]
     request.check_outputs(OUTPUT_TYPES)
+    if parameters.stream and len(rows) > 1:
+        raise InvalidPayload(f"`text_input` must be a single text in a stream. Given: {len(rows)}")
     outputs = parameters.outputs | (OUTPUT_TYPES.keys() & (request.outputs or {}).keys())
-    inner = _formatter(parameters, streams)({}, outputs, parameters.num_answers)
-    formatter = TextInferFormatter(inner, writer)
-    return Generation((text_request(payload, parameters),), formatter, request.timeout, ignored, strict=True)
+    formatters = [_formatter(each, streams) for _, each in rows]
+    inner = formatters[0]({}, outputs, parameters.num_answers)
+    requests = tuple(text_request(payload, each) for payload, each in rows)
+    return Generation(requests, TextInferFormatter(inner, writer), request.timeout, ignored, strict=True)
+
+
+def _rows(inputs: Mapping[str, Tensor]) -> list[dict[str, Any]]:
+    """Return the values of each text of a batch, whose tensors have a row for each; other tensors are for all texts."""
+    values = {name: _values(name, tensor) for name, tensor in inputs.items()}
+    count = len(values.get("text_input", ())) or 1
+    batched = [name for name, tensor in inputs.items() if len(tensor.shape) == 2 and tensor.shape[0] == count > 1]
+    return [values | {name: _row(values[name], row, count) for name in batched} for row in range(count)]
+
+
+def _row(values: list[Any], row: int, count: int) -> list[Any]:
+    length = len(values) // count
+    return values[row * length : (row + 1) * length]
 
 
 def _formatter(parameters: TritonParameters, streams: bool) -> type[TritonFormatter]:

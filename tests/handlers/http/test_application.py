@@ -37,6 +37,14 @@ async def test_unknown_path(server: RunningServer) -> None:
     assert answer.json()["error"] == expected
 
 
+async def test_options(server: RunningServer) -> None:
+    """Answers are those of DJLServing."""
+    for path, allowed in ("/", "GET, HEAD, POST"), ("/predictions/model", "POST"):
+        async with server.client.options(path) as response:
+            assert (response.status, await response.json()) == (200, {})
+            assert response.headers["Allow"] == allowed
+
+
 async def test_wrong_method(server: RunningServer) -> None:
     answer = await server.get("/invocations")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")

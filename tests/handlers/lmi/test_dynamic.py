@@ -40,6 +40,13 @@ async def test_one_prompt(serve: Serve, model_dir: ModelDirectory) -> None:
     assert answer.body == b'[{"generated_text":"Deep Learning is a really cool field."}]'
 
 
+async def test_rows_of_csv(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_dynamic(serve, model_dir)
+    answer = await server.post("/invocations", data=b"inputs\none\ntwo\n", headers={"Content-Type": "text/csv"})
+    assert [request.prompt for request in server.scripted.history] == ["one", "two"]
+    assert len(answer.json()) == 2
+
+
 async def test_a_list_of_prompts_is_answered_in_its_order(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_dynamic(serve, model_dir)
     server.scripted.enqueue(Script("a long first answer"), Script("short"))

@@ -118,3 +118,10 @@ async def test_requests_of_a_version_can_be_aborted(server: RunningServer) -> No
     await script.started.wait()
     assert (await server.post("/v1/abort_request", {"request_id": "mine"})).status == 200
     assert (await asked).json()["choices"][0]["finish_reason"] == "abort"
+
+
+async def test_change_of_all_versions(server: RunningServer) -> None:
+    for path, size in ("/models/model", 3), ("/models/model/2", 4):
+        assert (await ask(server, "PUT", path, job_queue_size=size)).status == 200
+    described = (await ask(server, "GET", "/models/model")).json()
+    assert [each["models"][0]["queueSize"] for each in described] == [3, 4]

@@ -261,8 +261,6 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         {"inputs": [LENGTH, IDS], "outputs": [{"name": "output_ids", "parameters": {"classification": 2}}]},
         "`outputs.0.parameters.classification` is not a field of this request.",
     ),
-    ({"inputs": [LENGTH, IDS], "parameters": {"sequence_id": 7}}, "`sequence_id` is not supported: the model keeps no"),
-    ({"inputs": [LENGTH, IDS], "parameters": {"priority": 1}}, "`priority` is not supported: requests have no prior"),
     (
         {"inputs": [LENGTH, IDS], "parameters": {"timeout": -1}},
         "`timeout` must be a number of microseconds, or 0 for none. Given: -1",
@@ -276,6 +274,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
         "`binary_data_output` must be a valid boolean. Given: 1",
     ),
 ]
+
+
+async def test_sequences_and_priorities_are_ignored(server: RunningServer) -> None:
+    answer = await infer(server, parameters={"sequence_id": 7, "sequence_start": True, "priority": 1})
+    assert (answer.status, answer.json()["outputs"][0]) == (200, OUTPUT_IDS)
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "sequence_id, sequence_start, priority"
+    neutral = await infer(server, parameters={"sequence_id": 0, "sequence_start": False, "priority": 0})
+    assert "X-Lmi-Ignored-Parameters" not in neutral.headers
 
 
 @pytest.mark.parametrize(("body", "message"), INVALID)

@@ -49,6 +49,30 @@ async def test_text(server: RunningServer) -> None:
     assert server.scripted.history[-1].prompt == "client input"
 
 
+def column(name: str, datatype: str, *data: Any) -> dict[str, Any]:
+    return {"name": name, "shape": [len(data), 1], "datatype": datatype, "data": [*data]}
+
+
+async def test_batch(server: RunningServer) -> None:
+    server.scripted.enqueue(Script("one two three"), Script("four five six"))
+    counts = [tensor("return_num_input_tokens", "BOOL", True), tensor("return_num_output_tokens", "BOOL", True)]
+    inputs = [column("text_input", "BYTES", "hi", "hi you"), column("max_tokens", "INT32", 1, 2), EXCLUDE, *counts]
+    answer = await server.post(INFER, {"inputs": inputs})
+    assert answer.status == 200, answer.body
+    found = {each["name"]: (each["shape"], each["data"]) for each in answer.json()["outputs"]}
+    assert found["text_output"] == ([2], ["one", "four five"])
+    assert found["num_input_tokens"] == ([2], [1, 2])
+    assert found["num_output_tokens"] == ([2], [1, 2])
+    assert [request.prompt for request in server.scripted.history] == ["hi", "hi you"]
+
+
+async def test_stream_of_a_batch(server: RunningServer) -> None:
+    inputs = [column("text_input", "BYTES", "hi", "you"), tensor("stream", "BOOL", True)]
+    answer = await server.post(INFER, {"inputs": inputs})
+    assert answer.status == 400
+    assert answer.json()["error"] == "`text_input` must be a single text in a stream. Given: 2"
+
+
 async def test_binary(server: RunningServer) -> None:
     parameters = {"binary_data_output": True}
     inputs = [{"name": "text_input", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 6}}]
