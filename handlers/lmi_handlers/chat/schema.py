@@ -105,7 +105,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
         return message | (reasoning_members(reasoning) if self.chat.include_reasoning and reasoning else {})
 
     def _content(self, text: str, reason: FinishReason | None) -> JsonObject:
-        """Return the members for content and calls; as in vLLM, a text whose last call is cut off is content."""
+        """Return the members for content and calls; a call that is cut off is left out, or content if it is the only one."""
         if self.chat.tool_calls is None:
             return {"content": text}
         parser = self.chat.tool_calls()
@@ -115,7 +115,9 @@ class WholeChatFormatter(ChatSchemaFormatter):
         if not calls:
             return {"content": content}
         if reason == "length" and not self.chat.named_tool and not _is_json(calls[-1]["function"]["arguments"]):
-            return {"content": text}
+            calls.pop()
+            if not calls:
+                return {"content": text}
         written = {"function_call": calls[0]["function"]} if self.chat.older_calls else {"tool_calls": calls}
         return {"content": content or None, **written}
 

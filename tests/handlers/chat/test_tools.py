@@ -122,6 +122,13 @@ async def test_call_that_is_cut(server: RunningServer) -> None:
     assert end["choices"][0]["finish_reason"] == "length"
 
 
+async def test_second_call_that_is_cut(server: RunningServer) -> None:
+    server.scripted.enqueue(Script(TAGGED + SECOND))
+    (choice,) = (await chat(server, tools=TOOLS, max_tokens=14)).json()["choices"]
+    assert _calls(choice["message"]["tool_calls"]) == [("weather", PARIS)]
+    assert choice["finish_reason"] == "length"
+
+
 async def test_call_that_is_whole_before_the_answer_is_cut(server: RunningServer) -> None:
     assert await ask(server, TAGGED, max_tokens=9) == ("Let me see.", [("weather", PARIS)], "length")
 
