@@ -69,7 +69,7 @@ test-fast: .venv/installed-dev  ## Run the tests that start no engine
 	$(BIN)/python -m pytest --fast --numprocesses 2 --dist loadfile
 
 sweep: .venv/installed-dev  ## Test that tiny models of all architectures have transformers' text on the torch engine
-	LMI_SWEEP=1 $(BIN)/python -m pytest tests/plugins/torch_engine/sweep --numprocesses 2
+	LMI_SWEEP=1 $(BIN)/python -m pytest tests/plugins/torch_engine/model/test_sweep.py --numprocesses 2
 
 soak: .venv/installed-dev  ## Ask a server for ten minutes, or MINUTES=60, while faults are injected (BACKEND=vllm, WRITE=--write)
 	$(BIN)/python -m tests.soak --backend $(BACKEND) --minutes $(MINUTES) $(WRITE)

@@ -46,7 +46,7 @@ class Endpoint(Protocol):
 
     @property
     def place(self) -> Place | None:
-        """Where the worker runs, if not on this machine."""
+        """The worker's process, if it is on another machine."""
 
     @property
     def process_id(self) -> int | None:

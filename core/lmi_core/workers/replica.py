@@ -38,7 +38,7 @@ class Replica(ABC):
 
     @property
     def place(self) -> Place | None:
-        """Where the engine runs, if not on this machine."""
+        """The engine's process, if it is on another machine."""
         return None
 
     @property

@@ -29,7 +29,7 @@ from lmi_core.serving_runtime import Note
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model, read_config, text_factory
 from lmi_plugins.torch_engine.worker.inspection import inspect_model
-from tests.plugins.torch_engine.sweep.architectures import BY_ROW, FIRST_ID, PAGED, WHOLE, save_architecture
+from tests.plugins.torch_engine.model.architectures import BY_ROW, FIRST_ID, PAGED, WHOLE, save_architecture
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, request, run, save_tokenizer, tokens
 
