@@ -21,6 +21,8 @@ NEEDS = {
     "clients/test_openai_torch.py": "torch",
     "clients/test_own_dialect.py": "slow",
     "clients/test_programs.py": "torch",
+    "clients/test_ray.py": "torch",
+    "clients/test_replicas.py": "torch",
     "clients/test_resumed_kinds.py": "torch",
     "clients/test_resumption.py": "torch",
     "clients/test_tritonclient_trtllm.py": "torch",

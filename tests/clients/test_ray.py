@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster
 
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
 from tests.clients.test_resumption import ask, engine_of
@@ -24,7 +23,9 @@ NODES = 3
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A cluster of this machine, each of whose nodes has room for one engine."""
-    cluster: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster: Any = importlib.import_module("ray.cluster_utils").Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
     for _ in range(NODES - 1):
         cluster.add_node(num_cpus=1)
     try:

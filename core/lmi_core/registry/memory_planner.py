@@ -121,12 +121,14 @@ def _device(plan: ModelPlan) -> tuple[Device, int | None]:
 
 
 def _weights(plan: ModelPlan, device: Device) -> int:
-    """Return the bytes of a model's weights on this host, per GPU if there are several."""
+    """Return the bytes of a model's weights on this host for all its engines, per GPU if there are several."""
     properties: Any = plan.setup.properties
     folder = weights_folder(plan.setup.directory, properties)
-    if plan.backend is None or folder is None or getattr(properties, QUANTIZATION, None):
+    if plan.backend is None or folder is None or getattr(properties, QUANTIZATION, None) or plan.setup.ray_address:
         return 0
     size = _size_of_weights(folder)
+    if plan.backend.replicates:
+        size *= plan.setup.replicas.minimum
     if device is Device.GPU:
         for name in DEGREES:
             degree = getattr(properties, name, None)

@@ -90,8 +90,8 @@ class RayActor:
         ray = await asyncio.to_thread(connect, self._cluster)
         own, theirs = Keys.new(), Keys.new()
         own.serve(self._socket)
-        port = self._socket.bind_to_random_port(f"tcp://{ray.util.get_node_ip_address()}")
-        address = f"tcp://{ray.util.get_node_ip_address()}:{port}"
+        host = f"tcp://{ray.util.get_node_ip_address()}"
+        address = f"{host}:{self._socket.bind_to_random_port(host)}"
         self._lost = asyncio.get_running_loop().create_future()
         self._watching = [asyncio.create_task(self._watch_connection())]
         create = ray.remote(RayWorker).options(
@@ -129,7 +129,7 @@ class RayActor:
 
     def _kill(self) -> None:
         with suppress(Exception):  # Ray itself is gone
-            connect(self._cluster).kill(self._actor)
+            _ray().kill(self._actor)
 
     async def stop(self) -> None:
         if self._actor is not None:

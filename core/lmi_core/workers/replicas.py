@@ -56,6 +56,7 @@ class Replicas(Generic[R]):
         self._router = Router[R]()
         self._numbers: dict[R, int] = {}  # of the members and of those that start
         self.changing = asyncio.Lock()  # held while replicas start, end, or change together
+        self._shrinking: asyncio.Task[None] | None = None
         self._ended_ones = EngineFigures()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -88,7 +89,7 @@ class Replicas(Generic[R]):
                 await self._add(missing)
             idlest = sorted(self.members, key=lambda each: (each.is_available, each.isolation.tokens))
             await asyncio.gather(*(self._remove(each) for each in idlest[: -count.maximum]))
-        self._begin(self._shrink())
+        self._begin_shrinking()
 
     def choose(self, work: Work) -> R:
         """Return the replica for a request; one that is unavailable only if all of them are."""
@@ -160,7 +161,11 @@ class Replicas(Generic[R]):
                 return
             logger.info("all %d replicas are full: another one is started", len(self.members))
             await self._add(1)
-        self._begin(self._shrink())
+        self._begin_shrinking()
+
+    def _begin_shrinking(self) -> None:
+        if self._shrinking is None or self._shrinking.done():
+            self._shrinking = self._begin(self._shrink())
 
     async def _shrink(self) -> None:
         """End replicas beyond the minimum when they have had no request for a while."""
@@ -209,10 +214,11 @@ class Replicas(Generic[R]):
         await replica.stop()
         del self._numbers[replica]
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
