@@ -37,6 +37,7 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path) -> None:
 
     first = await workers(server)
     assert len(first) == 3
+    assert 'lmi_workers{model="hello"} 3' in (await server.get("/metrics")).body.decode()
     answering = [asyncio.create_task(ask(server, *each)) for each in asked]
     await all_are_at_work()
     os.kill(first[1], signal.SIGKILL)

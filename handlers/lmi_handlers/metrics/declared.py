@@ -91,7 +91,10 @@ CACHE_USAGE = _gauge("lmi_cache_usage_ratio", "Share of the engine's KV cache th
 PREFIX_QUERIES = _counter("lmi_prefix_cache_queries", "Prompt tokens that the engine looked for in its prefix cache.")
 PREFIX_HITS = _counter("lmi_prefix_cache_hits", "Prompt tokens that the engine found in its prefix cache.")
 RESTARTS = _counter("lmi_worker_restarts", "Restarts of the engine's process or of workers after they died.")
-WORKERS = _gauge("lmi_workers", "Processes that run the model function.")
+WORKERS = _gauge(
+    "lmi_workers",
+    "Engines that accept requests, where a model may have several, or processes that run the model function.",
+)
 INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",))
 
 OWN_METRICS = (
