@@ -11,6 +11,8 @@ import pytest_asyncio
 import torch
 
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, InvalidAdapter
+from lmi_core.workers.placement import Placement
+from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.adapters.lora_adapters import adapter_tensors, merged_model, save_adapter
@@ -102,3 +104,36 @@ async def test_a_new_worker_has_those_with_a_directory(client: EngineClient, ada
     for name in ("a", "d"):
         await client.pin_adapter(name, False)
     await client.pin_adapter("e", True)
+
+
+async def test_all_engines_have_them_or_none(
+    model_directory: ModelDirectory, adapters: dict[str, Path], tmp_path: Path
+) -> None:
+    options = EngineOptions(str(model_directory("llama")), threads=1, adapters={"a": str(adapters["a"])})
+    client = EngineClient(options, retry_threshold=3, placement=Placement(replicas=ReplicaCount(2, 2)), resume=True)
+    await client.start()
+    try:
+        first, second = client.replicas.members
+        await client.load_adapter("b", str(adapters["b"]))
+        expected = await generated(client, "b")
+        assert [sorted(each.adapters) for each in (first, second)] == [["a", "b"]] * 2
+        await second.unload_adapter("b")
+        await second.load_adapter("c", str(adapters["c"]))
+        with pytest.raises(AdapterNotFound):  # one engine has not had it: the other one has it again
+            await client.unload_adapter("b")
+        assert sorted(first.adapters) == ["a", "b"]
+        assert client.adapters == ["a"]
+        await client.load_adapter("b", str(adapters["b"]))
+        with pytest.raises(InvalidAdapter):
+            await client.load_adapter("b", str(tmp_path))
+        await client.replicas.scale(ReplicaCount(3, 3))
+        third = client.replicas.members[2]
+        assert sorted(third.adapters) == ["a", "b"]
+        assert first.process_id is not None
+        os.kill(first.process_id, signal.SIGKILL)
+        await asyncio.sleep(0)
+        assert await asyncio.gather(*(generated(client, "b") for _ in range(6))) == [expected] * 6
+        await client.load_adapter("d", str(adapters["c"]))  # waits for the one that is restarted
+        assert [sorted(each.adapters) for each in (first, third)] == [["a", "b", "d"]] * 2
+    finally:
+        await client.stop()
