@@ -50,6 +50,7 @@ class Replicas(Generic[R]):
         self.members: list[R] = []
         self.count = count
         self.on_change: Callable[[], None] = lambda: None  # called when replicas have come or gone
+        self._changed = asyncio.Event()  # replaced when it is set, as a replica has come or gone
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
@@ -133,10 +134,15 @@ class Replicas(Generic[R]):
 
     async def given_up(self) -> str:
         """Wait until no replica is started any more, and return why."""
-        while True:
-            await asyncio.gather(*(each.restarts.given_up.wait() for each in self.members))
-            if not any(self.has(each) for each in self.members):
-                return self.members[0].restarts.reason
+        while living := [each for each in self.members if self.has(each)]:
+            events = [self._changed, *(each.restarts.given_up for each in living)]
+            waits = [asyncio.ensure_future(event.wait()) for event in events]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for each in waits:
+                    each.cancel()
+        return self.members[0].restarts.reason
 
     @property
     def figures(self) -> EngineFigures:
@@ -199,13 +205,13 @@ class Replicas(Generic[R]):
             del self._numbers[replica]
             raise
         self.members.append(replica)
-        self.on_change()
+        self._tell_change()
 
     async def _remove(self, replica: R) -> None:
         """End a replica after its requests; those that take too long continue in another one."""
         self.members.remove(replica)
         self._router.forget(replica)
-        self.on_change()
+        self._tell_change()
         with suppress(TimeoutError):
             await asyncio.wait_for(replica.isolation.until_empty(), DRAIN_SECONDS)
         before = self._ended_ones
@@ -213,6 +219,11 @@ class Replicas(Generic[R]):
         self._ended_ones = replace(figures, restarts=figures.restarts + before.restarts)
         await replica.stop()
         del self._numbers[replica]
+
+    def _tell_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self.on_change()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)

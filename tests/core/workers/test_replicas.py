@@ -8,7 +8,7 @@ import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
 from lmi_core.workers.isolation import Presence, Work
-from lmi_core.workers.replicas import DRAIN_SECONDS, ReplicaCount
+from lmi_core.workers.replicas import DRAIN_SECONDS, ONE, ReplicaCount
 from tests.core.workers.numbers import LENGTH, RESTART_SECONDS, Engines, Numbers
 from tests.virtual_time import in_virtual_time
 
@@ -69,6 +69,19 @@ async def test_an_engine_that_is_given_up_is_not_waited_for() -> None:
     assert re.match("engine 0 died and is not restarted", await failing)
     with pytest.raises(BackendUnhealthy):
         await engines.replicas.available()
+
+
+@in_virtual_time
+async def test_engines_that_are_removed_do_not_keep_a_model_from_failing() -> None:
+    engines = Engines(ReplicaCount(2, 2))
+    await engines.replicas.start()
+    failing = asyncio.create_task(engines.replicas.given_up())
+    await asyncio.sleep(1)
+    await engines.replicas.scale(ONE)
+    await engines.replicas.scale(ReplicaCount(2, 2))
+    await engines.replicas.scale(ONE)
+    engines.replicas.members[0].kill(for_good=True)
+    assert "is not restarted again" in await asyncio.wait_for(failing, 10)
 
 
 @in_virtual_time
