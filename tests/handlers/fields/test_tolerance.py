@@ -135,7 +135,7 @@ async def test_names_are_harmless_in_a_header(server: RunningServer) -> None:
     [
         ("/invocations", {"inputs": "Hey", "adapter": "french"}),
         ("/invocations", {"inputs": "Hey", "parameters": {"adapter": "french"}}),
-        ("/invocations", {"inputs": "Hey", "parameters": {"output_formatter": "sse"}}),
+        ("/invocations", {"inputs": "Hey", "parameters": {"output_formatter": "none such"}}),
         ("/generate", {"inputs": "Hey", "parameters": {"lora_id": "french"}}),
         ("/v1/generate", {"prompt": "Hey", "lora_request": "french"}),
     ],

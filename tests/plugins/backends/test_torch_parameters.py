@@ -67,7 +67,13 @@ SAME: dict[str, Any] = {
     "length_penalty": 2.0,
     "early_stopping": True,
 }
-ABOUT_THE_ANSWER = {"do_sample", "details", "return_full_text", "truncate"}  # no engine has to know them
+ABOUT_THE_ANSWER = {
+    "do_sample",
+    "details",
+    "return_full_text",
+    "truncate",
+    "truncation_side",
+}  # no engine has to know them
 
 
 def converted(parameters: Mapping[str, Any]) -> SamplingParameters:

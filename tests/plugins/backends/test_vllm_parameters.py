@@ -9,7 +9,16 @@ from lmi_plugins.backends.vllm import VllmBackend
 
 ENGINE = Path(lmi_plugins.__file__).parent / "vllm_engine"
 # Parameters that the core reads, most of them through properties such as `num_sequences` and `wants_prefill`.
-READ_BY_THE_CORE = {"n", "best_of", "details", "decoder_input_details", "return_full_text", "top_n_tokens", "truncate"}
+READ_BY_THE_CORE = {
+    "n",
+    "best_of",
+    "details",
+    "decoder_input_details",
+    "return_full_text",
+    "top_n_tokens",
+    "truncate",
+    "truncation_side",
+}
 
 
 def test_every_parameter_is_read_or_refused() -> None:
