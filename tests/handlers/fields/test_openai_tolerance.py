@@ -258,7 +258,7 @@ async def test_vllms_fields(
         ({"response_format": OLDER_TAG}, "`response_format.type` is required"),
         ({"structural_tag": TAG, "guided_regex": "a"}, "`guided_regex` and `structural_tag` cannot be used together"),
         ({"guided_json": "{"}, "`guided_json` must be a JSON schema, as an object or as JSON text: "),
-        ({"truncation_side": "middle"}, "`truncation_side` must be left"),
+        ({"truncation_side": "middle"}, "`truncation_side` must be 'left' or 'right'"),
         (
             {"best_of": 2, "stream": True},
             "`best_of` must be at most 1, the number of sequences in the stream. Given: 2",
