@@ -28,6 +28,11 @@ def answers(page: Page) -> Locator:
     return page.locator(".turn.assistant")
 
 
+async def show_probabilities(page: Page) -> None:
+    """Show answers as tokens with their probabilities, in place of Markdown."""
+    await page.locator("#probabilities").check()
+
+
 async def set_parameter(page: Page, name: str, value: str) -> None:
     await page.locator(f"#p-{name}").fill(value)
 

@@ -5,10 +5,25 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, expect
 
 from tests.handlers.pages.conftest import OpenPage, Site
-from tests.handlers.pages.steps import answers, ask
+from tests.handlers.pages.steps import answers, ask, show_probabilities
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+MARKDOWN = """\
+# Title
+
+Text with [a link](https://example.com) and `code`.
+
+```python
+@cached
+def add(one: int) -> str:  # adds
+    return f"{one + 1}" or None
+```
+
+| Name | Size |
+|---|--:|
+| one | 1 |
+"""
 PHONE = {"width": 390, "height": 800}
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
@@ -21,8 +36,11 @@ async def violations(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 async def test_axe_finds_nothing(open_page: OpenPage, site: Site, colours: str) -> None:
+    site.say(MARKDOWN)
     site.say('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     async with open_page(color_scheme=colours) as page:
+        assert await violations(page) == []
+        await ask(page, "Show all.")
         assert await violations(page) == []
         await page.locator("#tool-details summary").click()
         await page.get_by_role("button", name="Insert an example").click()
@@ -30,6 +48,7 @@ async def test_axe_finds_nothing(open_page: OpenPage, site: Site, colours: str) 
         await page.get_by_text("Colours and keys").click()
         assert await violations(page) == []
         await page.get_by_role("button", name="New chat").click()
+        await show_probabilities(page)
         await ask(page, "Hi")
         await answers(page).locator(".token").first.focus()
         await page.locator("#requests-tab").click()

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.handlers.pages.conftest import HOSTILE, MODELS, OpenPage, Site
-from tests.handlers.pages.steps import answered, answers, ask, say, set_parameter
+from tests.handlers.pages.steps import answered, answers, ask, say, set_parameter, show_probabilities
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -27,6 +27,7 @@ async def test_models_can_be_picked(open_page: OpenPage) -> None:
 async def test_an_answer_comes_token_by_token(open_page: OpenPage, site: Site) -> None:
     script = site.say("One two three", hold=True)
     async with open_page() as page:
+        await show_probabilities(page)
         await say(page, "Count.")
         await asyncio.wait_for(script.started.wait(), SECONDS)
         await expect(answers(page).locator(".token")).to_have_text(["One", " two", " three"])
@@ -134,6 +135,7 @@ async def test_a_wrong_parameter_is_told_before_anything_is_sent(open_page: Open
 async def test_errors_are_the_servers_sentences(open_page: OpenPage, site: Site) -> None:
     site.say("One two", error="the engine is out of order")
     async with open_page(expected=("400",)) as page:
+        await show_probabilities(page)
         await ask(page, "Count.")
         await expect(page.get_by_role("alert")).to_have_text("the engine is out of order")
         await expect(answers(page).locator(".token")).to_have_text(["One", " two"])
@@ -150,13 +152,14 @@ async def test_a_server_that_is_gone(open_page: OpenPage) -> None:
 
 
 async def test_what_a_model_writes_is_text(open_page: OpenPage, site: Site) -> None:
-    text = "<script>alert(2)</script> <img src=x onerror=alert(3)> &amp; <b>bold</b>"
+    text = "<script>alert(2)</script> <img src=x onerror=alert(3)> <b>bold</b>"
     site.say(text, "hostile")
     async with open_page(model=HOSTILE) as page:
         await expect(page.locator(".welcome h2")).to_have_text(HOSTILE)
         assert await ask(page, text) == text
         await expect(page.locator(".turn.user .said")).to_have_text(text)
         await expect(answers(page).locator("h2")).to_have_text(HOSTILE)
+        await show_probabilities(page)
         await answers(page).locator(".token").first.hover()
         await expect(page.locator("#token-details")).to_contain_text("<script>alert(2)</script>")
         await page.locator("#requests-tab").click()

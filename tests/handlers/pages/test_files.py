@@ -1,5 +1,7 @@
 """The files of the pages: who gets them at `/`, how they are sent, and what they may load."""
 
+import hashlib
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 STATIC = Path(lmi_handlers.pages.__file__).with_name("static")
+VENDORED = STATIC.with_name("vendored")
 MAX_LINES = 400
 
 
@@ -74,8 +77,23 @@ async def test_every_file_is_sent(server: RunningServer) -> None:
         assert (await server.get(f"/pages/{page}/{name}")).body == path.read_bytes()
 
 
+def own_files() -> list[Path]:
+    return [path for path in STATIC.rglob("*.*") if path.parent.name != "vendor"]
+
+
+def test_vendored_files_are_the_published_ones() -> None:
+    packages = json.loads((VENDORED / "packages.json").read_text())
+    hashes = {name: file["sha256"] for package in packages for name, file in package["files"].items()}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").iterdir()}
+    assert found == hashes
+    for package in packages:
+        assert re.fullmatch(r"\d+\.\d+\.\d+", package["version"])
+        assert package["license"] in ("MIT", "BSD-3-Clause", "Apache-2.0")
+        assert (VENDORED / package["license_file"]).stat().st_size > 1000
+
+
 def test_files_are_small_and_load_nothing_from_elsewhere() -> None:
-    for path in STATIC.rglob("*.*"):
+    for path in own_files():
         text = path.read_text(encoding="utf-8")
         assert len(text.splitlines()) < MAX_LINES, path
         addresses = set(re.findall(r"https?://[^\"'`\s]*", text)) - {"http://www.w3.org/2000/svg"}
@@ -87,7 +105,7 @@ def test_the_page_names_files_that_exist() -> None:
     names = re.findall(r'(?:src|href)="pages/(\w+)/([\w.]+)"', (STATIC / "chat" / "index.html").read_text())
     assert names
     assert set(names) <= static_files().keys()
-    for path in STATIC.rglob("*.js"):
+    for path in own_files():
         for name in re.findall(r'from "([^"]+)"', path.read_text()):
             assert (path.parent / name).resolve().is_file(), (path, name)
 

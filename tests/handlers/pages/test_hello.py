@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from lmi_handlers.testing import running_server
 from tests.handlers.pages.browser import watched_page
-from tests.handlers.pages.steps import answers, ask, choose_dialect, send_request, set_parameter
+from tests.handlers.pages.steps import answers, ask, choose_dialect, send_request, set_parameter, show_probabilities
 from tests.handlers.pages.test_requests import CHAT, TEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,6 +48,7 @@ async def test_probabilities_of_a_real_answer(browser: Browser, url: str) -> Non
     async with watched_page(browser, url) as page:
         await set_parameter(page, "temperature", "0")
         assert await ask(page, QUESTION) == "Deep Learning is a really cool field."
+        await show_probabilities(page)
         assert "".join(await answers(page).locator(".token").all_text_contents()) == (
             "Deep Learning is a really cool field."
         )

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page, expect
 from lmi_handlers.testing import running_server
 from tests.handlers.pages.browser import watched_page
 from tests.handlers.pages.conftest import PNG, OpenPage, Site
-from tests.handlers.pages.steps import answered, answers, ask, choose_dialect, send_request
+from tests.handlers.pages.steps import answered, answers, ask, choose_dialect, send_request, show_probabilities
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -30,6 +30,7 @@ async def test_texts_are_continued_where_there_is_no_chat_template(open_page: Op
         await expect(page.get_by_label("Chat", exact=True)).to_be_disabled()
         await expect(page.get_by_label("Text", exact=True)).to_be_checked()
         await expect(page.locator("#system")).to_be_hidden()
+        await show_probabilities(page)
         assert await ask(page, "Once") == " upon a time"
         assert site.backend("plain").history[-1].prompt == "Once"
         await expect(answers(page).locator(".token")).to_have_text([" upon", " a", " time"])

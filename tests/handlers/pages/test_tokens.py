@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.handlers.pages.conftest import OpenPage, Site
-from tests.handlers.pages.steps import answered, answers, ask
+from tests.handlers.pages.steps import answered, answers, ask, show_probabilities
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -16,6 +16,7 @@ SECONDS = 60
 async def test_the_likeliest_alternatives_of_a_token(open_page: OpenPage, site: Site) -> None:
     site.say("Alpha beta gamma")
     async with open_page() as page:
+        await show_probabilities(page)
         await ask(page, "Say.")
         token = answers(page).locator(".token").nth(1)
         await expect(token).to_have_class("token known doubt-1")  # exp(-0.25) is 0.779
@@ -34,6 +35,8 @@ async def test_the_likeliest_alternatives_of_a_token(open_page: OpenPage, site: 
 async def test_arrow_keys_go_from_token_to_token(open_page: OpenPage, site: Site) -> None:
     site.say("Alpha beta gamma")
     async with open_page() as page:
+        await show_probabilities(page)
+        await show_probabilities(page)
         await ask(page, "Say.")
         tokens = answers(page).locator(".token")
         assert await answers(page).locator(".token[tabindex='0']").count() == 1  # one tab stop
@@ -52,15 +55,17 @@ async def test_arrow_keys_go_from_token_to_token(open_page: OpenPage, site: Site
         await expect(tokens.first).to_be_focused()
 
 
-async def test_probabilities_can_be_hidden(open_page: OpenPage, site: Site) -> None:
+async def test_probabilities_can_be_shown_and_hidden(open_page: OpenPage, site: Site) -> None:
     site.say("Alpha beta gamma")
     async with open_page() as page:
         await ask(page, "Say.")
+        await expect(answers(page).locator(".token")).to_have_count(0)
+        await show_probabilities(page)
+        await expect(answers(page).locator(".token")).to_have_count(3)
         await page.get_by_label("Probabilities").uncheck()
         await expect(answers(page).locator(".token")).to_have_count(0)
         await expect(answers(page).locator(".said").last).to_have_text("Alpha beta gamma")
-        await page.get_by_label("Probabilities").check()
-        await expect(answers(page).locator(".token")).to_have_count(3)
+        await expect(answers(page).locator(".stats")).to_contain_text("3 tokens")
 
 
 async def test_the_page_by_keyboard_alone(open_page: OpenPage, site: Site) -> None:
@@ -68,6 +73,8 @@ async def test_the_page_by_keyboard_alone(open_page: OpenPage, site: Site) -> No
     site.say("Again")
     async with open_page() as page:
         keyboard = page.keyboard
+        await show_probabilities(page)
+        await page.locator("#text").focus()
         await keyboard.type("First line")
         await keyboard.press("Shift+Enter")
         await keyboard.type("second line")

@@ -3,7 +3,8 @@
 
 import { copy } from "../shared/copy.js";
 import { button, element } from "../shared/dom.js";
-import { TokenText } from "./tokens.js";
+import { MarkdownText } from "./markdown.js";
+import { hideDetails, TokenText } from "./tokens.js";
 
 const TOLD_EVERY_MS = 250;
 
@@ -22,8 +23,8 @@ export class AnswerView {
     this.turn = turn;
     this.actions = actions;
     this.shown = shown;
-    this.content = new TokenText(shown.probabilities);
-    this.reasoning = new TokenText(shown.probabilities);
+    this.content = this.#text();
+    this.reasoning = this.#text();
     this.thinking = element("details", { class: "reasoning", hidden: true },
       element("summary", {}, "Reasoning"), this.reasoning.element);
     this.after = element("div");
@@ -31,23 +32,41 @@ export class AnswerView {
     this.element = element("article", { class: "turn assistant", "aria-label": turn.name },
       element("h2", {}, turn.name), this.thinking, this.content.element, this.after);
     this.content.element.classList.add("waiting");
-    this.add(turn.answer.pieces);
+    this.#write(turn.answer.pieces);
     if (turn.answer.finish || turn.answer.error || turn.answer.stopped) this.finish();
   }
 
   /** @param {import("./answer.js").Piece[]} pieces */
   add(pieces) {
     this.#tellSpeed();
-    for (const piece of pieces) {
-      if (piece.kind === "reasoning") this.thinking.hidden = false;
-      (piece.kind === "reasoning" ? this.reasoning : this.content).add(piece);
-    }
+    this.#write(pieces);
+  }
+
+  #write(/** @type {import("./answer.js").Piece[]} */ pieces) {
+    const [reasoning, content] = [pieces.filter(isReasoning), pieces.filter((piece) => !isReasoning(piece))];
+    if (reasoning.length) this.thinking.hidden = false;
+    if (reasoning.length) this.reasoning.add(reasoning);
+    if (content.length) this.content.add(content);
+  }
+
+  /** A place for text: Markdown in a chat, unless its tokens are shown; a completion stays as it is. */
+  #text() {
+    const { mode, probabilities } = this.shown;
+    return mode === "chat" && !probabilities ? new MarkdownText() : new TokenText(probabilities);
   }
 
   /** @param {boolean} shown */
   showProbabilities(shown) {
-    this.content.show(shown);
-    this.reasoning.show(shown);
+    hideDetails();
+    this.shown.probabilities = shown;
+    const before = [this.content.element, this.reasoning.element];
+    this.content = this.#text();
+    this.reasoning = this.#text();
+    this.content.element.className += before[0].classList.contains("waiting") ? " waiting" : "";
+    this.content.element.hidden = before[0].hidden;
+    before[0].replaceWith(this.content.element);
+    before[1].replaceWith(this.reasoning.element);
+    this.#write(this.turn.answer.pieces);
   }
 
   /** Tell how fast the answer comes, a few times a second; screen readers hear of its end only. */
@@ -61,7 +80,9 @@ export class AnswerView {
   finish() {
     const { answer } = this.turn;
     this.content.element.classList.remove("waiting");
-    this.content.element.hidden = !this.content.pieces.length;
+    this.content.element.hidden = answer.pieces.every(isReasoning);
+    this.content.finish();
+    this.reasoning.finish();
     const error = answer.error ? [element("p", { class: "wrong", role: "alert" }, answer.error)] : [];
     const calls = answer.calls.map((call) => element("div", { class: "call" },
       element("h3", {}, `Calls ${call.name}`), element("pre", {}, indented(call.arguments))));
@@ -89,6 +110,11 @@ export class AnswerView {
     ...calls.map((call, at) => element("label", {}, `Result of ${call.name}`, fields[at])),
     element("div", { class: "row" }, element("button", { class: "main" }, calls.length > 1 ? "Send the results" : "Send the result")));
   }
+}
+
+/** @param {import("./answer.js").Piece} piece */
+function isReasoning(piece) {
+  return piece.kind === "reasoning";
 }
 
 /** @param {string} json */

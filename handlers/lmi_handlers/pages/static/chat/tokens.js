@@ -15,8 +15,6 @@ export class TokenText {
   /** @param {boolean} shown whether probabilities are shown */
   constructor(shown) {
     this.element = element("div", { class: "said" });
-    /** @type {Piece[]} */
-    this.pieces = [];
     this.shown = shown;
     this.element.addEventListener("keydown", (event) => this.#move(event));
     this.element.addEventListener("pointerover", (event) => showDetails(event.target));
@@ -25,18 +23,12 @@ export class TokenText {
     this.element.addEventListener("focusout", () => hideDetails());
   }
 
-  /** @param {Piece} piece */
-  add(piece) {
-    this.pieces.push(piece);
-    this.element.append(this.#written(piece));
+  /** @param {Piece[]} pieces */
+  add(pieces) {
+    for (const piece of pieces) this.element.append(this.#written(piece));
   }
 
-  /** @param {boolean} shown */
-  show(shown) {
-    this.shown = shown;
-    hideDetails();
-    this.element.replaceChildren(...this.pieces.map((piece) => this.#written(piece)));
-  }
+  finish() {} // nothing in a text of tokens depends on a later one
 
   #written(/** @type {Piece} */ piece) {
     const probability = together(piece.tokens);

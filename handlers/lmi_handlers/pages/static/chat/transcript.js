@@ -6,6 +6,7 @@ import { button, byId, element } from "../shared/dom.js";
 import { AnswerView } from "./answer_view.js";
 
 /**
+ * @typedef {import("./answer.js").Piece} Piece
  * @typedef {import("./conversation.js").Turn} Turn
  * @typedef {import("./conversation.js").UserTurn} UserTurn
  * @typedef {import("./conversation.js").AssistantTurn} AssistantTurn
@@ -20,9 +21,12 @@ export class Transcript {
   constructor(actions) {
     this.element = byId("transcript");
     this.actions = actions;
-    this.probabilities = true;
+    this.probabilities = false;
     /** @type {Map<Turn, AnswerView>} */
     this.views = new Map();
+    /** @type {Piece[]} */
+    this.coming = []; // pieces that the next frame shows
+    this.frame = 0;
   }
 
   /**
@@ -34,6 +38,9 @@ export class Transcript {
   show(turns, mode, welcome) {
     this.mode = mode;
     this.views.clear();
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    this.coming = [];
     const written = turns.map((turn) => this.#written(turn, turn === turns[turns.length - 1]));
     this.element.replaceChildren(...(turns.length ? written : [welcome]));
     this.#follow(true);
@@ -42,23 +49,35 @@ export class Transcript {
   /** @param {boolean} shown whether the tokens show their probabilities */
   showProbabilities(shown) {
     this.probabilities = shown;
+    this.coming = []; // each view writes its answer anew
     for (const view of this.views.values()) view.showProbabilities(shown);
   }
 
   /**
+   * Show pieces of an answer, all those of one frame together.
    * @param {AssistantTurn} turn
-   * @param {import("./answer.js").Piece[]} pieces
+   * @param {Piece[]} pieces
    */
   add(turn, pieces) {
-    const follows = this.#isAtEnd();
-    this.views.get(turn)?.add(pieces);
-    this.#follow(follows);
+    if (!this.views.has(turn)) return;
+    this.coming.push(...pieces);
+    this.frame ||= requestAnimationFrame(() => this.#flush(turn));
   }
 
   /** @param {AssistantTurn} turn */
   finish(turn) {
+    if (!this.views.has(turn)) return;
+    this.#flush(turn);
     const follows = this.#isAtEnd();
     this.views.get(turn)?.finish();
+    this.#follow(follows);
+  }
+
+  #flush(/** @type {AssistantTurn} */ turn) {
+    const follows = this.#isAtEnd();
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    this.views.get(turn)?.add(this.coming.splice(0));
     this.#follow(follows);
   }
 
