@@ -34,6 +34,7 @@ async def show_probabilities(page: Page) -> None:
 
 
 async def set_parameter(page: Page, name: str, value: str) -> None:
+    await page.locator("#parameters-tab").click()
     await page.locator(f"#p-{name}").fill(value)
 
 

@@ -42,6 +42,7 @@ async def test_axe_finds_nothing(open_page: OpenPage, site: Site, colours: str) 
         assert await violations(page) == []
         await ask(page, "Show all.")
         assert await violations(page) == []
+        await page.locator("#parameters-tab").click()
         await page.locator("#tool-details summary").click()
         await page.get_by_role("button", name="Insert an example").click()
         await ask(page, "Weather?")
@@ -64,12 +65,12 @@ async def test_axe_finds_nothing_on_a_phone(open_page: OpenPage, colours: str) -
         await ask(page, "Hi")
         assert await violations(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-        await page.get_by_role("button", name="Settings").click()
+        await page.get_by_role("button", name="Menu").click()
         await expect(page.get_by_role("button", name="Close")).to_be_focused()
         assert await violations(page) == []
         await page.keyboard.press("Escape")
         await expect(page.locator("#panel")).to_be_hidden()
-        await expect(page.get_by_role("button", name="Settings")).to_be_focused()
+        await expect(page.get_by_role("button", name="Menu")).to_be_focused()
 
 
 async def test_axe_would_find_something(open_page: OpenPage) -> None:

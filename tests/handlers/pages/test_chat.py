@@ -59,6 +59,7 @@ async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
     site.say("Hello")
     site.say("Fine")
     async with open_page() as page:
+        await page.locator("#parameters-tab").click()
         await page.locator("#system").fill("Be kind.")
         await ask(page, "Hi")
         await ask(page, "How are you?")

@@ -29,6 +29,7 @@ async def test_texts_are_continued_where_there_is_no_chat_template(open_page: Op
     async with open_page(model="plain") as page:
         await expect(page.get_by_label("Chat", exact=True)).to_be_disabled()
         await expect(page.get_by_label("Text", exact=True)).to_be_checked()
+        await page.locator("#parameters-tab").click()
         await expect(page.locator("#system")).to_be_hidden()
         await show_probabilities(page)
         assert await ask(page, "Once") == " upon a time"
@@ -49,6 +50,7 @@ async def test_tools(open_page: OpenPage, site: Site) -> None:
     site.say(CALL)
     site.say("Sunny")
     async with open_page() as page:
+        await page.locator("#parameters-tab").click()
         await page.get_by_text("Tools", exact=True).click()
         await page.locator("#tools").fill("[{}]")
         await expect(page.locator("#tools-wrong")).to_have_text("Tool 1 has no function.name")

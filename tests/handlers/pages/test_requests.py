@@ -73,6 +73,7 @@ async def send(page: Page, site: Site, dialect: str, model: str) -> tuple[str, V
 @pytest.mark.parametrize("parameters", [PARAMETERS, {}], ids=["all", "none"])
 async def test_chats_in_every_dialect(open_page: OpenPage, site: Site, parameters: dict[str, str]) -> None:
     async with open_page() as page:
+        await page.locator("#parameters-tab").click()
         await page.locator("#system").fill("Be kind.")
         await ask(page, "Hi")
         for name, value in (parameters or {"temperature": "0"}).items():
@@ -99,6 +100,7 @@ async def test_texts_in_every_dialect(open_page: OpenPage, site: Site, parameter
 async def test_tools_and_results_in_every_dialect(open_page: OpenPage, site: Site) -> None:
     site.say('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     async with open_page() as page:
+        await page.locator("#parameters-tab").click()
         await page.get_by_text("Tools", exact=True).click()
         await page.get_by_role("button", name="Insert an example").click()
         await ask(page, "Weather?")

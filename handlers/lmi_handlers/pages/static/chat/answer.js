@@ -92,6 +92,23 @@ export class Answer {
     call.arguments += delta.function?.arguments ?? "";
   }
 
+  /** What a reload keeps: all but the tokens' probabilities, for which the browser has no room. */
+  get stored() {
+    const { calls, finish, error, stopped, begun, first, last } = this;
+    const pieces = /** @type {const} */ (["reasoning", "content"]).map((kind) => ({
+      kind, text: this.pieces.filter((piece) => piece.kind === kind).map((piece) => piece.text).join(""), tokens: [],
+    }));
+    return { pieces: pieces.filter((piece) => piece.text), calls, finish, error, stopped, begun, first, last,
+      tokens: this.tokens ?? this.pieces.length };
+  }
+
+  /** @param {any} stored */
+  static restored(stored) {
+    const answer = Object.assign(new Answer(), stored);
+    answer.stopped ||= !answer.finish && !answer.error; // the reload ended it
+    return answer;
+  }
+
   /** How many tokens came, how fast, and why they ended, in words. */
   get statistics() {
     const said = [];

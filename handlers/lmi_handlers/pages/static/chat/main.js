@@ -9,6 +9,7 @@ import { tabs } from "../shared/tabs.js";
 import { themeButton } from "../shared/theme.js";
 import { Answer } from "./answer.js";
 import { ask } from "./asking.js";
+import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { messages } from "./conversation.js";
 import { Models } from "./models.js";
@@ -24,8 +25,6 @@ import { legend, welcome } from "./words.js";
 
 class Chat {
   constructor() {
-    /** @type {Turn[]} */
-    this.turns = [];
     /** @type {AbortController | null} */
     this.running = null;
     this.requests = new RequestsPanel(() => this.asked());
@@ -43,20 +42,35 @@ class Chat {
       goOn: (turn) => this.goOn(turn),
       results: (turn, texts) => this.giveResults(turn, texts),
     });
+    this.chats = new Chats(() => this.#chosen());
     this.models = new Models(() => this.show());
     this.panel = new Panel();
+    byId("chats").append(this.chats.element);
     byId("parameters").append(this.parameters.element, this.tools.element, legend());
     byId("requests").append(this.requests.element);
     tabs(byId("panel").querySelector("[role=tablist]") ?? byId("panel"), (name) => this.requests.show(name === "requests"));
     themeButton(byId("theme"));
     void showLinks();
     this.#listen();
+    this.#restore();
     void this.models.load((notice) => this.#tell(notice));
+  }
+
+  get turns() {
+    return this.chats.current.turns;
+  }
+
+  set turns(/** @type {Turn[]} */ turns) {
+    this.chats.current.turns = turns;
   }
 
   #listen() {
     byId("clear").addEventListener("click", () => this.clear());
     byId("modes").addEventListener("change", () => this.clear());
+    addEventListener("pagehide", () => {
+      this.stop(); // so that the answer does not count as failed
+      this.chats.save();
+    });
     byId("probabilities").addEventListener("change", (event) =>
       this.transcript.showProbabilities(/** @type {HTMLInputElement} */ (event.target).checked));
     document.addEventListener("keydown", (event) => {
@@ -81,7 +95,7 @@ class Chat {
     const usable = /** @type {HTMLInputElement | null} */ (document.querySelector("[name=mode]:enabled"));
     if (usable && !document.querySelector("[name=mode]:checked:enabled")) {
       usable.checked = true;
-      this.turns = [];
+      this.chats.begin();
     }
     this.composer.show(this.mode);
     this.composer.allow(this.models.ready && Boolean(can?.completion));
@@ -147,9 +161,28 @@ class Chat {
     void this.generate();
   }
 
+  /** Show the chat that was chosen in the list. */
+  #chosen() {
+    this.stop();
+    this.#restore();
+    this.draw();
+    this.show();
+  }
+
+  /** Take the model, mode and system prompt of the current chat, if it has begun. */
+  #restore() {
+    const { turns, mode, model, adapter, system } = this.chats.current;
+    if (!turns.length) return;
+    const input = /** @type {HTMLInputElement} */ (document.querySelector(`[name=mode][value=${mode}]`));
+    input.checked = true;
+    this.parameters.system.value = system;
+    this.models.choose(model, adapter);
+    this.draw();
+  }
+
   clear() {
     this.stop();
-    this.turns = [];
+    this.chats.begin();
     this.show();
     this.composer.text.focus();
   }
@@ -164,6 +197,9 @@ class Chat {
     const turn = { role: /** @type {const} */ ("assistant"), name: asked.adapter ?? asked.model, answer };
     const running = new AbortController();
     this.turns.push(turn);
+    const { mode, model, adapter } = asked;
+    Object.assign(this.chats.current, { mode, model, adapter, system: this.parameters.system.value });
+    this.chats.save();
     this.running = running;
     this.draw();
     this.composer.busy(true);
@@ -180,6 +216,7 @@ class Chat {
       else answer.error = error instanceof Error ? error.message : String(error);
     }
     this.transcript.finish(turn);
+    this.chats.save();
     if (this.running === running) {
       this.running = null;
       this.composer.busy(false);

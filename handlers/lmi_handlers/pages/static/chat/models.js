@@ -20,6 +20,8 @@ export class Models {
     /** @type {Model[]} */
     this.all = [];
     this.ready = false;
+    /** @type {{ model: string, adapter: string | null } | null} chosen before the models are known */
+    this.wanted = null;
     this.picker = byId("model");
     this.adapters = byId("adapter");
     this.picker.addEventListener("change", () => this.#chosen());
@@ -70,13 +72,23 @@ export class Models {
     return new Set(this.#own().map((each) => /** @type {any} */ (each).root)).size > 1;
   }
 
+  /**
+   * Choose a model, now or once it is known.
+   * @param {string} model
+   * @param {string | null} adapter
+   */
+  choose(model, adapter) {
+    this.wanted = { model, adapter };
+    if (this.all.length) this.#show();
+  }
+
   #own() {
     return this.all.filter((each) => each.parent === null);
   }
 
   #show() {
     const picker = /** @type {HTMLSelectElement} */ (this.picker);
-    const before = picker.value;
+    const before = this.wanted?.model ?? picker.value;
     picker.replaceChildren(...this.#own().map((each) => element("option", { value: each.id }, each.id)));
     if (before && this.#own().some((each) => each.id === before)) picker.value = before;
     this.#chosen();
@@ -88,7 +100,8 @@ export class Models {
     const names = this.#own().filter((each) => /** @type {any} */ (each).root === root).map((each) => each.id);
     const found = this.all.filter((each) => each.parent !== null && names.includes(each.parent));
     const picker = /** @type {HTMLSelectElement} */ (this.adapters);
-    const before = picker.value;
+    const before = this.wanted ? (this.wanted.adapter ?? "") : picker.value;
+    if (this.all.length) this.wanted = null;
     picker.replaceChildren(
       element("option", { value: "" }, "none"),
       ...found.map((each) => element("option", { value: each.id }, each.id)),

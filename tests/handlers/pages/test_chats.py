@@ -1,0 +1,71 @@
+"""The chats of a browser tab: kept over a reload, chosen from a list, and deleted."""
+
+import asyncio
+
+import pytest
+from playwright.async_api import expect
+
+from tests.handlers.pages.conftest import OpenPage, Site
+from tests.handlers.pages.steps import answers, ask, say
+from tests.handlers.pages.test_accessibility import PHONE, violations
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SECONDS = 60
+
+
+async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site) -> None:
+    site.say("<think> Hm .</think> Good **day**", "thinker")
+    site.say("Fine")
+    async with open_page(model="thinker") as page:
+        await page.locator("#parameters-tab").click()
+        await page.locator("#system").fill("Be kind.")
+        await ask(page, "First question")
+        statistics = await answers(page).locator(".stats").inner_text()
+        await page.get_by_role("button", name="New chat").click()
+        await page.locator("#model").select_option("talker")
+        await ask(page, "Second question")
+        await page.reload()
+        await expect(answers(page).locator(".said").last).to_have_text("Fine")
+        await expect(page.locator("#model")).to_have_value("talker")
+        chats = page.locator(".chats li")
+        await expect(chats.locator("button:first-child")).to_have_text(["Second question", "First question"])
+        assert await violations(page) == []
+        await page.get_by_role("button", name="First question", exact=True).click()
+        await expect(answers(page).locator("strong")).to_have_text("day")
+        await expect(answers(page).locator(".stats")).to_have_text(statistics)
+        await expect(page.locator("#model")).to_have_value("thinker")
+        await ask(page, "And now?")
+        prompt = site.backend("thinker").history[-1].prompt
+        assert prompt.startswith("system: Be kind.\nuser: First question\nassistant: Good **day**\nuser: And now?\n")
+        await page.get_by_role("button", name="Delete First question").click()
+        await expect(page.locator(".welcome")).to_be_visible()
+        await expect(page.get_by_role("button", name="Second question", exact=True)).to_be_focused()
+        await page.get_by_role("button", name="Delete Second question").click()
+        await page.reload()
+        await expect(page.get_by_text("No chats yet.")).to_be_visible()
+        await expect(page.locator(".turn")).to_have_count(0)
+
+
+async def test_a_reload_keeps_what_came_of_an_answer(open_page: OpenPage, site: Site) -> None:
+    script = site.say("One two", hold=True)
+    async with open_page(viewport=PHONE) as page:
+        await say(page, "Count.")
+        await asyncio.wait_for(script.started.wait(), SECONDS)
+        await expect(answers(page).locator(".said").last).to_have_text("One two")
+        await page.reload()
+        await expect(answers(page).locator(".said").last).to_have_text("One two")
+        await expect(answers(page).locator(".stats")).to_contain_text("stopped")
+
+
+async def test_the_oldest_chats_give_way_where_the_browser_has_no_room(open_page: OpenPage, site: Site) -> None:
+    async with open_page() as page:
+        for name in ("First", "Second"):
+            await page.get_by_role("button", name="New chat").click()
+            await page.locator("#text").fill(name + " x" * 1_500_000)
+            await page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body="Done"))
+            await page.locator("#text").press("Enter")
+            await expect(answers(page).locator(".stats")).to_be_visible()
+        await page.reload()
+        titles = await page.locator(".chats button:first-child").all_inner_texts()
+        assert [title.split()[0] for title in titles] == ["Second"]
