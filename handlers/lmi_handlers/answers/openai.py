@@ -247,6 +247,8 @@ class OpenAiModel(TypedDict):
     root: str
     parent: str | None
     max_model_len: int | None
+    engine: str
+    example_questions: list[str]
     capabilities: ModelCapabilities | None
 
 

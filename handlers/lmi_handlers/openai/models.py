@@ -62,6 +62,8 @@ def _described(model: ManagedModel, name: str) -> dict[str, Any]:
         "root": PurePath(model.adapter_folders[name]).name if is_adapter else model.name,
         "parent": model.names[0] if is_adapter else None,
         "max_model_len": _longest(model),
+        "engine": model.runtime_name,
+        "example_questions": list(model.options.questions),
         "capabilities": _capabilities(model),
     }
 

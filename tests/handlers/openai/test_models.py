@@ -50,6 +50,8 @@ def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
     known = {
         "created": server.dispatcher.models["one"].created,
         "max_model_len": 2048,
+        "engine": "scripted",
+        "example_questions": [],
         "capabilities": dict.fromkeys(("completion", "chat", "logprobs"), True)
         | dict.fromkeys(("tools", "insert", "reasoning", "embeddings"), False)
         | {"images": 0},
@@ -126,6 +128,13 @@ async def test_adapters_come_and_go(serve: Serve, model_dir: ModelDirectory) -> 
     async with server.client.delete("/models/model/adapters/new") as removed:
         assert removed.status == 200
     assert [each["id"] for each in (await server.get("/v1/models")).json()["data"]] == ["model"]
+
+
+@pytest.mark.parametrize("value", ["How?\\n Why, and when? \\n", '["How?", "Why, and when?"]'])
+async def test_example_questions(serve: Serve, model_dir: ModelDirectory, value: str) -> None:
+    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.example_questions={value}\n"}))
+    (entry,) = (await server.get("/v1/models")).json()["data"]
+    assert entry["example_questions"] == ["How?", "Why, and when?"]
 
 
 async def test_model_that_its_own_function_serves(serve: Serve, model_dir: ModelDirectory) -> None:

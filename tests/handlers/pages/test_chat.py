@@ -19,7 +19,9 @@ async def test_models_can_be_picked(open_page: OpenPage) -> None:
         assert sorted(names) == sorted([HOSTILE, *MODELS])
         await expect(page.locator(".welcome h2")).to_have_text("talker")
         await expect(page.locator("#text")).to_be_focused()
+        await expect(page.locator(".questions button")).to_have_count(4)
         await page.locator("#model").select_option("vectors")
+        await expect(page.locator(".questions button")).to_have_count(0)
         await expect(page.locator(".welcome")).to_contain_text("It makes vectors of texts")
         await expect(page.locator("#send")).to_be_disabled()
 

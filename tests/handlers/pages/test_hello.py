@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from lmi_handlers.testing import running_server
 from tests.handlers.pages.browser import watched_page
-from tests.handlers.pages.steps import answers, ask, choose_dialect, send_request, set_parameter, show_probabilities
+from tests.handlers.pages.steps import answered, answers, ask, choose_dialect, send_request, set_parameter, show_probabilities
 from tests.handlers.pages.test_requests import CHAT, TEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -42,6 +42,16 @@ async def test_every_dialect_gives_the_same_text(
             await choose_dialect(page, dialect)
             await send_request(page)
             assert (await page.locator("#requests .text").inner_text()).strip() == said.strip(), dialect
+
+
+async def test_the_example_questions_are_answered(browser: Browser, url: str) -> None:
+    async with watched_page(browser, url) as page:
+        questions = page.locator(".questions button")
+        await expect(questions).to_have_count(4)
+        await set_parameter(page, "temperature", "0")
+        await questions.filter(has_text="France").click()
+        assert await answered(page) == "The capital of France is Paris."
+        await expect(page.locator("#text")).to_be_focused()
 
 
 async def test_probabilities_of_a_real_answer(browser: Browser, url: str) -> None:

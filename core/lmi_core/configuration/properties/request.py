@@ -119,6 +119,10 @@ class RequestProperties(Properties):
         default=None,
         description="Additional names of the model for requests, separated by commas or spaces, or as a JSON array.",
     )
+    example_questions: str | None = Field(
+        default=None,
+        description="Questions that the page for browsers offers in an empty chat, one a line or as a JSON array.",
+    )
     strict_model_name: bool = Field(
         default=False,
         description="On OpenAI's and vLLM's routes accept as `model` only the names of the model and of its adapters; "
@@ -251,6 +255,12 @@ class RequestProperties(Properties):
         return tuple(dict.fromkeys(_names(self.served_model_name or "")))
 
     @property
+    def questions(self) -> tuple[str, ...]:
+        """The questions of `option.example_questions`."""
+        given = self.example_questions or ""
+        return tuple(_names(given) if given.startswith("[") else filter(None, map(str.strip, given.splitlines())))
+
+    @property
     def script(self) -> str | None:
         """The Python file named by `option.entryPoint`."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
@@ -267,6 +277,13 @@ class RequestProperties(Properties):
     def _readable_names(cls, value: str | None) -> str | None:
         if not all(_names(value or "")):
             raise ValueError("must be a list of non-empty names")
+        return value
+
+    @field_validator("example_questions")
+    @classmethod
+    def _readable_questions(cls, value: str | None) -> str | None:
+        if (value or "").startswith("["):
+            _names(value or "")
         return value
 
     @field_validator("tool_call_parser")

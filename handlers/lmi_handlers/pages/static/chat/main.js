@@ -108,7 +108,10 @@ class Chat {
   }
 
   draw() {
-    this.transcript.show(this.turns, this.mode, welcome(this.models, this.mode));
+    this.transcript.show(this.turns, this.mode, welcome(this.models, this.mode, (text) => {
+      this.composer.text.focus();
+      this.send(text, this.composer.images.all);
+    }));
   }
 
   /**

@@ -8,7 +8,8 @@ import { get, ServerError } from "../shared/server.js";
  * What requests may ask of a model, from `GET /v1/models`.
  * @typedef {{ completion: boolean, chat: boolean, tools: boolean, reasoning: boolean, logprobs: boolean,
  *   images: number, embeddings: boolean }} Capabilities
- * @typedef {{ id: string, parent: string | null, max_model_len: number | null, capabilities: Capabilities | null }} Model
+ * @typedef {{ id: string, parent: string | null, max_model_len: number | null, engine: string, example_questions: string[],
+ *   capabilities: Capabilities | null }} Model
  */
 
 const AGAIN_MS = 2000;

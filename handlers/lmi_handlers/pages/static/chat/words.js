@@ -1,17 +1,30 @@
 // @ts-check
 // What the page says before anything was said, and what its colours mean.
 
-import { element } from "../shared/dom.js";
+import { button, element } from "../shared/dom.js";
+
+const QUESTIONS = {
+  chat: [
+    "What can you help me with?", "Explain how a language model works, in three sentences.",
+    "Write a Python function that finds prime numbers.", "Compare tea and coffee in a table.",
+  ],
+  text: ["Once upon a time,", "The three laws of motion are", "def is_prime(n):"],
+};
 
 /**
  * @param {import("./models.js").Models} models
  * @param {"chat" | "text"} mode
+ * @param {(text: string) => void} ask
  */
-export function welcome(models, mode) {
+export function welcome(models, mode, ask) {
   const model = models.model;
   if (!model) return element("div", { class: "welcome" }, element("p", {}, "No model is there yet."));
   const said = sentences(models, mode).map((sentence) => element("p", {}, sentence));
-  return element("div", { class: "welcome" }, element("h2", {}, model.id), ...said);
+  const own = mode === "chat" ? model.example_questions : [];
+  const asked = models.ready && model.capabilities?.completion ? (own.length ? own : QUESTIONS[mode]) : [];
+  const questions = element("div", { class: "questions", role: "group", "aria-label": "Examples" },
+    ...asked.map((text) => button(text, () => ask(text))));
+  return element("div", { class: "welcome" }, element("h2", {}, model.id), ...said, questions);
 }
 
 /**
