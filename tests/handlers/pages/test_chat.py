@@ -53,7 +53,7 @@ async def test_statistics_of_an_answer(open_page: OpenPage, site: Site) -> None:
         statistics = await answers(page).locator(".stats").inner_text()
         assert statistics.startswith("3 tokens · ")
         assert " tokens/s · first after 0." in statistics
-        assert statistics.endswith(" s · cut at the most tokens")
+        assert statistics.endswith(" s · reached the max tokens")
         await expect(page.locator("#announcements")).to_have_text("talker: One two three")
 
 
@@ -67,6 +67,24 @@ async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
         await ask(page, "How are you?")
         prompt = "system: Be kind.\nuser: Hi\nassistant: Hello\nuser: How are you?\nassistant:"
         assert site.backend().history[-1].prompt == prompt
+
+
+async def test_the_model_and_the_context_used(open_page: OpenPage, site: Site) -> None:
+    site.say("Hello")
+    async with open_page() as page:
+        card = page.locator(".model-card")
+        await expect(card.locator("h2")).to_have_text("talker")
+        await expect(card.locator("dt")).to_have_text(["Context", "Type", "Engine"])
+        await expect(card.locator("dd")).to_have_text(["2,048 tokens", "chat, tools", "scripted"])
+        await expect(page.locator("#context")).to_be_hidden()
+        await ask(page, "Hi")
+        request = site.backend().history[-1]
+        used = f"{len(request.prompt_ids) + 1} of 2,048 tokens of context"
+        await expect(page.locator("#context")).to_have_text(used)
+        await page.reload()
+        await expect(page.locator("#context")).to_have_text(used)
+        await page.get_by_role("button", name="New chat").click()
+        await expect(page.locator("#context")).to_be_hidden()
 
 
 async def test_edit_and_send_again(open_page: OpenPage, site: Site) -> None:
@@ -92,7 +110,7 @@ async def test_generate_again_and_begin_anew(open_page: OpenPage, site: Site) ->
     site.say("Hello again")
     async with open_page() as page:
         await ask(page, "Hi")
-        await page.get_by_role("button", name="Again").click()
+        await page.get_by_role("button", name="Regenerate").click()
         await expect(answers(page).locator(".said").last).to_have_text("Hello again")
         await expect(answers(page)).to_have_count(1)
         assert site.backend().history[-1].prompt == "user: Hi\nassistant:"
@@ -145,6 +163,8 @@ async def test_errors_are_the_servers_sentences(open_page: OpenPage, site: Site)
         await page.get_by_role("button", name="New chat").click()
         await say(page, "word " * 3000)
         await expect(page.get_by_role("alert")).to_contain_text("This model's maximum context length is 2048 tokens.")
+        await page.get_by_role("button", name="Start a new chat").click()
+        await expect(page.locator(".welcome")).to_be_visible()
 
 
 async def test_a_server_that_is_gone(open_page: OpenPage) -> None:

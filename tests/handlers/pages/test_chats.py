@@ -16,7 +16,7 @@ SECONDS = 60
 
 async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site) -> None:
     site.say("<think> Hm .</think> Good **day**", "thinker")
-    site.say("Fine")
+    site.say("**Fine**")
     async with open_page(model="thinker") as page:
         await page.locator("#parameters-tab").click()
         await page.locator("#system").fill("Be kind.")
@@ -26,7 +26,7 @@ async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site
         await page.locator("#model").select_option("talker")
         await ask(page, "Second question")
         await page.reload()
-        await expect(answers(page).locator(".said").last).to_have_text("Fine")
+        await expect(answers(page).locator("strong")).to_have_text("Fine")
         await expect(page.locator("#model")).to_have_value("talker")
         chats = page.locator(".chats li")
         await expect(chats.locator("button:first-child")).to_have_text(["Second question", "First question"])

@@ -10,7 +10,15 @@ from playwright.async_api import Browser, expect
 
 from lmi_handlers.testing import running_server
 from tests.handlers.pages.browser import watched_page
-from tests.handlers.pages.steps import answered, answers, ask, choose_dialect, send_request, set_parameter, show_probabilities
+from tests.handlers.pages.steps import (
+    answered,
+    answers,
+    ask,
+    choose_dialect,
+    send_request,
+    set_parameter,
+    show_probabilities,
+)
 from tests.handlers.pages.test_requests import CHAT, TEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

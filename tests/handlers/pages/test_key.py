@@ -47,7 +47,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it(browser: Browser, server: Ru
         await give_key(page)
         assert await ask(page, "Hi") == SAYS
         await page.reload()
-        await expect(page.locator(".welcome h2")).to_have_text("model")
+        await expect(page.locator("#model")).to_have_value("model")
         assert await ask(page, "Hi") == SAYS
         assert await page.evaluate("localStorage.length") == 0
 

@@ -27,6 +27,8 @@ export class Answer {
     this.last = this.begun;
     /** @type {number | null} */
     this.tokens = null;
+    /** @type {number | null} tokens of the prompt and the answer together */
+    this.used = null;
     /** @type {TokenFacts[]} the bytes of a character that is not complete yet */
     this.pending = [];
   }
@@ -48,7 +50,10 @@ export class Answer {
   read(chunk) {
     if (chunk.error) throw new ServerError(chunk.error.message ?? String(chunk.error), 200);
     if (!chunk.choices) return this.readOther(`${JSON.stringify(chunk)}\n`);
-    if (chunk.usage) this.tokens = chunk.usage.completion_tokens;
+    if (chunk.usage) {
+      this.tokens = chunk.usage.completion_tokens;
+      this.used = chunk.usage.total_tokens;
+    }
     return chunk.choices.flatMap((/** @type {any} */ choice) => this.#readChoice(choice));
   }
 
@@ -94,11 +99,11 @@ export class Answer {
 
   /** What a reload keeps: all but the tokens' probabilities, for which the browser has no room. */
   get stored() {
-    const { calls, finish, error, stopped, begun, first, last } = this;
+    const { calls, finish, error, stopped, begun, first, last, used } = this;
     const pieces = /** @type {const} */ (["reasoning", "content"]).map((kind) => ({
       kind, text: this.pieces.filter((piece) => piece.kind === kind).map((piece) => piece.text).join(""), tokens: [],
     }));
-    return { pieces: pieces.filter((piece) => piece.text), calls, finish, error, stopped, begun, first, last,
+    return { pieces: pieces.filter((piece) => piece.text), calls, finish, error, stopped, begun, first, last, used,
       tokens: this.tokens ?? this.pieces.length };
   }
 
@@ -119,7 +124,7 @@ export class Answer {
       if (count > 1 && seconds > 0) said.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
       said.push(`first after ${((this.first - this.begun) / 1000).toFixed(2)} s`);
     }
-    const ends = { length: "cut at the most tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
+    const ends = { length: "reached the max tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
     const reason = this.stopped ? "stopped" : this.error ? "failed" : (ends[/** @type {"stop"} */ (this.finish)] ?? this.finish);
     if (reason) said.push(reason);
     return said.join(" · ");

@@ -7,6 +7,7 @@ import { MarkdownText } from "./markdown.js";
 import { hideDetails, TokenText } from "./tokens.js";
 
 const TOLD_EVERY_MS = 250;
+const TOO_LONG = "maximum context length"; // in the server's message, as clients of OpenAI's API expect
 
 /**
  * @typedef {import("./conversation.js").AssistantTurn} AssistantTurn
@@ -84,6 +85,9 @@ export class AnswerView {
     this.content.finish();
     this.reasoning.finish();
     const error = answer.error ? [element("p", { class: "wrong", role: "alert" }, answer.error)] : [];
+    if (answer.error?.includes(TOO_LONG)) {
+      error.push(element("p", { class: "buttons" }, button("Start a new chat", () => this.actions.begin(), { class: "main" })));
+    }
     const calls = answer.calls.map((call) => element("div", { class: "call" },
       element("h3", {}, `Calls ${call.name}`), element("pre", {}, indented(call.arguments))));
     const asks = answer.calls.length && this.shown.isLast && !answer.error ? [this.#resultForm()] : [];
@@ -95,7 +99,7 @@ export class AnswerView {
     const copied = button("Copy", () => copy(copied, turn.answer.text), { class: "quiet" });
     const goOn = this.shown.mode === "text" && turn.answer.text
       ? [button("Go on", () => actions.goOn(turn), { class: "quiet" })] : [];
-    const again = this.shown.isLast ? [button("Again", () => actions.again(turn), { class: "quiet", title: "Generate this answer again" })] : [];
+    const again = this.shown.isLast ? [button("Regenerate", () => actions.again(turn), { class: "quiet" })] : [];
     return element("div", { class: "row" },
       element("span", { class: "stats" }, turn.answer.statistics), ...goOn, ...again, copied);
   }

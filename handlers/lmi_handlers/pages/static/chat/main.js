@@ -12,6 +12,7 @@ import { ask } from "./asking.js";
 import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { messages } from "./conversation.js";
+import { ModelCard, showContext } from "./model_card.js";
 import { Models } from "./models.js";
 import { ParameterForm } from "./parameters.js";
 import { Panel } from "./panel.js";
@@ -19,7 +20,7 @@ import { RequestsPanel } from "./requests.js";
 import { hideDetails } from "./tokens.js";
 import { ToolForm } from "./tools.js";
 import { Transcript } from "./transcript.js";
-import { legend, welcome } from "./words.js";
+import { keys, legend, welcome } from "./words.js";
 
 /** @typedef {import("./conversation.js").Turn} Turn */
 
@@ -40,13 +41,16 @@ class Chat {
       resend: (turn, text) => this.resend(turn, text),
       again: (turn) => this.again(turn),
       goOn: (turn) => this.goOn(turn),
+      begin: () => this.clear(),
       results: (turn, texts) => this.giveResults(turn, texts),
     });
+    this.card = new ModelCard();
     this.chats = new Chats(() => this.#chosen());
     this.models = new Models(() => this.show());
     this.panel = new Panel();
-    byId("chats").append(this.chats.element);
-    byId("parameters").append(this.parameters.element, this.tools.element, legend());
+    byId("chats").append(this.chats.element, this.card.element);
+    byId("parameters").append(this.parameters.element, this.tools.element, keys());
+    byId("legend").append(legend());
     byId("requests").append(this.requests.element);
     tabs(byId("panel").querySelector("[role=tablist]") ?? byId("panel"), (name) => this.requests.show(name === "requests"));
     themeButton(byId("theme"));
@@ -71,13 +75,19 @@ class Chat {
       this.stop(); // so that the answer does not count as failed
       this.chats.save();
     });
-    byId("probabilities").addEventListener("change", (event) =>
-      this.transcript.showProbabilities(/** @type {HTMLInputElement} */ (event.target).checked));
+    byId("probabilities").addEventListener("change", () => this.#showProbabilities());
+    this.#showProbabilities(); // a reload may keep what was chosen
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || hideDetails()) return;
       if (this.running) this.stop();
       else this.panel.closeIfOver();
     });
+  }
+
+  #showProbabilities() {
+    const { checked } = /** @type {HTMLInputElement} */ (byId("probabilities"));
+    byId("legend").hidden = !checked;
+    this.transcript.showProbabilities(checked);
   }
 
   /** What the page sends: chats where the model has them, or plain texts. */
@@ -105,10 +115,18 @@ class Chat {
     byId("clear").textContent = this.mode === "chat" ? "New chat" : "New text";
     if (!this.turns.length) this.draw();
     this.requests.changed();
+    this.#showContext();
+    void this.card.show(this.models);
+  }
+
+  #showContext() {
+    const last = this.turns.findLast((turn) => turn.role === "assistant");
+    showContext(last?.answer.used ?? null, this.models.model?.max_model_len);
   }
 
   draw() {
-    this.transcript.show(this.turns, this.mode, welcome(this.models, this.mode, (text) => {
+    const mode = this.turns.length ? this.chats.current.mode : this.mode; // the former also before the models are known
+    this.transcript.show(this.turns, mode, welcome(this.models, this.mode, (text) => {
       this.composer.text.focus();
       this.send(text, this.composer.images.all);
     }));
@@ -220,6 +238,7 @@ class Chat {
     }
     this.transcript.finish(turn);
     this.chats.save();
+    this.#showContext();
     if (this.running === running) {
       this.running = null;
       this.composer.busy(false);

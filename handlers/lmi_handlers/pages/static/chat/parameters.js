@@ -12,17 +12,17 @@ import { element } from "../shared/dom.js";
 /** @type {Parameter[]} */
 export const PARAMETERS = [
   { name: "temperature", label: "Temperature", kind: "number", unset: "1", min: 0, max: 2,
-    help: "0 takes the likeliest token each time." },
-  { name: "max_tokens", label: "Most tokens", kind: "integer", unset: "", min: 1, help: "Of the answer." },
+    help: "0 always takes the likeliest token." },
+  { name: "max_tokens", label: "Max tokens", kind: "integer", unset: "", min: 1, help: "The longest answer." },
   { name: "top_p", label: "Top p", kind: "number", unset: "1", min: 0, max: 1,
-    help: "The likeliest tokens with this probability together." },
-  { name: "top_k", label: "Top k", kind: "integer", unset: "all", min: -1, help: "This many of the likeliest tokens." },
+    help: "Sample from the likeliest tokens with this total probability." },
+  { name: "top_k", label: "Top k", kind: "integer", unset: "all", min: -1, help: "Sample from this many likeliest tokens." },
   { name: "presence_penalty", label: "Presence penalty", kind: "number", unset: "0", min: -2, max: 2,
-    help: "Above 0: fewer tokens that came before." },
+    help: "Above 0, avoids tokens already used." },
   { name: "frequency_penalty", label: "Frequency penalty", kind: "number", unset: "0", min: -2, max: 2,
-    help: "Above 0: fewer the more often they came." },
+    help: "Above 0, avoids tokens used often." },
   { name: "seed", label: "Seed", kind: "integer", unset: "random", help: "The same seed gives the same text." },
-  { name: "stop", label: "Stop texts", kind: "lines", unset: "none", help: "One a line: each ends the answer." },
+  { name: "stop", label: "Stop sequences", kind: "lines", unset: "none", help: "One per line. Each ends the answer." },
 ];
 const UNSET_LENGTH = { chat: "as many as fit", text: "16" };
 
@@ -30,7 +30,7 @@ export class ParameterForm {
   /** @param {() => void} changed */
   constructor(changed) {
     this.system = element("textarea", { id: "system", rows: 3, placeholder: "none", input: changed });
-    this.systemField = field("system", "System prompt", "What the model is told first.", this.system);
+    this.systemField = field("system", "System prompt", "Instructions that precede the chat.", this.system);
     /** @type {Map<string, HTMLInputElement | HTMLTextAreaElement>} */
     this.inputs = new Map(PARAMETERS.map((each) => [each.name, control(each, () => this.#check(each, changed))]));
     const fields = PARAMETERS.map((each) =>

@@ -11,7 +11,8 @@ import { AnswerView } from "./answer_view.js";
  * @typedef {import("./conversation.js").UserTurn} UserTurn
  * @typedef {import("./conversation.js").AssistantTurn} AssistantTurn
  * @typedef {{ resend: (turn: UserTurn, text: string) => void, again: (turn: AssistantTurn) => void,
- *   goOn: (turn: AssistantTurn) => void, results: (turn: AssistantTurn, texts: string[]) => void }} Actions
+ *   goOn: (turn: AssistantTurn) => void, results: (turn: AssistantTurn, texts: string[]) => void,
+ *   begin: () => void }} Actions
  */
 
 const NEAR = 60; // pixels from the end: whoever reads further up is not moved

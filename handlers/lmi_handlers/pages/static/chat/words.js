@@ -1,5 +1,5 @@
 // @ts-check
-// What the page says before anything was said, and what its colours mean.
+// The welcome with its examples, the legend of colours, and the keys.
 
 import { button, element } from "../shared/dom.js";
 
@@ -41,18 +41,19 @@ function sentences(models, mode) {
     ? `Ask it something.${takes ? ` It also takes ${takes}.` : ""}`
     : "Write a text, and it continues it.";
   const none = can.chat ? [] : ["It has no chat template, so it takes plain text only."];
-  const colours = can.logprobs ? ["Each token of the answer shows how likely it was: the stronger its colour, the less. Point at one to see what else could have come."] : [];
-  return [first, ...none, ...colours];
+  return [first, ...none];
 }
 
 /** The colours of tokens, and the probabilities that they stand for. */
 export function legend() {
-  const bounds = ["90 % or more", "50 to 90 %", "20 to 50 %", "less than 20 %"];
+  const bounds = ["90% or more", "50 to 90%", "20 to 50%", "less than 20%"];
+  return element("ul", { class: "legend", "aria-label": "Legend of the colours" },
+    ...bounds.map((text, at) => element("li", {}, element("span", { class: `token doubt-${at}` }, text))));
+}
+
+export function keys() {
   return element("details", {},
-    element("summary", {}, "Colours and keys"),
-    element("p", { class: "quiet-text" }, "A token's probability:"),
-    element("ul", { class: "legend" },
-      ...bounds.map((text, at) => element("li", {}, element("span", { class: `token doubt-${at}` }, text)))),
+    element("summary", {}, "Keys"),
     element("p", { class: "quiet-text" },
-      "In an answer the arrow keys go from token to token. Esc stops the answer. Enter sends, Shift+Enter begins a new line."));
+      "Enter sends, Shift+Enter begins a new line, Esc stops the answer. With Probabilities, the arrow keys move from token to token."));
 }
