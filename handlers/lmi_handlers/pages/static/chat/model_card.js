@@ -27,7 +27,9 @@ export class ModelCard {
     this.#draw(model);
     if (!ready || !model.capabilities || this.known.has(model.id)) return;
     this.known.set(model.id, []);
-    const { details } = await (await post("/api/show", { model: model.id })).json();
+    const shown = await post("/api/show", { model: model.id }).catch(() => null); // the card does without these facts
+    if (!shown) return;
+    const { details } = await shown.json();
     const facts = /** @type {[string, string][]} */ ([
       ["Architecture", details.family], ["Size", details.parameter_size], ["Precision", details.quantization_level],
     ]);
