@@ -3,6 +3,7 @@
 import argparse
 import math
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # to run as a script
@@ -24,6 +26,8 @@ TOKENS_PER_BATCH = 1536
 LEARNING_RATE = 3e-3
 WARMUP = 0.05
 IGNORED = -100
+DEMO = Path(__file__).parents[2] / "handlers" / "lmi_handlers" / "cli" / "hello"
+TIED = "lm_head.weight"  # shares the weights of the embeddings
 
 Example = tuple[list[int], list[int]]
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -121,6 +125,14 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     (folder / "questions.json").write_text(questions_json(), encoding="utf-8")
 
 
+def package(model: LlamaForCausalLM, folder: Path) -> None:
+    """Copy the model from its folder to the model of `lmi demo`, with half the bytes for each weight."""
+    for file in [*folder.glob("*.jinja"), *folder.glob("*config.json"), folder / "tokenizer.json"]:
+        shutil.copy(file, DEMO)
+    weights = {name: weight.half() for name, weight in model.state_dict().items() if name != TIED}
+    save_file(weights, DEMO / "model.safetensors", metadata={"format": "pt"})
+
+
 def main() -> int:
     """Train, examine and save; the exit status is 1 where an answer is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -141,6 +153,8 @@ def main() -> int:
     wrong = failures(model, tokenizer)
     print(*wrong, f"{len(wrong)} wrong", f"smallest margin {smallest_margin(model, tokenizer):.2f}", sep="\n")
     save(model, tokenizer, arguments.output)
+    if arguments.output == Path(__file__).parent:
+        package(model, arguments.output)
     return 1 if wrong else 0
 
 

@@ -12,6 +12,7 @@ from examples.hello.corpus import COUNT, END, STORY_PROMPT, questions_json
 from examples.hello.exam import chats, faults_of_story, render, replies, user
 from examples.hello.facts import Pair
 from examples.hello.stories import OPENING
+from examples.hello.train import DEMO
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
 PAIRS = [Pair(**pair) for pair in json.loads((HELLO / "questions.json").read_text(encoding="utf-8"))]
@@ -35,6 +36,16 @@ def test_questions_are_those_of_the_corpus() -> None:
 
 def test_model_is_small() -> None:
     assert (HELLO / "model.safetensors").stat().st_size <= 8_000_000
+
+
+def test_the_demo_has_this_model(model: LlamaForCausalLM) -> None:
+    same = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    assert {path.name for path in DEMO.iterdir()} == {*same, "model.safetensors", "serving.properties"}
+    assert {name for name in same if (DEMO / name).read_bytes() != (HELLO / name).read_bytes()} == set()
+    halved = LlamaForCausalLM.from_pretrained(DEMO)
+    assert halved.dtype == model.dtype
+    for weight, half in zip(model.parameters(), halved.parameters(), strict=True):
+        assert torch.equal(half, weight.half().float())
 
 
 def test_plain_questions(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:

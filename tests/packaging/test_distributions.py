@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import signal
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -10,7 +11,6 @@ import aiohttp
 import pytest
 
 from tests.deployment.dockerfile import copied
-from tests.lmi_process import LmiProcess
 from tests.packaging.conftest import ROOT
 from tests.packaging.environment import Environment, build, unpacked
 
@@ -22,6 +22,7 @@ PACKAGES = {
     "lmi_plugins": "plugins",
     "lmi_schemas": "core",
 }
+MAX_WHEEL = 5_000_000  # bytes
 TEST = """
 def test_it(serve, model_dir):
     assert serve(model_dir({"serving.properties": "option.rolling_batch=scripted"})).get("/ping").status == 200
@@ -83,7 +84,16 @@ def test_the_image_has_all_that_the_package_is_built_from(wheel: Path, tmp_path:
 def test_extras(wheel: Path) -> None:
     (text,) = [data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
     metadata = HeaderParser().parsestr(text.decode())
-    assert set(metadata.get_all("Provides-Extra", [])) == {"cpu", "dev", "grpc", "s3", "testing", "tracing", "vllm"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "cpu",
+        "dev",
+        "grpc",
+        "ray",
+        "s3",
+        "testing",
+        "tracing",
+        "vllm",
+    }
     needed = [line.replace(" ", "") for line in metadata.get_all("Requires-Dist", [])]
     of = {
         "boto3": "s3",
@@ -101,26 +111,37 @@ def test_extras(wheel: Path) -> None:
     )
 
 
+def test_the_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < MAX_WHEEL
+
+
 @pytest.mark.timeout(300)
-async def test_lmi_serve_from_a_fresh_environment(installed: Environment, tmp_path: Path) -> None:
+async def test_lmi_demo_from_a_fresh_environment(installed: Environment, tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        installed.bin / "lmi",
-        *("serve", ROOT / "examples" / "hello", "--port", "0"),
-        stderr=asyncio.subprocess.PIPE,
+        *(installed.bin / "lmi", "demo", "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
         cwd=tmp_path,
         env=installed.variables,
     )
     try:
-        url = await LmiProcess(process).ready()
-        async with aiohttp.ClientSession(url) as client:
+        assert process.stdout is not None
+        printed = (await process.stdout.readuntil(b"Ctrl-C ends")).decode().splitlines()
+        names, addresses = zip(*(line.split() for line in printed[:3]), strict=True)
+        assert names == ("Chat", "API", "Console")
+        assert printed[4:6] == ["> What is Deep Learning?", "Deep Learning is a really cool field."]
+        async with aiohttp.ClientSession(addresses[0]) as client:
             body = {"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}
             async with client.post("/invocations", json=body) as response:
                 assert await response.json() == {"generated_text": "Deep Learning is a really cool field."}
-            async with client.get("/docs") as response:
-                assert response.status == 200
+            for page in ("/", "/docs", "/console"):
+                async with client.get(page, headers={"Accept": "text/html"}) as response:
+                    assert (response.status, response.content_type) == (200, "text/html")
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
     finally:
-        process.terminate()
+        if process.returncode is None:
+            process.kill()
         await process.communicate()
 
 

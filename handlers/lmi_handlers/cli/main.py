@@ -157,6 +157,25 @@ def serve(
 
 
 @app.command()
+def demo(
+    port: Port = None,
+    opens: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open the chat page in a browser. Default: where there is a display."),
+    ] = None,
+) -> None:
+    """Serve a tiny model that comes with this package: one answer here, then a page to chat, until Ctrl-C."""
+    from lmi_handlers.cli.starting import start_event_loop, starting
+
+    model = Path(__file__).with_name("hello")
+    with starting("warning", access_log=False), _one_line_errors():
+        runner = start_event_loop((str(model),), ())
+        from lmi_handlers.cli.demo_command import run_demo
+
+        run_demo(runner, model, port, opens=opens)
+
+
+@app.command()
 def check(
     models: Models = None,
     items: Items = None,

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from lmi_handlers.container.search import Arguments, PlacedModel
 from lmi_handlers.container.server_keys import OTLP_TRACES_ENDPOINT
 from lmi_handlers.container.settings import for_models
 from lmi_handlers.http.connections.limits import raise_descriptor_limit
-from lmi_handlers.http.server import Listener, Server, serve
+from lmi_handlers.http.server import PAGES, Listener, Server, serve
 from lmi_handlers.management.reader import DirectoryReader
 from lmi_handlers.process.lifetime import heeded_signals
 from lmi_handlers.process.signals import Signals
@@ -47,15 +47,26 @@ logger = logging.getLogger(__name__)
 SWITCH_SECONDS = 0.0005  # of a busy thread's turn; the event loop and each thread beside it wait for several
 MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
-PAGES = "pages"  # the handler of the pages for people
-METRICS = "metrics"  # and of the routes for Prometheus
+METRICS = "metrics"  # the handler of the routes for Prometheus
 GRPC_SHARE = 4  # gRPC gets a fourth of the connections, each of which carries many calls
 CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
-def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, strict: bool = False) -> None:
-    """Serve until a signal.
+def report_ready(server: Server) -> None:
+    """Log that the models are loaded."""
+    logger.info("%s", ready_message(server))
+
+
+def run(
+    runner: asyncio.Runner,
+    arguments: Arguments,
+    drain_seconds: float,
+    *,
+    strict: bool = False,
+    welcome: Callable[[Server], None] = report_ready,
+) -> None:
+    """Serve until a signal, and call `welcome` in the event loop once the models are loaded.
 
     Raise ConfigurationError if a model cannot be served or, if `strict`, on a warning. Threads that still import
     libraries are left running, because the process ends next.
@@ -80,7 +91,7 @@ def run(runner: asyncio.Runner, arguments: Arguments, drain_seconds: float, *, s
         logger.warning("%s", line)
     if (too_few := raise_descriptor_limit(launch.limits.max_connections)) is not None:
         logger.warning("%s", too_few)
-    runner.run(_serve(plans, plugins, launch, drain_seconds, fetched, strict=strict))
+    runner.run(_serve(plans, plugins, launch, drain_seconds, welcome, fetched, strict=strict))
 
 
 def _fetch(fetched: list[Path], source: str) -> Path:
@@ -130,6 +141,7 @@ async def _serve(
     plugins: Plugins,
     launch: Launch,
     drain_seconds: float,
+    welcome: Callable[[Server], None],
     fetched: Sequence[Path] = (),
     *,
     strict: bool,
@@ -158,7 +170,7 @@ async def _serve(
         gc.collect()
         gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
         gc.set_threshold(MAX_NEW_OBJECTS)
-        logger.info("%s", ready_message(server))
+        welcome(server)
 
     try:
         await serve(server, drain_seconds, on_ready, signals)
@@ -229,6 +241,16 @@ def ready_message(server: Server) -> str:
     if server.management is not None:
         also += f", management on {server.management.address}"
     return f"Ready: {', '.join(sorted(dispatcher.models))} on {server.url}{also} -- try: {command}"
+
+
+def addresses(server: Server) -> list[str]:
+    """Return a line for each address that people open or give to a client."""
+    managing = server.url if server.management is None else server.management.address
+    lines = [("API", f"{server.url}/v1")]
+    if server.has_pages:
+        lines = [("Chat", server.url), *lines, ("Console", f"{managing}/console")]
+    lines += [("gRPC", other.address) for other in server.others]
+    return [f"{name:<8} {address}" for name, address in lines]
 
 
 def warnings_of(models: Sequence[Model], launch: Launch) -> list[str]:

@@ -27,6 +27,7 @@ from lmi_handlers.process.signals import Signals
 logger = logging.getLogger(__name__)
 
 MANAGEMENT_SHARE = 16  # management's own address gets a sixteenth of the connections
+PAGES = "pages"  # the handler of the pages for people
 INIT = 1  # the id of the first process of a container
 
 
@@ -58,6 +59,7 @@ class Server:
         self.dispatcher = dispatcher
         self.access = AccessControl(dispatcher) if access is None else access
         self.others = others
+        self.has_pages = PAGES in handlers
         options = self.access.options
         self.management: HttpListener | None = None
         scope = Scope.ALL

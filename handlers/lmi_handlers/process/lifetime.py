@@ -11,9 +11,9 @@ STANDARD_STREAMS = 3
 
 
 def prepare_process() -> None:
-    """Open closed standard streams; let signals end `lmi serve` with status 0 while nothing runs, or ignore them."""
+    """Open closed standard streams; let signals end servers with status 0 while nothing runs, or ignore them."""
     open_standard_streams()
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1:2] in (["serve"], ["demo"]):
         for number in WITHOUT_EFFECT:
             signal.signal(number, _ignore)  # not SIG_IGN, which child processes would inherit
         for number in heeded_signals():

@@ -1,0 +1,57 @@
+"""`lmi demo`: the model of this package, for a first answer in the terminal and in a browser."""
+
+import asyncio
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+import aiohttp
+
+from lmi_core.logs.logs import flush_log
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.serving import addresses, run
+from lmi_handlers.container.search import Arguments
+from lmi_handlers.http.server import Server
+
+QUESTION = "What is Deep Learning?"
+
+
+def run_demo(runner: asyncio.Runner, model: Path, port: int | None, *, opens: bool | None) -> None:
+    """Serve the model until a signal, after one answer in the terminal."""
+    welcome = _Welcome(has_display() if opens is None else opens)
+    run(runner, Arguments((str(model),), port=port), drain_seconds=0, welcome=welcome)
+
+
+def has_display() -> bool:
+    """Return whether this terminal's user can see a browser."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(each) for each in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+class _Welcome:
+    """The addresses and one answer, once the server is ready."""
+
+    def __init__(self, opens: bool) -> None:
+        self._opens = opens
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, server: Server) -> None:
+        self._task = asyncio.create_task(self._show(server))
+
+    async def _show(self, server: Server) -> None:
+        flush_log()
+        print(*addresses(server), "", f"> {QUESTION}", sep="\n", flush=True)
+        payload = {"messages": [{"role": "user", "content": QUESTION}]}
+        statistics = Statistics()
+        try:
+            async with aiohttp.ClientSession(f"{server.url}/") as client:
+                async for choice in ask(client, "v1/chat/completions", payload, statistics):
+                    print(choice["delta"].get("content") or "", end="", flush=True)
+            print(f"\n{statistics.line}")
+        except AnswerFailed as error:
+            print(f"lmi: {error}", file=sys.stderr)
+        print("\nAsk your own in the chat; Ctrl-C ends the demo.", flush=True)
+        if self._opens:
+            await asyncio.to_thread(webbrowser.open, server.url)
