@@ -12,7 +12,7 @@ SOURCES := core handlers plugins tests examples tools
 # The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs bench-cpu bench-replicas bench-engine bench-server train-hello clean sweep
+.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs picture wheel bench-cpu bench-replicas bench-engine bench-server train-hello clean sweep
 
 install: .venv/installed
 
@@ -86,6 +86,12 @@ fix: .venv/installed-dev  ## Format, and mend what the linter can
 docs: .venv/installed-dev  ## Write what is generated from the code
 	$(BIN)/lmi options > serving.properties.example
 	$(BIN)/python -m tools.docs
+
+picture: .venv/installed-dev  ## Write the README's picture, of lmi demo and its page as they are
+	$(BIN)/python -m tools.picture
+
+wheel: .venv/installed-dev  ## Build the distributions into dist, and check them as a release does
+	$(BIN)/python -m tools.release
 
 bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write

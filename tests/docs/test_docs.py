@@ -128,7 +128,8 @@ def test_the_changelog_has_this_version_and_what_comes() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     headings = re.findall(r"^## (.+)$", DOCUMENTS["CHANGELOG.md"], re.MULTILINE)
     assert headings[0] == "[Unreleased]"
-    assert re.fullmatch(rf"\[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", headings[1])
+    shown = r"\d+\.\d+\.\d+" if version.endswith(".dev0") else re.escape(version)
+    assert re.fullmatch(rf"\[{shown}\] - \d{{4}}-\d\d-\d\d", headings[1])
     assert all(re.fullmatch(r"\[[\d.]+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
 
 

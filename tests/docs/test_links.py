@@ -46,7 +46,26 @@ def linked_pages(page: Path) -> set[Path]:
 
 def test_the_index_lists_every_page_and_the_readme_leads_to_it() -> None:
     assert linked_pages(INDEX) >= {path for path in PAGES if path.is_relative_to(INDEX.parent)} - {INDEX}
-    assert linked_pages(ROOT / "README.md") >= {INDEX} | set(ROOT.glob("*.md")) - {ROOT / "README.md"}
+    assert linked_pages(INDEX) >= set(ROOT.glob("*.md")) - {ROOT / "README.md"}
+    assert linked_pages(ROOT / "README.md") >= {INDEX}
+
+
+def test_one_page_says_that_there_is_no_release_yet() -> None:
+    told = [page.name for page in PAGES if "not on the Python package index" in page.read_text(encoding="utf-8")]
+    assert told == ["install.md"]
+    installs = [page for page in PAGES if re.search(r"pip install '?lmi-handlers", page.read_text(encoding="utf-8"))]
+    assert [str(page) for page in installs if page.name != "CHANGELOG.md" and not leads_to_install(page)] == []
+
+
+def leads_to_install(page: Path) -> bool:
+    return page.name == "install.md" or any(path.endswith("install.md") for path, _ in links(page))
+
+
+def test_the_readme_fits_on_a_screen_and_its_picture_is_small() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 35
+    (picture,) = re.findall(r"!\[.+?\]\((.+?)\)", readme)
+    assert (ROOT / picture).stat().st_size < 200_000
 
 
 def test_the_index_lists_each_page_under_its_kind() -> None:

@@ -14,6 +14,7 @@ INTRODUCTION = """# Commands
 
 `lmi COMMAND --help`, or `-h`, shows the same, and `lmi --version` the version. Options may stand before or after
 arguments. What is wrong goes to stderr, answers and tables go to stdout.
+[Install](../how_to/install.md) has extras and shell completion.
 
 | exit status | meaning |
 |---|---|
