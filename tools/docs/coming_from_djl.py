@@ -17,7 +17,7 @@ _HEADING = """\
 `lmi serve DIR` serves a model directory of DJLServing or of an LMI container without changes. This page lists every
 key, variable, route and module of their documentation, test suite and containers, with its effect here. `lmi check DIR`
 shows the same for one directory: the effective values, and a warning for each key that is unknown or has no effect.
-With `--strict` such a warning is an error.
+With `--strict` such a warning is an error. [Install](install.md) has the extras that some keys need.
 """
 
 

@@ -32,6 +32,7 @@ class LogThread:
         self._told = 0  # how many of them the last line tells, if it can be written
         self._status: Callable[[], str] | None = None
         self._shown = ""
+        self._pipe: int | None = None
         self._failed = False  # the last write, which may have left a part of a line
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
@@ -63,6 +64,13 @@ class LogThread:
             self._unwritten += 1
         self._put("")
 
+    def pipe(self) -> int:
+        """Return the descriptor of a pipe whose lines are written here, for standard error of child processes."""
+        if self._pipe is None:
+            reading, self._pipe = os.pipe()
+            threading.Thread(target=self._relay, args=(reading,), name="log of children", daemon=True).start()
+        return self._pipe
+
     def flush(self) -> None:
         """Wait until all lines are written, unless the reader is stuck."""
         with self._written:
@@ -74,6 +82,11 @@ class LogThread:
         self.flush()
         with contextlib.suppress(queue.Full):
             self._lines.put_nowait(None)
+
+    def _relay(self, reading: int) -> None:
+        with open(reading, encoding="utf-8", errors="replace") as stream:
+            for line in stream:
+                self.write(line.rstrip().rpartition("\r")[2])  # the last state of a progress bar
 
     def _put(self, line: str) -> None:
         try:

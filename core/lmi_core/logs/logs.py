@@ -65,3 +65,12 @@ def terminal_thread() -> LogThread | None:
         if isinstance(handler, BoundedHandler) and handler.thread.is_terminal:
             return handler.thread
     return None
+
+
+def error_stream_of_children() -> int | None:
+    """Return the descriptor for child processes' standard error: on a terminal, their lines go above the progress line.
+
+    None: they inherit this process's.
+    """
+    thread = terminal_thread()
+    return None if thread is None else thread.pipe()

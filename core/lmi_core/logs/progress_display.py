@@ -19,12 +19,12 @@ FULL, EMPTY = "━", "─"
 @contextmanager
 def shown(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
     """Show the progress of these models, by name, until the body ends. The running event loop writes the log lines."""
-    if not logger.isEnabledFor(logging.INFO):
-        yield
-        return
     if terminal_thread() is not None:
         with shown_on_terminal(loading):
             yield
+        return
+    if not logger.isEnabledFor(logging.INFO):
+        yield
         return
     logging_lines = asyncio.create_task(log_lines(loading))
     try:

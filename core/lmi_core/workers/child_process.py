@@ -13,6 +13,7 @@ from threading import Thread
 from typing import IO, Protocol
 
 from lmi_core.host.processes import Process, descendants, end_session
+from lmi_core.logs.logs import error_stream_of_children
 
 
 class StartedProcess(Protocol):
@@ -83,7 +84,14 @@ class ChildProcess:
 
 def execute(command: Sequence[str], environment: Mapping[str, str]) -> StartedProcess:
     """Start a process with a pipe for its standard input. Raise OSError if it cannot be started."""
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stderr=error_stream_of_children(),
+        bufsize=0,
+        start_new_session=True,
+    )
 
 
 async def start_process(create: Callable[[], StartedProcess]) -> ChildProcess:

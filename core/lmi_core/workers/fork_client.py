@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Mapping
 
+from lmi_core.logs.logs import error_stream_of_children
 from lmi_core.workers.fork_messages import PASSED
 
 STOP_SECONDS = 5.0  # after which a server that was asked to end is killed
@@ -22,6 +23,7 @@ class ForkServerProcess:
                 [sys.executable, "-P", "-m", module, *arguments, str(inherited.fileno())],
                 pass_fds=[inherited.fileno()],
                 stdin=subprocess.DEVNULL,
+                stderr=error_stream_of_children(),
                 env=environment,
                 start_new_session=True,
             )

@@ -172,6 +172,13 @@ DrainSeconds = Annotated[
         show_default=False,
     ),
 ]
+LogLevelOption = Annotated[
+    LogLevel | None,
+    typer.Option(
+        help="The lowest level of messages to log. Default: info; on a terminal, warning until the models are loaded.",
+        show_default=False,
+    ),
+]
 LogFormatOption = Annotated[
     LogFormat,
     typer.Option(

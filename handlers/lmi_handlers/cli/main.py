@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +27,7 @@ from lmi_handlers.cli.arguments import (
     Items,
     LogFormat,
     LogFormatOption,
-    LogLevel,
+    LogLevelOption,
     MaxTokens,
     ModelName,
     Models,
@@ -51,7 +52,7 @@ EXIT_CONFIGURATION = 2
 app = typer.Typer(
     name="lmi",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode=None,  # plain help: its columns fit narrow terminals, and `[grpc]` is no markup
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -109,7 +110,7 @@ def serve(
     pages: Pages = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: DrainSeconds = 30,
-    log_level: Annotated[LogLevel, typer.Option(help="The lowest level of messages to log.")] = LogLevel.INFO,
+    log_level: LogLevelOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
     access_log: AccessLog = True,
     strict: Strict = False,
@@ -138,9 +139,9 @@ def serve(
 
     given, directories, in_notation = tuple(options or ()), tuple(models or ()), tuple(items or ())
     given += () if ray is None else (f"ray_address={ray}",)
-    with starting(log_level.value, log_format.value, access_log=access_log), _one_line_errors():
+    with starting(log_level.value if log_level else None, log_format.value, access_log=access_log), _one_line_errors():
         runner = start_event_loop(directories, given)  # before imports, beside which an engine can start
-        from lmi_handlers.cli.serving import run
+        from lmi_handlers.cli.serving import report_ready, run
         from lmi_handlers.container.search import Arguments
 
         address = (host, port, given, grpc_port, pages)
@@ -153,7 +154,8 @@ def serve(
             tgi_environment=tgi_environment,
             plugins_directory=plugins_directory,
         )
-        run(runner, arguments, drain_seconds, strict=strict)
+        welcome = partial(report_ready, level=log_level.value if log_level else "info")
+        run(runner, arguments, drain_seconds, strict=strict, welcome=welcome)
 
 
 @app.command()

@@ -19,6 +19,9 @@ from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.host.memory import return_large_blocks
+from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
+from lmi_core.logs.level import change_log_level
+from lmi_core.logs.logs import terminal_thread
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher, check_names
@@ -53,9 +56,14 @@ CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
-def report_ready(server: Server) -> None:
-    """Log that the models are loaded."""
-    logger.info("%s", ready_message(server))
+def report_ready(server: Server, level: str = "info") -> None:
+    """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on."""
+    if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
+        logger.info("%s", ready_message(server))
+        return
+    for line in addresses(server):
+        thread.write(line)
+    change_log_level(level)
 
 
 def run(

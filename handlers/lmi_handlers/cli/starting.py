@@ -4,12 +4,13 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
 
-from lmi_core.logs.formats import ACCESS_LOG, LOG_FORMAT_VARIABLE
+from lmi_core.logs.formats import ACCESS_LOG, JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
 from lmi_handlers.process.lifetime import leave
@@ -18,10 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def starting(log_level: str, log_format: str = "text", *, access_log: bool = True) -> Iterator[None]:
+def starting(log_level: str | None, log_format: str = "text", *, access_log: bool = True) -> Iterator[None]:
     """Configure the log, report the start immediately, and end the process after the body, without waiting for
     threads that still import libraries.
+
+    Without a level it is info; on a terminal, warning until the server is ready.
     """
+    is_quiet = log_level is None and log_format != JSON and sys.stderr.isatty()
+    log_level = log_level or ("warning" if is_quiet else "info")
     os.environ[LOG_FORMAT_VARIABLE] = log_format  # read by the workers, as is the next
     os.environ[LOG_LEVEL_VARIABLE] = log_level
     configure_logging(log_level)
@@ -29,8 +34,7 @@ def starting(log_level: str, log_format: str = "text", *, access_log: bool = Tru
     gc.disable()  # until the models are loaded: imports make no garbage, and looking for it takes a quarter of the time
     progress = LoadingProgress()
     progress.report("starting")
-    thread = terminal_thread() if logger.isEnabledFor(logging.INFO) else None
-    if thread is not None:
+    if (thread := terminal_thread()) is not None:
         thread.show(progress.__str__)
     else:
         logger.info("starting")

@@ -2,6 +2,7 @@ import asyncio
 import logging
 import os
 import pty
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import pytest
 from lmi_core.logs import progress_display as display
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.log_thread import CLEAR
-from lmi_core.logs.logs import configure_logging, terminal_thread
+from lmi_core.logs.logs import configure_logging, error_stream_of_children, terminal_thread
 from lmi_core.logs.progress_display import bar_line, log_lines, shown, shown_on_terminal
 from tests.virtual_time import in_virtual_time
 
@@ -79,12 +80,18 @@ async def test_the_bar_stays_below_the_log(terminal: Terminal) -> None:
     assert "━" not in terminal.text.rpartition(CLEAR)[2]
 
 
-async def test_no_bar_at_the_level_warning(terminal: Terminal) -> None:
+async def test_the_bar_is_shown_at_the_level_warning(terminal: Terminal) -> None:
     logging.getLogger().setLevel(logging.WARNING)
     with shown({"m": progress("starting")}):
         logging.getLogger("somebody").warning("something")
-        terminal.until("something\r\n")
-    assert "starting" not in terminal.text
+        terminal.until("something\r\nm: starting, 0 s")
+
+
+def test_lines_of_child_processes_go_above_the_bar(terminal: Terminal) -> None:
+    with shown_on_terminal({"m": progress("starting")}):
+        terminal.until("m: starting, 0 s")
+        subprocess.run(["sh", "-c", "echo 'from a child' >&2"], stderr=error_stream_of_children(), check=True)
+        terminal.until(f"{CLEAR}from a child\r\nm: starting, 0 s")
 
 
 def test_commands_without_a_log_show_the_bar(terminal: Terminal) -> None:

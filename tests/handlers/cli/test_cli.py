@@ -44,6 +44,19 @@ def test_help_is_quick_as_it_imports_no_more_than_it_needs() -> None:
     assert result.stdout.splitlines()[-1] == "set()", result.stderr
 
 
+def test_help_fits_80_columns_and_keeps_brackets() -> None:
+    text = lmi("serve", "--help", COLUMNS="80").stdout
+    assert "handlers[grpc]'" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(shell: str) -> None:
+    words = {"COMP_WORDS": "lmi che", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "lmi che"}
+    result = lmi(_LMI_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_FISH_ACTION="get-args", **words)
+    assert "check" in result.stdout
+
+
 def test_version() -> None:
     assert lmi("--version").stdout == f"lmi-handlers {version('lmi-handlers')}\n"
 
