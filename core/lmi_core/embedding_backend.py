@@ -1,4 +1,4 @@
-"""The interface of backends that embed texts."""
+"""The interface of backends that embed texts, or score pairs of texts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
@@ -9,17 +9,22 @@ from lmi_core.backend import Backend
 from lmi_core.errors import ModelNotFound
 from lmi_core.generation.embedding_request import ValidEmbedding
 
+SCORES = "is a reranker, which scores pairs of texts and"
+SCORE_ROUTES = "POST /rerank, POST /score and POST /invocations take its inputs"
+
 Vector = tuple[int, bytes]  # the index of its request, and its numbers as little-endian float32
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """The properties of a backend's vectors."""
+    """The properties of a backend's vectors, or of the scores that it has in their place."""
 
     size: int  # numbers in a vector
     max_length: int  # tokens of an input
     dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may ask for; None: any
     lower_case: bool = False  # texts are written in lower case before they are tokenized
+    scores: bool = False  # a vector is the score of a pair of texts
+    joins_pairs: bool = False  # the texts of a pair are one text, as models that read from left to right expect
 
 
 class EmbeddingBackend(ABC):
@@ -37,7 +42,9 @@ class EmbeddingBackend(ABC):
 
 def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
     """Return the properties of a model's vectors. Raise ModelNotFound for a model without embeddings."""
-    found = backend.embedding if isinstance(backend, EmbeddingBackend) else None
+    found = _embedding(backend)
+    if found is not None and found.scores:
+        raise ModelNotFound(f"model `{name}` {SCORES} makes no embeddings: {SCORE_ROUTES}")
     if found is None:
         raise ModelNotFound(
             f"model `{name}` generates text and makes no embeddings on the {backend.name} backend: where it can, "
@@ -46,9 +53,32 @@ def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
     return found
 
 
+def require_scores(backend: Backend[Any], name: str) -> EmbeddingModel:
+    """Return the properties of a model's scores. Raise ModelNotFound for a model that scores no pairs of texts."""
+    found = _embedding(backend)
+    if found is None or not found.scores:
+        raise ModelNotFound(
+            f"model `{name}` is no reranker: scores need a model for sequence classification with one label, on the "
+            "torch or vllm backend"
+        )
+    return found
+
+
+def is_reranker(backend: Backend[Any]) -> bool:
+    """Return whether the model scores pairs of texts, and nothing else."""
+    found = _embedding(backend)
+    return found is not None and found.scores
+
+
+def _embedding(backend: Backend[Any]) -> EmbeddingModel | None:
+    return backend.embedding if isinstance(backend, EmbeddingBackend) else None
+
+
 def require_generation(backend: Backend[Any], name: str) -> None:
     """Raise ModelNotFound for a model that only embeds."""
     if not backend.generates:
+        if is_reranker(backend):
+            raise ModelNotFound(f"model `{name}` {SCORES} generates no text: {SCORE_ROUTES}")
         raise ModelNotFound(
             f"model `{name}` makes embeddings and generates no text: POST /v1/embeddings and POST /invocations take "
             "its inputs"

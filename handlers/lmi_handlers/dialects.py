@@ -84,6 +84,11 @@ DIALECTS = (
     ),
     _dialect("openai_embeddings", "openai.embeddings:OpenAiEmbeddingsHandler", "POST /v1/embeddings"),
     _dialect(
+        "rerank",
+        "openai.rerank:RerankHandler",
+        *(f"POST {path}" for path in ("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score")),
+    ),
+    _dialect(
         "openai_responses",
         "responses.handler:OpenAiResponsesHandler",
         "POST /v1/responses",

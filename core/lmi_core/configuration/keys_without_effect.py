@@ -119,7 +119,6 @@ _SERVER: Mapping[str, tuple[str, ...]] = {
     "it is for DJLServing's engines for other kinds of models": ("application", "translatorFactory", "model_name"),
     "it configures DJLServing's metrics": ("metrics_aggregation",),
     "the model defines its inputs": ("includeTokenTypes",),
-    "it is for reranking models": ("reranking",),
 }
 
 

@@ -1,7 +1,7 @@
 """The interface between text and token ids, for readers of requests and for engines."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmi_core.generation.chat import Chat
 
@@ -12,6 +12,21 @@ class Detokenizer(ABC):
     @abstractmethod
     def step(self, token_id: int) -> str:
         """Return the characters that this id completes; "" inside a character, and for special tokens."""
+
+
+class PairPiece(NamedTuple):
+    """A special token of a pair of texts, or the place of one of the texts."""
+
+    token_id: int | None  # None: the place of `sequence`
+    sequence: int  # 0 or 1: the text, or for a special token 0
+    token_type: int
+
+
+class PairTemplate(NamedTuple):
+    """How a tokenizer puts two texts together."""
+
+    pieces: tuple[PairPiece, ...] = (PairPiece(None, 0, 0), PairPiece(None, 1, 0))
+    has_types: bool = False  # whether the model takes token types
 
 
 class Tokenizer(ABC):
@@ -32,6 +47,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of a prompt, with the model's special tokens around it if asked for."""
+
+    def pair_template(self) -> PairTemplate:
+        """Return how two texts are put together. Raise InvalidParameter if that is unknown."""
+        return PairTemplate()
 
     def min_tokens(self, text: str) -> int:
         """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if nothing is certain."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lmi_core.embedding_backend import is_reranker
 from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_core.served_model import ManagedModel, ServedModel
 from lmi_core.texts.fill_in_the_middle import find_middle_format
@@ -21,6 +22,7 @@ class Capabilities:
     log_probs: bool  # of each token and the likeliest others
     images: int  # the maximum in one prompt
     embeddings: bool
+    rerank: bool  # scores of pairs of texts
 
 
 def chat_template(model: ServedModel, with_tools: bool = False) -> str | None:
@@ -49,7 +51,8 @@ def capabilities(model: ServedModel) -> Capabilities:
         reasoning=generates and model.options.reasoning_format is not None,
         log_probs=generates and LOG_PROBS in backend.parameters_type.model_fields,
         images=min(backend.max_images, model.options.max_images) if generates else 0,
-        embeddings=not generates,
+        embeddings=not generates and not is_reranker(backend),
+        rerank=is_reranker(backend),
     )
 
 

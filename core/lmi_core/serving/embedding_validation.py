@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.embedding_backend import EmbeddingModel, require_embeddings
+from lmi_core.embedding_backend import EmbeddingModel, require_embeddings, require_scores
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
@@ -19,14 +19,15 @@ async def validate_embeddings(
 ) -> list[ValidEmbedding]:
     """Validate the requests against the backend; long texts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or ModelNotFound for a model without embeddings.
+    Raise InvalidParameter, or ModelNotFound for a model that does not do what they ask for.
     """
-    model = require_embeddings(backend, model_name)
+    scores = any(request.pair is not None for request in requests)
+    model = (require_scores if scores else require_embeddings)(backend, model_name)
 
     def validated() -> list[ValidEmbedding]:
         return [validate_embedding(request, model, backend.tokenizer) for request in requests]
 
-    size = sum(len(request.text) + CHARACTERS_PER_TEXT for request in requests)
+    size = sum(len(request.text) + len(request.pair or "") + CHARACTERS_PER_TEXT for request in requests)
     return await read_beside(size, validated)
 
 
@@ -36,14 +37,20 @@ def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokeniz
     Raise InvalidParameter or ContextLengthExceeded with the field, its bound and the given value.
     """
     _check_dimensions(request, model)
-    prompt_ids = _token_ids(request, model, tokenizer)
+    token_types = None
+    if request.pair is None or model.joins_pairs:
+        prompt_ids = _token_ids(request, model, tokenizer)
+    else:
+        prompt_ids, token_types = _pair_ids(request, request.pair, model, tokenizer)
     if not prompt_ids:
         raise InvalidParameter(f"`{request.name}` must contain at least one token. Given: 0")
     if len(prompt_ids) > model.max_length:
         raise ContextLengthExceeded(
             f"`{request.name}` must be at most {model.max_length} tokens long. Given: {len(prompt_ids)}"
         )
-    return ValidEmbedding(prompt_ids, request.dimensions, request.normalize, request.adapter, request.cache_salt)
+    return ValidEmbedding(
+        prompt_ids, request.dimensions, request.normalize, request.adapter, request.cache_salt, token_types
+    )
 
 
 def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
@@ -63,16 +70,57 @@ def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
 
 
 def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> list[int]:
-    most = model.max_length if request.truncate == AS_MANY_AS_FIT else request.truncate
-    side = request.truncation_side or ("left" if tokenizer.truncation_side == "left" else "right")
+    most, side = _truncation(request, model, tokenizer)
     if not isinstance(request.text, str):
         _check_ids(request, request.text, tokenizer)
         return request.text if most is None else _cut(request.text, most, side)
-    text = request.text.lower() if model.lower_case else request.text
+    text = request.text + (request.pair or "")
+    if model.lower_case:
+        text = text.lower()
+    if any(request.text_limits):
+        raise InvalidParameter("tokens of the single texts cannot be limited: this model reads a pair as one text")
     ids = tokenizer.encode(text, request.add_special_tokens)
     if most is None or len(ids) <= most:
         return ids
     return _cut_between(ids, tokenizer.encode(text, add_special_tokens=False), most, side)
+
+
+def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> tuple[int | None, Side]:
+    most = model.max_length if request.truncate == AS_MANY_AS_FIT else request.truncate
+    return most, request.truncation_side or ("left" if tokenizer.truncation_side == "left" else "right")
+
+
+def _pair_ids(
+    request: EmbeddingRequest, second: str, model: EmbeddingModel, tokenizer: Tokenizer
+) -> tuple[list[int], list[int] | None]:
+    """Return the tokens of a pair and their types, if the model takes them."""
+    assert isinstance(request.text, str), request.name
+    template = tokenizer.pair_template()
+    texts = [tokenizer.encode(text, add_special_tokens=False) for text in (request.text, second)]
+    texts = [ids[:limit] if limit else ids for ids, limit in zip(texts, request.text_limits, strict=True)]
+    most, side = _truncation(request, model, tokenizer)
+    if most is not None:
+        room = max(0, most - sum(piece.token_id is not None for piece in template.pieces))
+        lengths = _longest_first(len(texts[0]), len(texts[1]), room)
+        texts = [_cut(ids, length, side) for ids, length in zip(texts, lengths, strict=True)]
+    prompt_ids: list[int] = []
+    types: list[int] = []
+    for piece in template.pieces:
+        ids = texts[piece.sequence] if piece.token_id is None else [piece.token_id]
+        prompt_ids += ids
+        types += [piece.token_type] * len(ids)
+    return prompt_ids, types if template.has_types else None
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many tokens of each text are kept, as with transformers' truncation `longest_first`."""
+    if first + second <= room:
+        return first, second
+    shorter = min(first, second)
+    longer = max(shorter, room - shorter)
+    if shorter + longer > room:
+        shorter, longer = room // 2, room - room // 2
+    return (longer, shorter) if first > second else (shorter, longer)
 
 
 def _check_ids(request: EmbeddingRequest, ids: list[int], tokenizer: Tokenizer) -> None:

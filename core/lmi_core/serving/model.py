@@ -347,7 +347,7 @@ class Model:
         )
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
-        """Return the validated requests. Raise InvalidParameter, or ModelNotFound for a model without embeddings."""
+        """Return the validated requests. Raise InvalidParameter, or ModelNotFound if the model has no such answers."""
         return await validate_embeddings(requests, self.backend, self.name)
 
     def embed(

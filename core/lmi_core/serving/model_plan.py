@@ -105,6 +105,9 @@ class ModelPlan:
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
+OF_OTHER_ENGINES = ("embed", "score")  # tasks of models for DJLServing's engines without Python code
+
+
 def read_plan(
     name: str,
     directory: Path,
@@ -137,6 +140,8 @@ def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -
 
 def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plugins, version: str | None) -> ModelPlan:
     server = configuration.load(ServerProperties)
+    if server.reranking:
+        configuration.imply("option.task", "reranking", "reranking")
     options = configuration.load(RequestProperties)
     script = find_model_function(directory, options)
     backend: type[Backend[Any]] | None = None
@@ -153,7 +158,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
-    if setup.properties.asked_task != "embed":
+    if setup.properties.asked_task not in OF_OTHER_ENGINES:
         _check_engine(server.engine)
     code = ModelCode()
     if script is None:
@@ -228,16 +233,18 @@ def _check_engine(engine: str) -> None:
     try:
         check_engine(engine)
     except ValueError as error:
-        raise ConfigurationError(f"engine {error}; its embedding models need option.task=text-embedding") from None
+        raise ConfigurationError(
+            f"engine {error}; its embedding models need option.task=text-embedding, "
+            "and its rerankers option.task=reranking"
+        ) from None
 
 
 def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) -> None:
-    """Raise ConfigurationError if the task is embeddings and the backend does not support them; model functions may
-    do anything.
-    """
-    if properties.asked_task == "embed" and backend is not None and not issubclass(backend, EmbeddingBackend):
+    """Raise ConfigurationError for a task that the backend does not support; model functions may do anything."""
+    if properties.asked_task in OF_OTHER_ENGINES and backend is not None and not issubclass(backend, EmbeddingBackend):
         raise ConfigurationError(
-            f"option.task={properties.task}: the {backend.name} backend makes no embeddings; torch and vllm do"
+            f"option.task={properties.task}: the {backend.name} backend makes no embeddings or scores; torch and vllm "
+            "do"
         )
 
 

@@ -11,7 +11,7 @@ from lmi_core.deadlines.event_loop import NeedsTimeError
 from lmi_core.deadlines.killable import CallFailedError, Killable
 from lmi_core.errors import ConfigurationError, InvalidParameter
 from lmi_core.generation.chat import Chat
-from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
+from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
 from lmi_core.host.beside_loop import HUGE_TEXT
 from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
@@ -93,6 +93,23 @@ class HuggingFaceTokenizer(Tokenizer):
             return ids if isinstance(ids, list) else listed(ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
+
+    def pair_template(self) -> PairTemplate:
+        return self._pair_template
+
+    @cached_property
+    def _pair_template(self) -> PairTemplate:
+        encodings = self.pretrained("a", "a").encodings
+        if not encodings:
+            raise InvalidParameter("pairs of texts need a tokenizer in transformers' fast form, tokenizer.json")
+        pieces: list[PairPiece] = []
+        for token_id, sequence, token_type in zip(
+            encodings[0].ids, encodings[0].sequence_ids, encodings[0].type_ids, strict=True
+        ):
+            piece = PairPiece(token_id if sequence is None else None, sequence or 0, token_type)
+            if sequence is None or piece not in pieces:  # a text may have several tokens
+                pieces.append(piece)
+        return PairTemplate(tuple(pieces), "token_type_ids" in self.pretrained.model_input_names)
 
     def min_tokens(self, text: str) -> int:
         if not self._byte_level or not self._encodes_by_backend:

@@ -224,6 +224,56 @@ class Embeddings(TypedDict):
     usage: EmbeddingUsage
 
 
+class TextScore(TypedDict):
+    """The score of a pair of texts."""
+
+    index: int
+    object: Literal["score"]
+    score: float
+
+
+class Scores(TypedDict):
+    """The scores of pairs of texts."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    data: list[TextScore]
+    usage: EmbeddingUsage
+
+
+class DocumentText(TypedDict):
+    """A document of the request."""
+
+    text: str
+
+
+class RankedDocument(TypedDict):
+    """A document's place in the request, and its score."""
+
+    index: int
+    document: NotRequired[DocumentText]
+    relevance_score: float
+
+
+class RankedDocuments(TypedDict):
+    """The documents in the order of their scores."""
+
+    id: str
+    model: str
+    usage: EmbeddingUsage
+    results: list[RankedDocument]
+
+
+class RankedText(TypedDict):
+    """A text's place in the request, and its score, as Text Embeddings Inference gives them."""
+
+    index: int
+    text: NotRequired[str]
+    score: float
+
+
 class ModelCapabilities(TypedDict):
     """The capabilities of a model for requests."""
 
@@ -235,6 +285,7 @@ class ModelCapabilities(TypedDict):
     logprobs: bool
     images: int
     embeddings: bool
+    rerank: bool
 
 
 class OpenAiModel(TypedDict):
@@ -309,4 +360,5 @@ STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 ERRORS = (failures(OpenAiError, *STATUSES),)
 COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))
 CHAT = (AnswerForm(ChatCompletion), *streamed(ChatChunk | OpenAiError, EVENTS))
+RankedTexts = Annotated[list[RankedText], Field(title="The texts in the order of their scores")]
 EMBEDDINGS = (AnswerForm(Embeddings), AnswerForm(None, "application/octet-stream"))

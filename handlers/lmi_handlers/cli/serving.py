@@ -16,6 +16,7 @@ from urllib.parse import quote
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.location import must_be_copied
 from lmi_core.configuration.model_directory import find_model_directories
+from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.host.memory import return_large_blocks
@@ -53,6 +54,7 @@ EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tok
 METRICS = "metrics"  # the handler of the routes for Prometheus
 GRPC_SHARE = 4  # gRPC gets a fourth of the connections, each of which carries many calls
 CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
+PAIR_BODY = '{"text": "What is Deep Learning?", "text_pair": "A field of machine learning."}'
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
@@ -244,7 +246,10 @@ def ready_message(server: Server) -> str:
     model = dispatcher.models[first]
     embeds = model.generates and not model.backend.generates
     key = "" if server.access.options.api_keys is None else ' -H "Authorization: Bearer $LMI_API_KEY"'
-    command = f"curl {server.url}{path}{key} -d {shlex.quote(EMBEDDING_BODY if embeds else EXAMPLE_BODY)}"
+    body = EMBEDDING_BODY if embeds else EXAMPLE_BODY
+    if embeds and is_reranker(model.backend):
+        body = PAIR_BODY
+    command = f"curl {server.url}{path}{key} -d {shlex.quote(body)}"
     also = "".join(f" and gRPC on {other.address}" for other in server.others)
     if server.management is not None:
         also += f", management on {server.management.address}"

@@ -1,4 +1,7 @@
-"""Vectors in JSON."""
+"""Vectors and scores in JSON."""
+
+import math
+import struct
 
 import orjson
 
@@ -8,3 +11,15 @@ def json_numbers(vector: bytes) -> bytes:
     import numpy
 
     return orjson.dumps(numpy.frombuffer(vector, "<f4"), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def json_number(score: bytes) -> bytes:
+    """Return a little-endian float32 number as JSON."""
+    return json_numbers(score)[1:-1]
+
+
+def sigmoid(score: bytes) -> bytes:
+    """Return the sigmoid of a little-endian float32 number, in the same form."""
+    (number,) = struct.unpack("<f", score)
+    power = math.exp(-abs(number))  # never overflows
+    return struct.pack("<f", (1 if number >= 0 else power) / (1 + power))

@@ -1,7 +1,7 @@
 """LMI's embedding requests: texts as `inputs`, on the same routes as generation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
@@ -18,19 +18,24 @@ def _in_lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-class EmbeddingPayload(TolerantPayload):
+class TruncationFields(TolerantPayload):
+    """The model, and Text Embeddings Inference's fields for texts that are too long."""
+
+    model: str | None = Field(None, description="The model's name, where several are served.")
+    truncate: bool | None = Field(None, description="Cut texts that are too long. Default: they are an error.")
+    truncation_direction: Annotated[Side | None, BeforeValidator(_in_lower_case)] = Field(
+        None, description="Which end is cut off. Default: as the tokenizer says."
+    )
+
+
+class EmbeddingPayload(TruncationFields):
     """LMI's embedding request, with the fields of Text Embeddings Inference."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is Deep Learning?"}]})
 
     inputs: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
-    model: str | None = Field(None, description="The model's name, where several are served.")
     normalize: bool | None = Field(None, description="Whether vectors are made 1 long. Default: as the model says.")
     dimensions: int | None = Field(None, ge=1, description="Numbers in each vector, where the model has several sizes.")
-    truncate: bool | None = Field(None, description="Cut texts that are too long. Default: they are an error.")
-    truncation_direction: Annotated[Literal["left", "right"] | None, BeforeValidator(_in_lower_case)] = Field(
-        None, description="Which end is cut off. Default: as the tokenizer says."
-    )
     prompt_name: str | None = Field(None, description="Must be null: texts count as they are.")
 
     @field_validator("prompt_name")
@@ -43,7 +48,6 @@ class EmbeddingPayload(TolerantPayload):
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each text."""
         several = isinstance(self.inputs, list)
-        side: Side | None = self.truncation_direction
         return tuple(
             EmbeddingRequest(
                 text,
@@ -51,7 +55,7 @@ class EmbeddingPayload(TolerantPayload):
                 dimensions=self.dimensions,
                 normalize=self.normalize,
                 truncate=AS_MANY_AS_FIT if self.truncate else None,
-                truncation_side=side,
+                truncation_side=self.truncation_direction,
             )
             for index, text in enumerate(self.inputs if isinstance(self.inputs, list) else [self.inputs])
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.formatter import OutputFormatter, joined
@@ -32,6 +33,7 @@ from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
+from lmi_handlers.lmi.pairs import PairsPayload, pairs_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
@@ -92,7 +94,7 @@ class _Grammar(BaseModel):
 
 OUTPUT_FORMATTER = "output_formatter"
 FORMATTERS = ("json", "jsonlines", "sse")  # that a request may name
-PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload)
+PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload, PairsPayload)
 
 
 def _generating(path: str, summary: str) -> Route:
@@ -129,6 +131,8 @@ class LmiHandler(Handler):
         return call
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
+        if is_reranker(model.backend) and not is_plain_text(call.headers) and isinstance(pairs := call.json(), list):
+            call = call.with_json({"inputs": pairs})  # DJLServing's form
         call = with_adapters(call)
         return async_mode.with_adapter_as_model(call, model) if model.options.asynchronous else call
 
@@ -138,7 +142,7 @@ class LmiHandler(Handler):
             return session_answer(payload, call, model)
         if not model.backend.generates:
             _check_model(payload, model)
-            return embedding_call(payload, model)
+            return (pairs_call if is_reranker(model.backend) else embedding_call)(payload, model)
         generation = _generation(payload, call, model)
         headers = session_headers(call, model)
         return replace(generation, headers=headers) if headers else generation

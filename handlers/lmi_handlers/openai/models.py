@@ -82,6 +82,7 @@ def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
         "logprobs": known.log_probs,
         "images": known.images,
         "embeddings": known.embeddings,
+        "rerank": known.rerank,
     }
 
 

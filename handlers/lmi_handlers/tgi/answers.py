@@ -71,7 +71,7 @@ class TgiInfo(TypedDict):
     """The served model and its limits."""
 
     model_id: str
-    model_pipeline_tag: Literal["text-generation", "feature-extraction"]
+    model_pipeline_tag: Literal["text-generation", "feature-extraction", "text-ranking"]
     max_concurrent_requests: int
     max_input_tokens: int
     max_total_tokens: int

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.calls.access import Access
+from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
@@ -36,13 +37,17 @@ def _info(model: ManagedModel) -> dict[str, Any]:
     longest, generates = model.backend.max_length, model.backend.generates
     return {
         "model_id": model.model_id or model.name,
-        "model_pipeline_tag": "text-generation" if generates else "feature-extraction",
+        "model_pipeline_tag": "text-generation" if generates else _tag(model),
         "max_concurrent_requests": model.admission.maximum,
         "max_input_tokens": longest - 1 if generates else longest,
         "max_total_tokens": longest,
         "router": "lmi-handlers",
         "version": version("lmi-handlers"),
     }
+
+
+def _tag(model: ManagedModel) -> str:
+    return "text-ranking" if is_reranker(model.backend) else "feature-extraction"
 
 
 async def health(call: Call, dispatcher: ServedModels) -> Answer:

@@ -52,7 +52,8 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
 
     The requests that it received are in `history`. With `option.task=text-embedding`, it embeds instead, and the
     requests are in `embedded`. A vector is the number of tokens, the first and the last token id, and 0.1; a script's
-    error or hold comes before the last vector.
+    error or hold comes before the last vector. With `option.task=reranking`, the score of a pair is its number of
+    tokens, divided by the context length unless the request asks for the raw score.
     """
 
     name = "scripted"
@@ -73,6 +74,8 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
         self._scripts: deque[Script] = deque()
         if setup.properties.asked_task == "embed":
             self.generates, self.embedding = False, EmbeddingModel(4, MAX_LENGTH, None)
+        if setup.properties.asked_task == "score":
+            self.generates, self.embedding = False, EmbeddingModel(1, MAX_LENGTH, scores=True)
 
     def enqueue(self, *scripts: Script) -> None:
         """Set the answers to the next requests, in order of arrival."""
@@ -108,11 +111,16 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
                         await asyncio.Event().wait()
                     raise GenerationFailed(str(script.error))
                 await asyncio.sleep(0)
-                ids = request.prompt_ids
-                vector = [len(ids), ids[0], ids[-1], 0.1][: request.dimensions]
+                vector = self._vector(request)
                 yield index, struct.pack(f"<{len(vector)}f", *vector)
         finally:
             script.closed.set()
+
+    def _vector(self, request: ValidEmbedding) -> list[float]:
+        ids = request.prompt_ids
+        if self.embedding is not None and self.embedding.scores:
+            return [float(len(ids)) if request.normalize is False else len(ids) / MAX_LENGTH]
+        return [len(ids), ids[0], ids[-1], 0.1][: request.dimensions]
 
     async def _say(
         self, script: Script, request: ValidRequest, sequence_index: int

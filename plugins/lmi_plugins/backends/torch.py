@@ -237,7 +237,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
                     f"`{request.adapter}`"
                 )
         return self.engine.embed(
-            [EmbeddingInput(each.prompt_ids, each.dimensions, each.normalize) for each in requests]
+            [EmbeddingInput(each.prompt_ids, each.dimensions, each.normalize, each.token_types) for each in requests]
         )
 
 

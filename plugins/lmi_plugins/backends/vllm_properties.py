@@ -29,7 +29,7 @@ from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, ParallelDegr
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float", "int8"]
 DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "auto"}
 
-RUNNERS = {"generate": "generate", "embed": "pooling"}
+RUNNERS = {"generate": "generate", "embed": "pooling", "score": "pooling"}
 POOLING_TYPES = {"cls": "CLS", "mean": "MEAN", "lasttoken": "LAST"}
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
 # Methods of other containers, and one that vLLM now detects from the model.

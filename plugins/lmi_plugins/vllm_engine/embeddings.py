@@ -1,4 +1,4 @@
-"""Vectors of vLLM's pooling models."""
+"""Vectors of vLLM's pooling models, and scores of its classifiers with one label."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -9,13 +9,15 @@ from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt
-from lmi_plugins.vllm_engine.loading import EMBED
+from lmi_plugins.vllm_engine.loading import EMBED, SCORE
 
 MAX_AT_ONCE = 128  # inputs of one request in the engine: to hand over more would hold up other requests
 
 
-def embedding_model(config: ModelConfig) -> EmbeddingModel:
-    """Return the properties of a model's vectors from vLLM's configuration."""
+def embedding_model(config: ModelConfig, task: str) -> EmbeddingModel:
+    """Return the properties of a model's vectors or scores from vLLM's configuration."""
+    if task == SCORE:
+        return EmbeddingModel(1, int(config.max_model_len), scores=True, joins_pairs=not config.use_sep_token)
     sizes: tuple[int, ...] | None = ()
     if config.is_matryoshka:
         sizes = tuple(config.matryoshka_dimensions) if config.matryoshka_dimensions else None
@@ -24,7 +26,7 @@ def embedding_model(config: ModelConfig) -> EmbeddingModel:
 
 
 async def vectors(
-    requests: Mapping[int, ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters
+    requests: Mapping[int, ValidEmbedding], engine: VllmEngine, adapters: VllmAdapters, *, scores: bool
 ) -> AsyncGenerator[Vector, None]:
     """Yield the vectors, by index, as they arrive; each is a separate request to vLLM.
 
@@ -32,7 +34,8 @@ async def vectors(
     """
     places = asyncio.Semaphore(MAX_AT_ONCE)
     tasks = [
-        asyncio.create_task(_vector(index, request, engine, adapters, places)) for index, request in requests.items()
+        asyncio.create_task(_vector(index, request, engine, adapters, places, scores=scores))
+        for index, request in requests.items()
     ]
     try:
         for done in asyncio.as_completed(tasks):
@@ -44,10 +47,20 @@ async def vectors(
 
 
 async def _vector(
-    index: int, request: ValidEmbedding, engine: VllmEngine, adapters: VllmAdapters, places: asyncio.Semaphore
+    index: int,
+    request: ValidEmbedding,
+    engine: VllmEngine,
+    adapters: VllmAdapters,
+    places: asyncio.Semaphore,
+    *,
+    scores: bool,
 ) -> Vector:
     async with places:
-        parameters = PoolingParams(task=EMBED, dimensions=request.dimensions, use_activation=request.normalize)
+        parameters = PoolingParams(
+            task=SCORE if scores else EMBED, dimensions=request.dimensions, use_activation=request.normalize
+        )
+        if request.token_types is not None:  # vLLM's form of them: where the second text begins
+            parameters.extra_kwargs = {"compressed_token_type_ids": [*request.token_types, 1].index(1)}
         prompt = token_prompt(request.prompt_ids, request.cache_salt)
         output = await engine.embed(prompt, parameters, adapters.find(request.adapter))
     numbers = output.outputs.data.float()

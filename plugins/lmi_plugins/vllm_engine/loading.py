@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from typing import Final, Literal
 from weakref import WeakSet
 
 from pydantic import ValidationError
@@ -35,7 +36,8 @@ from lmi_plugins.vllm_engine.statistics import create_with_statistics
 logger = logging.getLogger(__name__)
 
 POOLING = "pooling"  # vLLM's name of the runner
-EMBED = "embed"  # and of the task
+EMBED: Final = "embed"  # and of the tasks
+SCORE: Final = "classify"
 ABANDON_SECONDS = 5.0  # after which nobody waits for an engine any more whose processes were killed while it loaded
 
 THREAD = "vllm-loading"  # the name of each that loads an engine
@@ -65,6 +67,18 @@ def embeds(engine: AsyncLLM) -> bool:
     return str(engine.model_config.runner_type) == POOLING
 
 
+async def pooling_task(engine: AsyncLLM) -> Literal["embed", "classify"]:
+    """Return the task of a pooling model. Raise ConfigurationError if it neither embeds texts nor scores pairs."""
+    tasks = await engine.get_supported_tasks()
+    if EMBED in tasks:
+        return EMBED
+    if SCORE in tasks and engine.model_config.hf_config.num_labels == 1:
+        return SCORE
+    raise ConfigurationError(
+        f"vLLM makes no embeddings, and no scores of one label, with this model, whose tasks are {', '.join(tasks)}"
+    )
+
+
 def shut_down(engine: AsyncLLM) -> None:
     """End the engine by SIGINT; its processes ignore the SIGTERM that vLLM sends."""
     for process_id in core_process_ids(engine):
@@ -77,13 +91,10 @@ def shut_down(engine: AsyncLLM) -> None:
 
 
 async def _warm_up(engine: AsyncLLM) -> None:
-    """Run one token. Raise ConfigurationError for a pooling model that does not embed texts."""
+    """Run one token. Raise ConfigurationError for a pooling model that neither embeds texts nor scores pairs."""
     outputs: AsyncGenerator[object, None]
     if embeds(engine):
-        tasks = await engine.get_supported_tasks()
-        if EMBED not in tasks:
-            raise ConfigurationError(f"vLLM makes no embeddings with this model, whose tasks are {', '.join(tasks)}")
-        outputs = engine.encode(token_prompt([0]), PoolingParams(task=EMBED), "warm-up")
+        outputs = engine.encode(token_prompt([0]), PoolingParams(task=await pooling_task(engine)), "warm-up")
     else:
         parameters = SamplingParams(max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY)
         outputs = engine.generate(token_prompt([0]), parameters, "warm-up")

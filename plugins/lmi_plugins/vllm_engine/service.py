@@ -40,7 +40,7 @@ from lmi_plugins.vllm_engine.library import (
     image_prompt,
     token_prompt,
 )
-from lmi_plugins.vllm_engine.loading import embeds
+from lmi_plugins.vllm_engine.loading import embeds, pooling_task
 from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import NOTHING, steps
 from lmi_plugins.vllm_engine.requests.guides import GuideTrials, guide_of
@@ -133,7 +133,7 @@ class VllmService:
         """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError if that fails."""
         await self.replicas.start()
         if embeds(self._engine.vllm):
-            self.embedding = embedding_model(self._engine.vllm.model_config)
+            self.embedding = embedding_model(self._engine.vllm.model_config, await pooling_task(self._engine.vllm))
         own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
         self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
@@ -245,7 +245,10 @@ class VllmService:
             return len(requests) - len(missing)
 
         work = Work(rest=sum(len(each.prompt_ids) for each in requests))
-        return self._resumption.stream(lambda engine, _: vectors(missing.copy(), engine, self._adapters), note, work)
+        scores = self.embedding is not None and self.embedding.scores
+        return self._resumption.stream(
+            lambda engine, _: vectors(missing.copy(), engine, self._adapters, scores=scores), note, work
+        )
 
     def _search(
         self, engine: VllmEngine, request: ValidRequest, parameters: ExtendedParameters, adapter: Adapter | None

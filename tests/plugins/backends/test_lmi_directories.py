@@ -137,7 +137,7 @@ OTHER_PRODUCTS = [
     ("option.entryPoint=djl_python.transformers_neuronx\noption.n_positions=512", "AWS Inferentia and Trainium"),
     ("engine=Rust", "its embedding models need option.task=text-embedding"),
     ("engine=OnnxRuntime", "DJLServing's other engines are for kinds of models"),
-    ("option.task=fill-mask", "option.task must be text-generation or text-embedding"),
+    ("option.task=fill-mask", "option.task must be text-generation, text-embedding or reranking"),
 ]
 
 

@@ -18,9 +18,13 @@ EMBEDDING_TASKS = (
 )
 
 
+SCORE_TASKS = ("reranking", "rerank", "text-ranking", "text-classification", "score", "classify")
+
+
 def _served_here(task: str | None) -> str | None:
-    if task not in (None, "auto", *GENERATION_TASKS, *EMBEDDING_TASKS):
-        raise ValueError(f"must be {GENERATION_TASKS[0]} or {EMBEDDING_TASKS[0]}, the tasks that this server supports")
+    if task not in (None, "auto", *GENERATION_TASKS, *EMBEDDING_TASKS, *SCORE_TASKS):
+        known = f"{GENERATION_TASKS[0]}, {EMBEDDING_TASKS[0]} or {SCORE_TASKS[0]}"
+        raise ValueError(f"must be {known}, the tasks that this server supports")
     return task
 
 
@@ -48,12 +52,15 @@ class ModelProperties(Properties):
     adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
     task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_served_here)] = Field(
         default=None,
-        description="The task of the model: text-generation or text-embedding. Default: what the model's files say.",
+        description="The task of the model: text-generation, text-embedding or reranking. Default: what the model's "
+        "files say.",
     )
 
     @property
-    def asked_task(self) -> Literal["generate", "embed"] | None:
+    def asked_task(self) -> Literal["generate", "embed", "score"] | None:
         """The model's task; None means the one in its own files."""
         if self.task in EMBEDDING_TASKS:
             return "embed"
+        if self.task in SCORE_TASKS:
+            return "score"
         return "generate" if self.task in GENERATION_TASKS else None

@@ -40,8 +40,11 @@ class ServerProperties(Properties):
     engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
         description="DJLServing's engine: Python, MPI, DeepSpeed and FasterTransformer are all served in the same way, "
-        "and Rust, OnnxRuntime and PyTorch with option.task=text-embedding; engines for other kinds of models are "
-        "refused.",
+        "and Rust, OnnxRuntime and PyTorch with option.task=text-embedding or reranking; engines for other kinds of "
+        "models are refused.",
+    )
+    reranking: bool = Field(
+        default=False, description="DJLServing's key for rerankers: the same as option.task=reranking."
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000,

@@ -36,6 +36,11 @@ def wrong_weights_of_base(loading_info: LoadingInfo) -> str | None:
     return wrong_weights({**loading_info, "missing_keys": needed, "unexpected_keys": set()})
 
 
+def wrong_weights_of_scorer(loading_info: LoadingInfo) -> str | None:
+    """Return the fault of a classifier's weights; the checkpoint may contain those of layers that it leaves out."""
+    return wrong_weights({**loading_info, "unexpected_keys": set()})
+
+
 def _fault(what: str, names: Collection[str]) -> list[str]:
     if not names:
         return []

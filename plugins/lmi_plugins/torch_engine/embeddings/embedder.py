@@ -32,6 +32,7 @@ class Head:
             None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
         ]
         self._normalize = recipe.normalize
+        self._activation = recipe.activation
 
     def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
         """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
@@ -41,7 +42,7 @@ class Head:
         if given.dimensions is not None:
             vector = vector[: given.dimensions]
         wanted = self._normalize if given.normalize is None else given.normalize
-        return normalize(vector, dim=0) if wanted else vector
+        return self._activation(vector) if wanted else vector
 
 
 def _dense(path: Path, allow_pickle: bool) -> Module:
@@ -51,7 +52,7 @@ def _dense(path: Path, allow_pickle: bool) -> Module:
         linear = Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
         weights = {name.removeprefix("linear."): each.float() for name, each in _weights(path, allow_pickle).items()}
         linear.load_state_dict(weights)
-        return Sequential(linear, _activation(config.get("activation_function", "torch.nn.modules.activation.Tanh")))
+        return Sequential(linear, activation(config.get("activation_function", "torch.nn.modules.activation.Tanh")))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ConfigurationError(f"{path}: the dense layer cannot be loaded: {reason}") from error
@@ -71,7 +72,8 @@ def _weights(path: Path, allow_pickle: bool) -> dict[str, torch.Tensor]:
     return loaded
 
 
-def _activation(name: str) -> Module:
+def activation(name: str) -> Module:
+    """Return torch's module of that name. Raise ValueError if there is none."""
     found = getattr(torch.nn, name.rpartition(".")[2], None) if name.startswith(ACTIVATIONS) else None
     if not (isinstance(found, type) and issubclass(found, Module)):
         raise ValueError(f"its activation_function {name} is no module of torch")
@@ -100,7 +102,7 @@ class Embedder:
     @torch.inference_mode()
     def _vectors(self, inputs: Items[EmbeddingInput]) -> Items[torch.Tensor]:
         """Return the vectors, [numbers] each, in main memory."""
-        states = self._states.run([each.prompt_ids for each in inputs])
+        states = self._states.run(inputs)
         vectors = [
             self._head.apply(pool(of_text, self._modes), each) for of_text, each in zip(states, inputs, strict=True)
         ]

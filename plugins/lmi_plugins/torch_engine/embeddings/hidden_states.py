@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
 
 MAX_PADDING = 0.25  # of the tokens that one pass computes
@@ -18,8 +19,8 @@ class HiddenStates(ABC):
     """A model that returns the hidden states of its last layer."""
 
     @abstractmethod
-    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
-        """Return the hidden states, [tokens, hidden], of each text, given as token ids."""
+    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
+        """Return the hidden states, [tokens, hidden], of each text."""
 
 
 class PaddedStates(HiddenStates):
@@ -32,26 +33,36 @@ class PaddedStates(HiddenStates):
         arguments = inspect.signature(model.forward).parameters
         self._arguments: dict[str, Any] = {"use_cache": False} if "use_cache" in arguments else {}
         self._takes_mask = "attention_mask" in arguments
+        self._takes_types = "token_type_ids" in arguments
+        self.alone = rope is not None or not self._takes_mask  # each text in a pass of its own
 
-    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
         found: dict[int, torch.Tensor] = {}
-        alone = self._rope is not None or not self._takes_mask
-        for indices in _alike([len(text) for text in texts], 1 if alone else len(texts)):
-            states = self._forward([texts[index] for index in indices])
-            found |= {index: states[row, : len(texts[index])] for row, index in enumerate(indices)}
+        lengths = [len(text.prompt_ids) for text in texts]
+        for indices in _alike(lengths, 1 if self.alone else len(texts)):
+            states = self.states([texts[index] for index in indices])
+            found |= {index: states[row, : lengths[index]] for row, index in enumerate(indices)}
         return [found[index] for index in range(len(texts))]
 
-    def _forward(self, texts: list[list[int]]) -> torch.Tensor:
+    def states(self, texts: list[EmbeddingInput]) -> torch.Tensor:
         """Return the hidden states, [texts, longest, hidden]."""
-        longest = max(map(len, texts))
-        ids = [text + [self._pad_token_id] * (longest - len(text)) for text in texts]
-        inputs = {"input_ids": torch.tensor(ids, device=self._model.device)}
-        if self._takes_mask:
-            mask = [[1] * len(text) + [0] * (longest - len(text)) for text in texts]
-            inputs["attention_mask"] = torch.tensor(mask, device=self._model.device)
-        with applied_to_texts(self._rope, [longest]):
-            states: torch.Tensor = self._model(**inputs, **self._arguments, return_dict=True).last_hidden_state
+        states: torch.Tensor = self.output(texts).last_hidden_state
         return states
+
+    def output(self, texts: list[EmbeddingInput]) -> Any:
+        """Return the model's output for texts, padded on the right."""
+        inputs = {"input_ids": self._padded([text.prompt_ids for text in texts], self._pad_token_id)}
+        if self._takes_mask:
+            inputs["attention_mask"] = self._padded([[1] * len(text.prompt_ids) for text in texts], 0)
+        if self._takes_types and any(text.token_types is not None for text in texts):
+            types = [text.token_types or [0] * len(text.prompt_ids) for text in texts]
+            inputs["token_type_ids"] = self._padded(types, 0)
+        with applied_to_texts(self._rope, [inputs["input_ids"].shape[1]]):
+            return self._model(**inputs, **self._arguments, return_dict=True)
+
+    def _padded(self, rows: list[list[int]], padding: int) -> torch.Tensor:
+        longest = max(map(len, rows))
+        return torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=self._model.device)
 
 
 def _alike(lengths: list[int], most: int) -> Iterator[list[int]]:

@@ -1,23 +1,37 @@
-"""Loading of an embedding model, or of a generating model that also embeds."""
+"""Loading of an embedding model, of a reranker, or of a generating model that also embeds."""
 
 import logging
 from collections.abc import Sequence as Items
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.adapters.store import AdapterStore
-from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base
+from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base, wrong_weights_of_scorer
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates, PaddedStates
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe, read_recipe
-from lmi_plugins.torch_engine.embeddings.task import default_pooling, is_encoder_of_two
+from lmi_plugins.torch_engine.embeddings.scores import PaddedScores, score_recipe
+from lmi_plugins.torch_engine.embeddings.task import (
+    check_scorer,
+    choose_task,
+    default_pooling,
+    is_encoder_of_two,
+    reads_left_to_right,
+)
 from lmi_plugins.torch_engine.engine.parts import EngineParts
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
@@ -33,7 +47,7 @@ class BaseModelStates(HiddenStates):
         self._states = states
         self._adapters = adapters
 
-    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
         self._adapters.begin([])
         return self._states.run(texts)
 
@@ -42,14 +56,18 @@ ACCELERATOR_TOKENS = 8192  # of a step at least, where nothing else runs: fewer 
 
 
 def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
-    """Load an embedding model. Raise ConfigurationError if that fails."""
-    model = _load(options)
-    recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
+    """Load an embedding model or a reranker. Raise ConfigurationError if that fails."""
+    scores = choose_task(options) == "score"
+    model = _load_scorer(options) if scores else _load(options)
+    if scores:
+        recipe = score_recipe(model.config, options.embedding)
+    else:
+        recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
     length = _max_input_length(model, options, recipe)
     max_tokens = options.max_prefill_tokens
     if model.device.type != "cpu":
         max_tokens = max(max_tokens, ACCELERATOR_TOKENS)
-    states = PaddedStates(model, RopeByLength.of(model, length))
+    states = (PaddedScores if scores else PaddedStates)(model, RopeByLength.of(model, length))
     return _engine(states, model, recipe, options, length, max_tokens, Threads(model, options.threads))
 
 
@@ -87,6 +105,11 @@ def _engine(
     threads: Threads,
 ) -> EmbeddingEngine:
     embedder = Embedder(states, recipe, model.device, allow_pickle=options.allow_pickle)
+    if isinstance(states, PaddedScores):
+        joins = reads_left_to_right(model.config)
+        logger.info("Scores of pairs of texts of up to %d tokens", max_length)
+        known = EmbeddingModel(embedder.size(), max_length, scores=True, joins_pairs=joins)
+        return EmbeddingEngine(embedder, known, max_tokens, threads)
     sizes = _smaller_sizes(model.config, options)
     known = EmbeddingModel(embedder.size(), max_length, sizes, recipe.lower_case)
     how = f"{' and '.join(recipe.modes)}, {'normalized' if recipe.normalize else 'not normalized'}"
@@ -106,6 +129,12 @@ def _load(options: EngineOptions) -> PreTrainedModel:
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     arguments = {"attn_implementation": "eager"} if capped else {}
     return load_weights(factory, config, options, wrong_weights_of_base, **arguments)
+
+
+def _load_scorer(options: EngineOptions) -> PreTrainedModel:
+    config = read_config(options)
+    check_scorer(options, config)
+    return load_weights(AutoModelForSequenceClassification, config, options, wrong_weights_of_scorer)
 
 
 def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:

@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.attention import (
     AttentionOptions,
     AttentionStep,
@@ -22,12 +23,12 @@ class PackedStates(HiddenStates):
         self._model = model
         self._rope = rope
 
-    def run(self, texts: Items[list[int]]) -> list[torch.Tensor]:
+    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
         device = self._model.device
-        lengths = [len(text) for text in texts]
+        lengths = [len(text.prompt_ids) for text in texts]
         with applied_to_texts(self._rope, lengths):
             output = self._model(
-                input_ids=torch.tensor([[token_id for text in texts for token_id in text]], device=device),
+                input_ids=torch.tensor([[token_id for text in texts for token_id in text.prompt_ids]], device=device),
                 position_ids=torch.cat([torch.arange(length, device=device) for length in lengths])[None],
                 use_cache=False,
                 paged_step=PackedStep(lengths),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.inside import is_outside
@@ -53,16 +54,21 @@ _POOLS: Mapping[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
 MODES: tuple[Pooling, ...] = tuple(_POOLS)
 
 
+def to_length_1(vector: torch.Tensor) -> torch.Tensor:
+    return functional.normalize(vector, dim=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The steps from hidden states to a vector: pooling, further layers, and optional normalization."""
 
     modes: tuple[Pooling, ...]
-    normalize: bool
+    normalize: bool  # by `activation`
     layers: tuple[Path | None, ...] = ()  # folders of dense layers, in order; None: made 1 long in between
     max_length: int | None = None  # tokens
     lower_case: bool = False
     default_prompt: str | None = None  # which sentence-transformers puts before each text, and nobody does here
+    activation: Callable[[torch.Tensor], torch.Tensor] = to_length_1
 
 
 def has_recipe(folder: Path) -> bool:

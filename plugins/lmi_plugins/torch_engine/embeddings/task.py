@@ -1,4 +1,4 @@
-"""The task of a model, embedding or generation, and the default pooling for both."""
+"""The task of a model, embedding, scoring or generation, and the default pooling for both."""
 
 from pathlib import Path
 
@@ -9,10 +9,11 @@ from transformers import (
     PreTrainedConfig,
 )
 
+from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.embeddings.recipe import has_recipe
 from lmi_plugins.torch_engine.messages.embeddings import Pooling, Task
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.torch_engine.model.loading import SCORING
+from lmi_plugins.torch_engine.model.loading import CLASSIFIER, SCORING
 
 # Endings of the names of architectures, as vLLM reads them too: the first ones that fit count.
 GENERATING = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "ChatModel")
@@ -31,7 +32,24 @@ def choose_task(options: EngineOptions) -> Task:
         )
     except Exception:
         return "generate"  # loading the model says what is wrong
+    if scores_pairs(config):
+        return "score"
     return "embed" if _embeds(config) else "generate"
+
+
+def scores_pairs(config: PreTrainedConfig) -> bool:
+    """Return whether the model is a reranker: a classifier with one label, whose logit is the score of a pair."""
+    return config.num_labels == 1 and any(name.endswith(CLASSIFIER) for name in config.architectures or [])
+
+
+def check_scorer(options: EngineOptions, config: PreTrainedConfig) -> None:
+    """Raise ConfigurationError for a model that is no reranker."""
+    if not scores_pairs(config):
+        names = ", ".join(config.architectures or ["no architecture"])
+        raise ConfigurationError(
+            f"{options.model}: option.task asks for scores, which a model for sequence classification with one label "
+            f"gives. Found: {names}, {config.num_labels} labels"
+        )
 
 
 def _embeds(config: PreTrainedConfig) -> bool:
@@ -56,5 +74,9 @@ def default_pooling(config: PreTrainedConfig) -> Pooling:
     """
     if is_encoder_of_two(config):
         return "mean"
-    of_decoders = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
-    return "lasttoken" if of_decoders else "cls"
+    return "lasttoken" if reads_left_to_right(config) else "cls"
+
+
+def reads_left_to_right(config: PreTrainedConfig) -> bool:
+    """Return whether transformers has the model as a decoder only."""
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-Task = Literal["generate", "embed"]
+Task = Literal["generate", "embed", "score"]
 Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
 
 
@@ -19,11 +19,12 @@ class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
 
 
 class EmbeddingInput(msgspec.Struct, array_like=True, frozen=True):
-    """One text to embed."""
+    """One text to embed, or pair of texts to score."""
 
     prompt_ids: list[int]
     dimensions: int | None = None  # numbers of the vector; None: all
     normalize: bool | None = None  # None: as the model does
+    token_types: list[int] | None = None  # None: 0 for all
 
 
 class EmbeddingJob(msgspec.Struct, array_like=True, frozen=True):

@@ -52,8 +52,9 @@ DATA_TYPES = {
 CAUSAL_CLASSES: Any = MODEL_FOR_CAUSAL_LM_MAPPING  # not typed
 MULTIMODAL_CLASSES: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 # Endings of the names of classes whose output is not a next token.
+CLASSIFIER = "ForSequenceClassification"
 SCORING = (
-    "ForSequenceClassification",
+    CLASSIFIER,
     "ForTokenClassification",
     "ForQuestionAnswering",
     "ForMultipleChoice",
@@ -112,7 +113,10 @@ def _wrong_kind(config: PreTrainedConfig) -> str | None:
         return f"{model_type} is an encoder-decoder model; the torch engine runs decoders only"
     for name in config.architectures or ():
         if name.endswith(SCORING):
-            return f"{name} scores or classifies texts, which the torch engine does not do; it generates and embeds"
+            return (
+                f"{name} scores or classifies texts, which the torch engine does not do; it generates, embeds, and "
+                "scores pairs of texts by a classifier with one label"
+            )
     reads_left_to_right = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     encodes = type(config) in MODEL_FOR_MASKED_LM_MAPPING or model_type == "bert-generation"
     if model_type in NOT_CAUSAL or (encodes and not reads_left_to_right):

@@ -6,7 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, read_checkpoint
@@ -19,8 +25,13 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import with_pickled
-from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights, wrong_weights_of_base
-from lmi_plugins.torch_engine.embeddings.task import choose_task, is_encoder_of_two
+from lmi_plugins.torch_engine.checkpoint.weights_check import (
+    wrong_weights,
+    wrong_weights_of_base,
+    wrong_weights_of_scorer,
+)
+from lmi_plugins.torch_engine.embeddings.task import check_scorer, choose_task, is_encoder_of_two
+from lmi_plugins.torch_engine.messages.embeddings import Task
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
 from lmi_plugins.torch_engine.model.loading import (
@@ -58,11 +69,14 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
         yield f"{options.model}: {_other_weights(checkpoint.others)}"
     if has_wrong_json(folder):  # transformers would tell the same again, in other words
         return
-    embeds = choose_task(options) == "embed"
+    task = choose_task(options)
     try:
         config = read_config(options)
-        if not embeds:
+        if task == "generate":
             check_decoder(options, config)
+        if task == "score":
+            check_scorer(options, config)
+            yield Note("a reranker, which scores pairs of texts: POST /rerank, /score and /invocations")
     except ConfigurationError as error:
         yield error.message
         return
@@ -72,7 +86,7 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
         yield f"{options.model}: {error.message}"
     yield from inspect_tokenizer(folder, checkpoint, options.trust_remote_code)
     if checkpoint.is_known:
-        yield from _inspect_weights(options, config, checkpoint, embeds)
+        yield from _inspect_weights(options, config, checkpoint, task)
 
 
 def _other_weights(names: list[str]) -> str:
@@ -85,11 +99,14 @@ def _other_weights(names: list[str]) -> str:
 
 
 def _inspect_weights(
-    options: EngineOptions, config: PreTrainedConfig, checkpoint: Checkpoint, embeds: bool
+    options: EngineOptions, config: PreTrainedConfig, checkpoint: Checkpoint, task: Task
 ) -> Iterator[str]:
-    factory = text_factory(config)
-    if embeds:
+    factory, find_fault = text_factory(config), wrong_weights
+    if task == "embed":
         factory = AutoModelForTextEncoding if is_encoder_of_two(config) else AutoModel
+        find_fault = wrong_weights_of_base
+    if task == "score":
+        factory, find_fault = AutoModelForSequenceClassification, wrong_weights_of_scorer
     size = least_bytes(checkpoint)
     try:
         model, found = load_without_data(factory, config, options, DATA_TYPES[options.dtype], checkpoint.weights)
@@ -98,9 +115,9 @@ def _inspect_weights(
     except Exception as error:  # operations of quantized weights, for one, need their data
         logger.debug("what loading would find is not known without data", exc_info=error)
     else:
-        if fault := (wrong_weights_of_base if embeds else wrong_weights)(found):
+        if fault := find_fault(found):
             yield f"{options.model}: {fault}"
-        if not embeds:
+        if task == "generate":
             yield from _path(model)
         size = _bytes(model)
     yield from _too_little_memory(options, config, size)

@@ -45,7 +45,7 @@ def load_model(
 ) -> Callable[[], None] | None:
     """Load the model, report the outcome, and return the function that serves it once; None if it cannot be loaded."""
     try:
-        serve = load_embeddings if choose_task(options) == "embed" else load_generation
+        serve = load_generation if choose_task(options) == "generate" else load_embeddings
         return serve(options, channel, report)
     except Exception as error:  # no memory on the device, a model's own code, ...
         logger.debug("the model could not be loaded", exc_info=True)
@@ -74,10 +74,13 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
 
 
 def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
-    """Load an embedding model, report that, and return the function that serves it once. Raise ConfigurationError."""
-    logger.info("loading %s for embeddings", options.model)
+    """Load a model that embeds or scores, report that, and return the function that serves it once.
+
+    Raise ConfigurationError.
+    """
+    logger.info("loading %s, which generates nothing", options.model)
     if options.adapters:
-        logger.warning("The adapters %s are not loaded: the model makes embeddings", ", ".join(options.adapters))
+        logger.warning("The adapters %s are not loaded: the model generates nothing", ", ".join(options.adapters))
     report("loading the model")
     engine = load_embedding_engine(options)
     channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))

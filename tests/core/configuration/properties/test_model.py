@@ -11,7 +11,10 @@ from tests.core.model_directories import Directory
     [
         ("text-generation", None),
         ("text_embedding", None),
-        ("fill-mask", "option.task must be text-generation or text-embedding, the tasks that this server supports"),
+        (
+            "fill-mask",
+            "option.task must be text-generation, text-embedding or reranking, the tasks that this server supports",
+        ),
     ],
 )
 def test_tasks(directory: Directory, task: str, message: str | None) -> None:
@@ -28,6 +31,7 @@ def test_tasks(directory: Directory, task: str, message: str | None) -> None:
         ("option.task=text-generation", "generate"),
         ("option.task=text-embedding", "embed"),
         ("option.task=feature-extraction", "embed"),
+        ("option.task=text-classification", "score"),
     ],
 )
 def test_what_the_model_is_to_do(directory: Directory, given: str, task: str | None) -> None:

@@ -170,5 +170,5 @@ async def test_a_causal_model_told_to_make_vectors(serve: Serve, model_dir: Mode
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_backend_that_makes_none(serve: Serve, model_dir: ModelDirectory) -> None:
     properties = f"option.rolling_batch=trtllm\noption.model_id={HELLO}\noption.task=text-embedding\n"
-    with pytest.raises(ConfigurationError, match="the trtllm backend makes no embeddings; torch and vllm do"):
+    with pytest.raises(ConfigurationError, match="the trtllm backend makes no embeddings or scores; torch and vllm do"):
         await serve(model_dir({"serving.properties": properties}))

@@ -11,6 +11,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.embeddings.hidden_states import PaddedStates
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from lmi_plugins.torch_engine.model import runner_choice
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
@@ -190,7 +191,7 @@ def test_embeddings(directory: Path, packed: bool) -> None:
         PagedRunner(model, CONTEXT)
     states = (PackedStates if packed else PaddedStates)(model.base_model, rope)
     with torch.inference_mode():
-        for text, found in zip(texts, states.run(texts), strict=True):
+        for text, found in zip(texts, states.run([EmbeddingInput(text) for text in texts]), strict=True):
             expected = reference_model(directory).base_model(torch.tensor([text])).last_hidden_state[0]
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 

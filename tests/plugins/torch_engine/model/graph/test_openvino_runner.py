@@ -16,6 +16,7 @@ from examples.hello.stories import story
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.engine.engine import Engine
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from lmi_plugins.torch_engine.model.graph import openvino_runner, stored, tracing
 from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner
@@ -248,7 +249,7 @@ def test_embeddings_beside_generation(model_directory: ModelDirectory) -> None:
         base = engine.parts.model.base_model
         assert isinstance(base, PreTrainedModel)
         with torch.inference_mode():
-            made.append(torch.cat(PackedStates(base).run(texts)))
+            made.append(torch.cat(PackedStates(base).run([EmbeddingInput(text) for text in texts])))
     torch.testing.assert_close(made[1], made[0])
 
 

@@ -1,0 +1,138 @@
+"""Scores over HTTP in the forms of vLLM, Jina, Cohere and TEI, on the scripted backend: a score counts tokens."""
+
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_handlers.testing import running_server
+from lmi_plugins.backends.scripted import MAX_LENGTH
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+
+same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
+
+DOCUMENTS = ["one", "one two three", {"text": "one two"}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    directory = tmp_path_factory.mktemp("rerank") / "model"
+    directory.mkdir()
+    (directory / "serving.properties").write_text(f"{SCRIPTED}option.task=reranking\n", encoding="utf-8")
+    async with running_server(directory) as running:
+        yield running
+
+
+def message(answer: Answer, status: int = 400) -> str:
+    assert answer.status == status, answer.body
+    return str(answer.json()["error"]["message"])
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+@same_loop
+async def test_rerank(server: RunningServer, path: str) -> None:
+    body = {"model": "model", "query": "a b", "documents": DOCUMENTS, "use_activation": False, "top_n": 2}
+    answer = await server.post(path, body, headers={"x-request-id": "mine"})
+    assert answer.json() == {
+        "id": "score-mine",
+        "model": "model",
+        "usage": {"prompt_tokens": 12, "total_tokens": 12},
+        "results": [
+            {"index": 1, "document": {"text": "one two three"}, "relevance_score": 5.0},
+            {"index": 2, "document": {"text": "one two"}, "relevance_score": 4.0},
+        ],
+    }
+
+
+@same_loop
+async def test_fields_of_rerank(server: RunningServer) -> None:
+    body = {"query": "a b", "documents": "one two three", "return_documents": False}
+    assert (await server.post("/rerank", body)).json()["results"] == [
+        {"index": 0, "relevance_score": pytest.approx(5 / MAX_LENGTH)}
+    ]
+    limits = {"use_activation": False, "max_tokens_per_query": 1, "max_tokens_per_doc": 2}
+    assert (await server.post("/rerank", body | limits)).json()["results"][0]["relevance_score"] == 3
+    cut = await server.post("/rerank", body | {"use_activation": False, "truncate_prompt_tokens": 4})
+    assert cut.json()["results"][0]["relevance_score"] == 4
+    everything = await server.post("/rerank", {"query": "a", "documents": DOCUMENTS, "top_n": 0})
+    assert len(everything.json()["results"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"text_1": "a", "text_2": ["one", "one two"]}, [2, 3]),
+        ({"text_1": ["a b", "a"], "text_2": ["one", "one"]}, [3, 2]),
+        ({"text_1": "a", "text_2": "one"}, [2]),
+        ({"queries": "a", "documents": ["one"]}, [2]),
+        ({"queries": "a", "items": ["one"]}, [2]),
+        ({"data_1": "a", "data_2": ["one"]}, [2]),
+    ],
+)
+@same_loop
+async def test_score(server: RunningServer, body: dict[str, Any], expected: list[int]) -> None:
+    for path in ("/score", "/v1/score"):
+        content = (await server.post(path, {**body, "use_activation": False, "request_id": "mine"})).json()
+        assert content.pop("created") > 0
+        assert content == {
+            "id": "score-mine",
+            "object": "list",
+            "model": "model",
+            "data": [{"index": index, "object": "score", "score": score} for index, score in enumerate(expected)],
+            "usage": {"prompt_tokens": sum(expected), "total_tokens": sum(expected)},
+        }
+
+
+@same_loop
+async def test_rerank_of_tei(server: RunningServer) -> None:
+    body = {"query": "a b", "texts": ["one", "one two three"], "raw_scores": True, "return_text": True}
+    assert (await server.post("/rerank", body)).json() == [
+        {"index": 1, "text": "one two three", "score": 5.0},
+        {"index": 0, "text": "one", "score": 3.0},
+    ]
+    body = {"query": "a b", "texts": ["one"], "truncate": True, "truncation_direction": "Left"}
+    (result,) = (await server.post("/rerank", body)).json()
+    assert result == {"index": 0, "score": pytest.approx(1 / (1 + math.exp(-3)))}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("/rerank", {"query": "a"}, "`documents` is required"),
+        ("/rerank", {"query": "a", "documents": []}, "`documents`"),
+        ("/rerank", {"query": "a", "documents": [{"title": "b"}]}, "`documents.0`"),
+        ("/rerank", {"query": "a", "documents": ["b"], "top_n": -1}, "`top_n`"),
+        ("/rerank", {"query": "a", "texts": "b"}, "`texts`"),
+        ("/v1/rerank", {"query": "a", "texts": ["b"]}, "`documents` is required"),
+        ("/score", {"text_1": "a"}, "`text_1` and `text_2` are required"),
+        ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "must be 1 and any, or the same. Given: 2 and 1"),
+        ("/score", {"text_1": "a", "text_2": "b " * MAX_LENGTH}, "`text_2.0` must be at most"),
+    ],
+)
+@same_loop
+async def test_wrong_requests(server: RunningServer, path: str, body: dict[str, Any], reason: str) -> None:
+    assert reason in message(await server.post(path, body))
+
+
+@same_loop
+async def test_other_routes_of_a_reranker(server: RunningServer) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/chat/completions", chat),
+        ("/v1/completions", {"prompt": "a"}),
+    ):
+        assert "model `model` is a reranker, which scores pairs of texts" in message(await server.post(path, body), 404)
+    (card,) = (await server.get("/v1/models")).json()["data"]
+    assert (card["capabilities"]["rerank"], card["capabilities"]["embeddings"]) == (True, False)
+    assert (await server.get("/info")).json()["model_pipeline_tag"] == "text-ranking"
+
+
+@pytest.mark.parametrize("task", ["text-generation", "text-embedding"])
+async def test_models_that_score_nothing(task: str, model_dir: ModelDirectory, serve: Serve) -> None:
+    directory = model_dir({"serving.properties": f"{SCRIPTED}option.task={task}\n"})
+    other = await serve(directory)
+    for body in ({"query": "a", "documents": ["b"]}, {"query": "a", "texts": ["b"]}):
+        assert "is no reranker: scores need a model" in message(await other.post("/rerank", body), 404)
