@@ -20,9 +20,11 @@ from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.lmi.embeddings import EmbeddingPayload
+from lmi_handlers.lmi.pairs import PairsPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
 from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
+from lmi_handlers.openai.rerank_fields import RerankRequest, ScoreRequest, TeiRerankRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request
 from lmi_handlers.responses.request import ResponsesRequest
@@ -89,6 +91,12 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *responses_items.TYPES.keys() - {"message"},
         },
         "embeddings.md": {*EmbeddingsRequest.model_fields, *EmbeddingPayload.model_fields},
+        "reranking.md": {
+            *RerankRequest.model_fields,
+            *ScoreRequest.model_fields,
+            *TeiRerankRequest.model_fields,
+            *PairsPayload.model_fields,
+        },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": {*HappyVllmPayload.model_fields},
         "tgi.md": {*TgiParameters.model_fields, *HostedApiOptions.model_fields},

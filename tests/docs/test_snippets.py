@@ -17,6 +17,7 @@ from tests.docs.snippets import KINDS, SNIPPETS, Snippet
 ADDRESSES = ("127.0.0.1:8080", "localhost:8080")
 HELLO = ROOT / "examples" / "hello"
 EMBEDDINGS = "embeddings.md"
+RERANKING = "reranking.md"
 # What the server of a page says, where it is not the scripted backend's own text, and the model's name.
 SAYS = {
     "happy_vllm.md": "Ada Lovelace was a mathematician.",
@@ -56,6 +57,8 @@ async def server_of(page: Path, serve: Serve, model_dir: ModelDirectory) -> Runn
     if page.name in FILES:
         return await serve(model_dir(FILES[page.name]))
     text = f"option.scripted_text={SAYS[page.name]}\n" if page.name in SAYS else ""
+    if page.name == RERANKING:
+        text = "option.task=reranking\n"
     return await serve(model_dir({"serving.properties": SCRIPTED + text}, NAMES.get(page.name, "model")))
 
 
