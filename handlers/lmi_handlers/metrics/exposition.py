@@ -14,13 +14,19 @@ from lmi_handlers.metrics.scrape import Scraped, scrape
 
 
 def exposition(
-    server: ServerMetrics, models: Sequence[Scraped], accepted: str, names: Collection[str] = ()
+    server: ServerMetrics,
+    models: Sequence[Scraped],
+    accepted: str,
+    names: Collection[str] = (),
+    *,
+    as_vllm: bool = False,
 ) -> tuple[str, bytes]:
     """Return the content type, chosen by an `Accept` header, and the current metrics.
 
-    `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included.
+    `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included. `as_vllm`
+    gives them vLLM's names.
     """
-    families = scrape(server, models, names)
+    families = scrape(server, models, names, as_vllm=as_vllm)
     registry = CollectorRegistry(auto_describe=True)
     registry.register(families)
     ProcessCollector(registry=registry)

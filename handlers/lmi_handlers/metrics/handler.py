@@ -17,14 +17,18 @@ SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
 
 async def metrics(call: Call, models: ServedModels) -> Answer:
-    """Answer with all metrics, or with those in `name[]`, in the form of the `Accept` header."""
+    """Answer with all metrics, or with those in `name[]`, in the form of the `Accept` header.
+
+    `names=vllm` selects those that vLLM has, under its names.
+    """
     from lmi_handlers.metrics.exposition import exposition  # prometheus_client, which start-up need not wait for
 
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
+    as_vllm = call.query.get("names") == "vllm"
     accepted = call.headers.get("Accept", "")
     # Here, as models and requests come and go in this thread.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
-    content_type, body = await WRITING.run(lambda: exposition(models.metrics, served, accepted, names))
+    content_type, body = await WRITING.run(lambda: exposition(models.metrics, served, accepted, names, as_vllm=as_vllm))
     return Answer(200, content_type, body)
 
 

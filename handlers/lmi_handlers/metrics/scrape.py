@@ -10,6 +10,7 @@ from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.serving.model import Model
 from lmi_handlers.metrics import declared
 from lmi_handlers.metrics.families import Families
+from lmi_handlers.metrics.vllm_names import VllmFamilies
 
 Scraped = tuple[Model, Mapping[str, TokenCounts]]  # a model, and its tokens until now by adapter
 Labels = tuple[str, str]  # a model's name, and its version or ""
@@ -20,20 +21,28 @@ MAX_DETAILED = 50  # models whose histograms have all bounds, which take as much
 NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 
-def scrape(server: ServerMetrics, models: Sequence[Scraped], names: Collection[str] = ()) -> Families:
-    """Return all current metrics, or the samples with these names; may be called in any thread."""
-    families = Families(names)
+def scrape(
+    server: ServerMetrics, models: Sequence[Scraped], names: Collection[str] = (), *, as_vllm: bool = False
+) -> Families:
+    """Return all current metrics, or the samples with these names; may be called in any thread.
+
+    `as_vllm` returns those that vLLM has, under its names, unless the engine itself reports them.
+    """
+    families = VllmFamilies(names) if as_vllm else Families(names)
     detailed = 0
     families.add(declared.INFO, 1, VERSION)
     _add_requests(families, NO_MODEL, server.without_model)
     for model, tokens in models:
+        of_engine = list(model.runtime.metrics())
+        families.merge(of_engine)
+        if as_vllm and of_engine:
+            continue
         labels = (model.name, model.version or "")
         _add_requests(families, labels, model.metrics)
         _add_tokens(families, labels, tokens)
         detailed += _add_times(families, labels, model.metrics, detailed < MAX_DETAILED)
         _add_state(families, labels, model)
         _add_latest(families, labels, model)
-        families.merge(model.runtime.metrics())
     _add_responses(families, server)
     return families
 

@@ -208,6 +208,30 @@ async def test_two_models(serve: Serve, model_dir: ModelDirectory) -> None:
     assert value(families, "lmi_request_duration_seconds_count", model="two") == 2
 
 
+async def test_names_of_vllm(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({f"{name}/serving.properties": SCRIPTED for name in ("one", "two")}))
+    for name in ("one", "two", "two"):
+        assert (await server.post(f"/predictions/{name}", PROMPT)).status == 200
+    assert (await server.post("/predictions/two", {"inputs": 1})).status == 424
+    own, theirs = await scrape(server), await scrape(server, "/metrics?names=vllm")
+    assert all(name.startswith(("vllm:", "process_")) for name in theirs)
+    model = {"model_name": "two", "engine": "0"}
+    assert value(theirs, "vllm:request_success_total", **model, finished_reason="length") == 2
+    for mine, of_vllm in (
+        ("lmi_prompt_tokens_total", "vllm:prompt_tokens_total"),
+        ("lmi_generated_tokens_total", "vllm:generation_tokens_total"),
+        ("lmi_requests_running", "vllm:num_requests_running"),
+        ("lmi_time_to_first_token_seconds_sum", "vllm:time_to_first_token_seconds_sum"),
+        ("lmi_request_duration_seconds_count", "vllm:e2e_request_latency_seconds_count"),
+    ):
+        assert value(theirs, of_vllm, **model) == value(own, mine, model="two")
+    selected = await scrape(server, "/metrics?names=vllm&name[]=vllm:num_requests_waiting")
+    assert set(selected) == {"vllm:num_requests_waiting"}
+    answer = await server.get("/metrics?names=vllm", headers=OPEN_METRICS)
+    families = {family.name: family for family in parse_open_metrics(answer.body.decode())}  # type: ignore[no-untyped-call]
+    assert value(families, "vllm:prompt_tokens_total", **model) == value(own, "lmi_prompt_tokens_total", model="two")
+
+
 @pytest.mark.parametrize("headers", [{}, OPEN_METRICS])
 async def test_a_thousand_models_have_two_megabytes(
     serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
