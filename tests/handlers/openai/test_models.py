@@ -53,7 +53,7 @@ def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
         "engine": "scripted",
         "example_questions": [],
         "capabilities": dict.fromkeys(("completion", "chat", "logprobs"), True)
-        | dict.fromkeys(("tools", "insert", "reasoning", "embeddings"), False)
+        | dict.fromkeys(("tools", "insert", "reasoning", "embeddings", "rerank"), False)
         | {"images": 0},
     }
     return {"id": name, "object": "model", "owned_by": "lmi"} | known | members

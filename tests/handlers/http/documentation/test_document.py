@@ -22,6 +22,7 @@ SECONDS_PER_REQUEST = 5
 REFUSED = {
     "/v1/abort_request": 404,
     "/v1/embeddings": 404,
+    **dict.fromkeys(("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score"), 404),
     "/models": 404,
     **dict.fromkeys((f"/{kind}/model/1" for kind in ("models", "workflows")), 404),
     "/models/model/adapters": 400,
@@ -170,7 +171,7 @@ async def test_every_example_is_answered(server: RunningServer, document: dict[s
     await server.post("/invocations", {"inputs": "words for the tokenizer to decode"})
     for method, path, operation in operations(document):
         for form in payloads(document, operation):
-            for example in form["examples"]:
+            for example in form.get("examples", []):
                 await answers(server, method, path, example)
 
 
@@ -183,6 +184,20 @@ async def test_examples_of_embeddings_are_answered(
         ("/v1/embeddings", "EmbeddingsRequest"),
         ("/v1/embeddings", "EmbeddingsChat"),
         ("/invocations", "EmbeddingPayload"),
+    ):
+        for example in document["components"]["schemas"][name]["examples"]:
+            answer = await server.post(path, example)
+            assert answer.status == 200, (path, example, answer.body)
+
+
+async def test_examples_of_scores_are_answered(
+    serve: Serve, model_dir: ModelDirectory, document: dict[str, Any]
+) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.task=reranking\n"}, name="scores"))
+    for path, name in (
+        ("/rerank", "RerankRequest"),
+        ("/rerank", "TeiRerankRequest"),
+        ("/score", "ScoreRequest"),
     ):
         for example in document["components"]["schemas"][name]["examples"]:
             answer = await server.post(path, example)
