@@ -27,6 +27,7 @@ DATES = {
     "handlers/lmi_handlers/ollama/stopwatch.py",
     "handlers/lmi_handlers/completions/formatters.py",
     "handlers/lmi_handlers/openai/embedding_writer.py",
+    "handlers/lmi_handlers/openai/rerank_writer.py",
     "handlers/lmi_handlers/responses/response.py",
     "handlers/lmi_handlers/telemetry/ending.py",
     "handlers/lmi_handlers/telemetry/tracing.py",

@@ -37,6 +37,10 @@ def _as_pair(given: object) -> object:
 class PairsPayload(TruncationFields):
     """A reranker's request; a body of DJLServing's forms is brought into this one."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": [{"text": "What is Deep Learning?", "text_pair": "A field."}]}]}
+    )
+
     inputs: Annotated[list[Annotated[TextPair, BeforeValidator(_as_pair)]], Field(min_length=1)] = Field(
         description="A pair of texts, or several."
     )

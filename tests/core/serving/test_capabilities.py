@@ -58,4 +58,5 @@ async def test_they_are_told(serve: Serve, model_dir: ModelDirectory) -> None:
         "logprobs": True,
         "images": 0,
         "embeddings": False,
+        "rerank": False,
     }

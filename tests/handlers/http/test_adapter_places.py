@@ -70,8 +70,8 @@ def test_all_generating_routes_are_looked_at() -> None:
         route.path.replace("{model}", "model").replace("{version}", "1").replace("{endpoint}", "any")
         for handler in load_plugins().handlers
         for route in handler.routes
-        # Neither tensors nor embeddings are text that an adapter's formatter could write.
-        if route.answer is None and not route.path.endswith(("/infer", "/embeddings", "/embed"))
+        # Neither tensors nor embeddings nor scores are text that an adapter's formatter could write.
+        if route.answer is None and not route.path.endswith(("/infer", "/embeddings", "/embed", "/rerank", "/score"))
     }
     assert generating == BODIES.keys()
 

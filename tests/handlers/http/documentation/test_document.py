@@ -169,9 +169,10 @@ async def chat_answers(server: RunningServer) -> dict[str, Any]:
 
 async def test_every_example_is_answered(server: RunningServer, document: dict[str, Any]) -> None:
     await server.post("/invocations", {"inputs": "words for the tokenizer to decode"})
+    of_rerankers = document["components"]["schemas"]["PairsPayload"]["examples"]
     for method, path, operation in operations(document):
         for form in payloads(document, operation):
-            for example in form.get("examples", []):
+            for example in [each for each in form["examples"] if each not in of_rerankers]:
                 await answers(server, method, path, example)
 
 
@@ -198,6 +199,7 @@ async def test_examples_of_scores_are_answered(
         ("/rerank", "RerankRequest"),
         ("/rerank", "TeiRerankRequest"),
         ("/score", "ScoreRequest"),
+        ("/invocations", "PairsPayload"),
     ):
         for example in document["components"]["schemas"][name]["examples"]:
             answer = await server.post(path, example)
