@@ -109,6 +109,8 @@ class Replicas(Generic[R]):
 
     async def available(self) -> None:
         """Wait until a replica accepts requests. Raise BackendUnhealthy if none is started any more."""
+        if any(each.is_available for each in self.members):
+            return
         waits = [asyncio.ensure_future(each.available()) for each in self.members]
         refusal = BackendUnhealthy("the engine was stopped")
         try:

@@ -1,9 +1,20 @@
-"""Vectors and scores in JSON."""
+"""Fields of requests for vectors and scores, and these in JSON."""
 
 import math
 import struct
+from typing import Annotated
 
 import orjson
+from pydantic import BeforeValidator
+
+from lmi_core.generation.embedding_request import Side
+
+
+def _in_lower_case(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+CutSide = Annotated[Side, BeforeValidator(_in_lower_case)]  # as Text Embeddings Inference writes it, `Left` too
 
 
 def json_numbers(vector: bytes) -> bytes:

@@ -3,19 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
-from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
+from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
-from lmi_handlers.fields.vectors import json_numbers
-
-
-def _in_lower_case(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+from lmi_handlers.fields.vectors import CutSide, json_numbers
 
 
 class TruncationFields(TolerantPayload):
@@ -23,7 +19,7 @@ class TruncationFields(TolerantPayload):
 
     model: str | None = Field(None, description="The model's name, where several are served.")
     truncate: bool | None = Field(None, description="Cut texts that are too long. Default: they are an error.")
-    truncation_direction: Annotated[Side | None, BeforeValidator(_in_lower_case)] = Field(
+    truncation_direction: CutSide | None = Field(
         None, description="Which end is cut off. Default: as the tokenizer says."
     )
 

@@ -11,6 +11,7 @@ from lmi_core.handler import Call
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.passed import RequestId, named_call
+from lmi_handlers.fields.vectors import CutSide
 
 NAMES = {"truncate": "truncate_prompt_tokens"}
 QUERY = "What is Deep Learning?"
@@ -143,21 +144,18 @@ class TeiRerankRequest(TolerantPayload):
     raw_scores: bool = Field(False, description="Whether scores are the model's own, without sigmoid.")
     return_text: bool = Field(False, description="Whether results contain the texts.")
     truncate: bool | None = Field(None, description="Cut pairs that are too long. Default: they are an error.")
-    truncation_direction: Literal["left", "right", "Left", "Right"] = Field(
-        "right", description="Which end of a text is cut off."
-    )
+    truncation_direction: CutSide = Field("right", description="Which end of a text is cut off.")
     model: str | None = Field(None, description="The model's name, where several are served.")
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each text, for the model's own score."""
-        side: Side = "left" if self.truncation_direction.lower() == "left" else "right"
         return tuple(
             EmbeddingRequest(
                 self.query,
                 f"texts.{index}",
                 normalize=False,
                 truncate=AS_MANY_AS_FIT if self.truncate else None,
-                truncation_side=side,
+                truncation_side=self.truncation_direction,
                 pair=text,
             )
             for index, text in enumerate(self.texts)

@@ -21,7 +21,7 @@ LENGTH = 60  # tokens of each answer
 class Engines(Replica):
     """Engines that give each request the numbers from 0 on, one each second, until a request kills them."""
 
-    is_available = True
+    is_available = False  # one has to be waited for
     process_ids = ()
 
     def __init__(self, poison: dict[str, int], most: int = 100, *, enabled: bool = True) -> None:
