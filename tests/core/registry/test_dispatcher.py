@@ -203,10 +203,16 @@ async def test_models_load_at_the_same_time(dispatch: Dispatch) -> None:
     assert not any(model.ready for model in dispatcher.models.values())
 
 
-async def test_models_that_had_started_are_stopped_by_stop(dispatch: Dispatch) -> None:
+async def test_models_that_had_started_are_stopped_by_stop(dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch) -> None:
     dispatcher = dispatch("a", "b")
     a, b = (toy(model) for model in dispatcher.models.values())
-    b.start_error = ConfigurationError("no weights")
+
+    async def fail_after_the_other() -> None:
+        while not a.events:
+            await asyncio.sleep(0)
+        raise ConfigurationError("no weights")
+
+    monkeypatch.setattr(b, "start", fail_after_the_other)
     with pytest.raises(ConfigurationError):
         await dispatcher.start()
     await dispatcher.stop()
