@@ -90,7 +90,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("lmi-dist", "option.cpu_offload_gb_per_gpu=4\noption.disable_sliding_window=true", ()),
     # option.rolling_batch=scheduler: transformers
     ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0", ()),
-    ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0;1", ("load_on_devices",)),
+    ("scheduler", "option.max_rolling_batch_size=4\nload_on_devices=0;1", ()),
     ("scheduler", "option.max_rolling_batch_size=4\nload_on_device=0", ("load_on_device",)),
     ("scheduler", "option.tensor_parallel_degree=4\noption.max_rolling_batch_size=4", ("one device",)),
     ("hf-accelerate", "option.device_map=cuda:1\noption.low_cpu_mem_usage=true", ("low_cpu_mem_usage",)),

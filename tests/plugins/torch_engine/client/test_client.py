@@ -72,7 +72,7 @@ async def test_closing_aborts(client: EngineClient) -> None:
 
 
 async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_coalescing", OutputCoalescing(1.0))
+    monkeypatch.setattr(client.replicas.first, "_coalescing", OutputCoalescing(1.0))
     monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]

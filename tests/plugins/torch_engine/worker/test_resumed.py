@@ -18,7 +18,7 @@ from lmi_core.errors import GenerationFailed
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.workers import restarts
 from lmi_core.workers.isolation import Presence
-from lmi_plugins.torch_engine.client import engine_worker as torch_client
+from lmi_plugins.torch_engine.client import client as torch_client
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import (
     EngineOptions,
