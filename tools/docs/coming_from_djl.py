@@ -1,142 +1,145 @@
 """The text of docs/how_to/coming_from_djl.md, from the declarations of keys, variables and routes."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
 
-from lmi_core.backend import Backend
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
-from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.properties import (
+    OPTION_PREFIX,
+    DeclaredKey,
+    Properties,
+    RequestProperties,
+    ServerProperties,
+    declared,
+)
 from lmi_core.plugins.loading import Plugins
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
-from tools.docs.container import tables
 from tools.docs.djl_names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 _HEADING = """\
 # Coming from DJLServing
 
-`lmi serve DIR` serves a model directory of DJLServing or of an LMI container without changes. This page lists every
-key, variable, route and module of their documentation, test suite and containers, with its effect here. `lmi check DIR`
-shows the same for one directory: the effective values, and a warning for each key that is unknown or has no effect.
-With `--strict` such a warning is an error. [Install](install.md) has the extras that some keys need.
+`lmi serve DIR` serves a model directory of DJLServing or of an LMI container unchanged. `lmi check DIR` shows the
+effective values, and warns of each key that is unknown or has no effect; `--strict` makes these warnings errors. Some
+keys need [an extra](install.md). To replace a container, read [container.md](container.md) too.
 """
 
+# The effect of a key that every engine reads under its own name.
+_READ = "Read."
+_UNBROKEN = "\N{NO-BREAK SPACE}"
+_ENGINE_ARGUMENT = "Passed to vLLM as an engine argument, or as its replacement ([vllm.md](../reference/vllm.md))."
+_ENGINES = {"lmi-dist", "torch", "trtllm", "vllm"}
 
-class Reader(NamedTuple):
-    """The declaration of a key, and the backend that declares it; no name where all do."""
 
-    key: DeclaredKey
-    backend: str | None
+# The backends that have each effect of a key, by its words.
+Effects = Mapping[str, set[str]]
 
 
 def document(plugins: Plugins) -> str:
     """Return the text of docs/how_to/coming_from_djl.md."""
-    return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(plugins), *_imports()])
+    return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(), *_imports()])
 
 
 def _keys(plugins: Plugins) -> Iterator[str]:
-    readers = _readers(plugins)
+    effects = _effects(plugins)
+    keys = _by_text({key: effect(key, effects) for key in DJL_KEYS})
     yield "## Keys of `serving.properties`\n"
-    yield "[options.md](../reference/options.md) has types and defaults. Backends are named where they differ.\n"
-    yield "| key | effect |\n|---|---|"
-    for key in DJL_KEYS:
-        yield _row(f"`{key}`", what_becomes_of(key, readers))
-    yield ""
+    yield "Every engine reads these keys, which [options.md](../reference/options.md) describes:\n"
+    yield _paragraph(keys.pop(_READ))
+    yield "The others have another effect or none, or depend on the backend:\n"
+    yield from _table(("key", "effect"), keys)
 
 
 def _variables() -> Iterator[str]:
-    found = tables()
-    yield "## Variables of containers\n"
+    yield "## Variables and `config.properties`\n"
     yield (
         "`OPTION_<KEY>` is `option.<key>`, and `SERVING_<KEY>` is `<key>`; [options.md](../reference/options.md)\n"
-        "lists the short names of some keys too, such as `HF_MODEL_ID`. [container.md](container.md) describes how a\n"
-        "container starts.\n"
+        "lists the short names, such as `HF_MODEL_ID`. [container.md](container.md) lists\n"
+        "the [keys of `config.properties`](container.md#keys-of-configproperties) and the\n"
+        "[other variables](container.md#environment-variables).\n"
     )
-    yield found["variables"]
-    yield "## Keys of `config.properties`\n"
-    yield found["keys"]
 
 
-def _routes(plugins: Plugins) -> Iterator[str]:
-    summaries = {f"{route.method} {route.path}": route.summary for each in plugins.handlers for route in each.routes}
+def _routes() -> Iterator[str]:
     yield "## Routes\n"
-    yield "[api.md](../reference/api.md) describes requests and answers, and every other route.\n"
-    yield "| route | effect |\n|---|---|"
-    yield _row("`GET /ping`", "200 when every model is ready, 503 while one is loading or unhealthy.")
-    for route in ANSWERED_ROUTES[1:]:
-        yield _row(f"`{route}`", f"{summaries[route]}.")
+    yield (
+        "These routes are served. [api.md](../reference/api.md) describes them, and\n"
+        "[management.md](../reference/management.md) those that load and change models:\n"
+    )
+    yield _paragraph(ANSWERED_ROUTES)
     for route, reason in OTHER_ROUTES.items():
-        yield _row(f"`{route}`", f"404: {reason}.")
-    yield ""
+        yield f"`{route}` answers 404: {reason}.\n"
 
 
 def _imports() -> Iterator[str]:
     yield "## Imports of `model.py`\n"
+    yield "[djl_python.md](../reference/djl_python.md) describes how these modules are used:\n"
+    yield "| module | contents |\n|---|---|"
+    for module, contents in PRESENT_MODULES.items():
+        yield _row(_code([module]), contents)
+    yield ""
     yield (
-        "The server does not start if `model.py` imports a module that is missing; the error has the line and the "
-        "reason: [djl_python.md](../reference/djl_python.md).\n"
+        "If `model.py` imports one of the following, the server does not start, and prints the line with the reason.\n"
     )
-    yield "| module | effect |\n|---|---|"
-    for module, meaning in PRESENT_MODULES.items():
-        yield _row(f"`{module}`", f"Available: {meaning}.")
-    for module, reason in {**MISSING_MODULES, **MISSING_PACKAGES}.items():
-        yield _row(f"`{module}`", f"Missing: {reason}.")
+    yield from _table(("missing module", "reason, or replacement"), _by_text({**MISSING_MODULES, **MISSING_PACKAGES}))
+
+
+def _by_text(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names with each text, in the order of their first names."""
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        names.setdefault(text, []).append(name)
+    return names
+
+
+def _table(heading: tuple[str, str], names: Mapping[str, list[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |\n|---|---|"
+    for text, named in names.items():
+        yield _row(_code(named), text)
     yield ""
 
 
-def what_becomes_of(key: str, readers: Mapping[str, list[Reader]]) -> str:
+def _paragraph(names: Iterable[str]) -> str:
+    """Return the names in wrapped lines, none of which breaks within a name."""
+    text = f"{_code(name.replace(' ', _UNBROKEN) for name in names)}.\n"
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False).replace(_UNBROKEN, " ") + "\n"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def effect(key: str, effects: Mapping[str, Effects]) -> str:
     """Return the effect of a key in a sentence or two. Raise KeyError where it is neither read nor explained."""
-    found = readers.get(key, [])
-    if not found:
+    if key not in effects:
         return f"No effect: {KEYS_WITHOUT_EFFECT[key]}."
-    by_text: dict[str, list[str]] = {}
-    for reader in found:
-        by_text.setdefault(_text(reader.key, key), []).append(reader.backend or "")
-    return " ".join(_of_backends(text, names) for text, names in by_text.items())
+    return " ".join(
+        text if names >= _ENGINES else f"{', '.join(sorted(names))}: {text}" for text, names in effects[key].items()
+    )
+
+
+def _effects(plugins: Plugins) -> dict[str, dict[str, set[str]]]:
+    """Return the effects of each key. The server reads its own keys whatever the backend."""
+    effects: dict[str, dict[str, set[str]]] = {}
+    types: list[tuple[type[Properties], set[str]]] = [(ServerProperties, _ENGINES), (RequestProperties, _ENGINES)]
+    for properties_type, names in [
+        *types,
+        *((backend.properties_type, {backend.name}) for backend in plugins.backends),
+    ]:
+        for declared_key in declared(properties_type):
+            for key in (declared_key.key, *declared_key.aliases):
+                effects.setdefault(key, {}).setdefault(_text(declared_key, key), set()).update(names)
+    for backend in plugins.backends:
+        for key in {OPTION_PREFIX + argument for argument in backend.known_engine_arguments()}:
+            if not any(backend.name in names for names in effects.get(key, {}).values()):
+                effects.setdefault(key, {}).setdefault(_ENGINE_ARGUMENT, set()).add(backend.name)
+    return effects
 
 
 def _text(declared_key: DeclaredKey, key: str) -> str:
     if declared_key.no_effect is not None and not declared_key.no_effect.except_for:
         return f"No effect: {declared_key.no_effect.reason}."
-    return declared_key.help if key == declared_key.key else f"Read as `{declared_key.key}`. {declared_key.help}"
-
-
-def _of_backends(text: str, names: Iterable[str]) -> str:
-    named = ", ".join(sorted(name for name in names if name))
-    return f"{named}: {text}" if named else text
-
-
-def _readers(plugins: Plugins) -> dict[str, list[Reader]]:
-    """Return the declarations of each key; one shared by all backends, or by the server, appears once."""
-    readers: dict[str, list[Reader]] = {}
-    for properties_type in (ServerProperties, RequestProperties):
-        for key in declared(properties_type):
-            for name in (key.key, *key.aliases):
-                readers.setdefault(name, []).append(Reader(key, None))
-    backends = list(plugins.backends)
-    for backend in backends:
-        for name, reader in _of_backend(backend):
-            readers.setdefault(name, []).append(reader)
-    return {name: _shared(found, len(backends)) for name, found in readers.items()}
-
-
-def _of_backend(backend: type[Backend[Any]]) -> Iterator[tuple[str, Reader]]:
-    declared_keys = declared(backend.properties_type)
-    for key in declared_keys:
-        for name in (key.key, *key.aliases):
-            yield name, Reader(key, backend.name)
-    spoken_for = {name for key in declared_keys for name in (key.key, *key.aliases)}
-    for name in {OPTION_PREFIX + argument for argument in backend.known_engine_arguments()} - spoken_for:
-        yield name, Reader(_engine_argument(name), backend.name)
-
-
-def _engine_argument(key: str) -> DeclaredKey:
-    help_text = "Passed to vLLM as an engine argument, or as its replacement ([vllm.md](../reference/vllm.md))."
-    return DeclaredKey("", key, (), (), "", "", help_text)
-
-
-def _shared(found: list[Reader], count: int) -> list[Reader]:
-    texts = {reader.key.help for reader in found}
-    return [Reader(found[0].key, None)] if len(found) == count and len(texts) == 1 else found
+    return _READ if key == declared_key.key else f"Read as `{declared_key.key}`."
 
 
 def _row(*cells: str) -> str:

@@ -1,3 +1,5 @@
+import re
+
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.plugins.loading import load_plugins
 from tools.docs.coming_from_djl import document
@@ -5,12 +7,12 @@ from tools.docs.djl_names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 PLUGINS = load_plugins()
 PAGE = document(PLUGINS)
+ROWS = re.findall(r"^\| (`.+?`) \| (.+) \|$", PAGE.partition("\n## Variables")[0], re.MULTILINE)
 ROUTES = {f"{route.method} {route.path}" for handler in PLUGINS.handlers for route in handler.routes}
 
 
-def test_every_name_has_a_row() -> None:
-    for name in [*DJL_KEYS, *ANSWERED_ROUTES, *OTHER_ROUTES]:
-        assert f"| `{name}` | " in PAGE
+def test_every_name_is_on_the_page() -> None:
+    assert [name for name in [*DJL_KEYS, *ANSWERED_ROUTES, *OTHER_ROUTES] if f"`{name}`" not in PAGE] == []
 
 
 def test_routes_are_as_declared() -> None:
@@ -20,11 +22,19 @@ def test_routes_are_as_declared() -> None:
 
 def test_keys_without_effect_are_read_by_nobody() -> None:
     """No backend reads a key without effect, as the reason given for it would be wrong."""
-    keys = PAGE.partition("\n## Variables")[0]
-    rows = {line.split("`")[1]: line for line in keys.splitlines() if line.startswith("| `")}
-    assert [key for key in KEYS_WITHOUT_EFFECT if key in rows and "No effect" not in rows[key]] == []
+    effects = {key: effect for keys, effect in ROWS for key in re.findall(r"`(.+?)`", keys)}
+    assert [key for key in KEYS_WITHOUT_EFFECT if key in DJL_KEYS and "No effect" not in effects.get(key, "")] == []
 
 
-def test_backends_that_differ_are_named() -> None:
-    assert "| `option.draft_model_tp_size` | lmi-dist, vllm: " in PAGE
-    assert "| `option.model_id` | A folder" in PAGE
+def test_keys_with_one_effect_share_a_row() -> None:
+    keys = {effect: keys for keys, effect in ROWS}
+    assert len(keys) == len(ROWS)
+    assert keys["lmi-dist, vllm: Read."] == "`option.draft_model_tp_size`, `option.lmcache_config_file`"
+
+
+def test_keys_that_every_engine_reads_have_no_row() -> None:
+    listed = PAGE.partition("describes:\n\n")[2].partition("\n\n")[0]
+    assert {"`option.model_id`", "`option.max_model_len`", "`option.reasoning_parser`"} <= set(
+        re.findall(r"`.+?`", listed)
+    )
+    assert not any("`option.model_id`" in keys for keys, _ in ROWS)
