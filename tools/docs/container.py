@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from lmi_core.configuration.properties import environment_variable
 from lmi_handlers.container.declarations import Declared
 from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
@@ -11,7 +10,7 @@ from tools.docs import marked_tables
 
 def tables() -> dict[str, str]:
     """Return each table of Markdown by the name that marks its place in a page."""
-    return {"keys": _table(("Key", "Variable"), SERVER_KEYS), "variables": _table(("Variable",), VARIABLES)}
+    return {"keys": _table("Key", SERVER_KEYS), "variables": _table("Variable", VARIABLES)}
 
 
 def with_tables(text: str) -> str:
@@ -19,17 +18,20 @@ def with_tables(text: str) -> str:
     return marked_tables.with_tables(text, tables())
 
 
-def _table(names: tuple[str, ...], declared: Iterable[Declared]) -> str:
-    heading = (*names, "Treatment", "Meaning, or reason")
-    return marked_tables.table(heading, (_row(each, len(names)) for each in declared))
+def _table(name: str, declared: Iterable[Declared]) -> str:
+    """Return a table with one row for all names of the same treatment and meaning, at the place of the first."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in declared:
+        names.setdefault((each.fate.value, _meaning(each)), []).append(f"`{each.name}`")
+    rows = ((", ".join(named), *cells) for cells, named in names.items())
+    return marked_tables.table((name, "Treatment", "Meaning, or reason"), rows)
 
 
-def _row(each: Declared, names: int) -> list[str]:
-    cells = [f"`{each.name}`", f"`{environment_variable(each.name)}`"][:names]
+def _meaning(each: Declared) -> str:
     options = f" Sets {', '.join(f'`{option}`' for option in each.options)}." if each.options else ""
     values = ", ".join(f"`{value}`" for value in sorted(each.neutral))
     neutral = f" Accepted without a warning: {values}." if values else ""
-    return [*cells, each.fate.value, _sentence(each.meaning) + options + neutral]
+    return _sentence(each.meaning) + options + neutral
 
 
 def _sentence(text: str) -> str:
