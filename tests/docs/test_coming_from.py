@@ -19,9 +19,10 @@ from tests.conftest import SCRIPTED, RunningServer, running_server
 from tests.docs.pages import DOCUMENTS
 
 PAGES = ("coming_from_tgi.md", "coming_from_happy_vllm.md", "coming_from_triton.md")
+REQUESTS = re.compile(r"<!-- requests: ([^\n]+) -->\n```json\n(.*?)```\n(.*?)(?=\n## |\Z)", re.DOTALL)
 IGNORED = "X-Lmi-Ignored-Parameters"
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
-# How a field is sent, by the name that stands in the comment before the table.
+# How a field is sent, by the name that stands in the comment before its examples.
 BODIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "/generate parameters": lambda fields: {"inputs": "a b c", "parameters": fields},
     "/v1/chat/completions": lambda fields: CHAT | fields,
@@ -43,20 +44,21 @@ enable-prefill-logprobs help version
 
 
 def rows(page: str, *heading: str) -> Iterator[list[str]]:
-    """Yield the cells of each row of the page's tables with this heading."""
+    """Yield each name in the first cells of the page's tables with this heading, with the other cells of its row."""
     mark = "| " + " | ".join(heading) + " |\n"
     for table in DOCUMENTS[page].split(mark)[1:]:
         for line in table.partition("\n\n")[0].splitlines()[1:]:
-            yield [cell.strip() for cell in line.strip("|").split(" | ")]
-
-
-def quoted(cell: str) -> str:
-    return cell.strip("` ")
+            names, *cells = (cell.strip() for cell in line.strip("|").split(" | "))
+            for name in re.findall(r"`(.+?)`", names):
+                yield [name, *cells]
 
 
 def requests() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the fields below each mark with an example and the treatment: a block of those taken, then a table."""
     for page in PAGES:
-        for way, table in re.findall(r"<!-- requests: ([^\n]+) -->\n(.*?)(?:\n\n|\Z)", DOCUMENTS[page], re.DOTALL):
+        for way, taken, table in REQUESTS.findall(DOCUMENTS[page]):
+            for name, example in json.loads(taken).items():
+                yield way, name, json.dumps(example), "Taken"
             for name, example, here in re.findall(r"^\| `(\w+)` \| `(.+?)` \| (\w+)", table, re.MULTILINE):
                 yield way, name, example, here
 
@@ -93,7 +95,7 @@ def test_every_way_has_rows(way: str) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("page", PAGES)
 async def test_routes(server: RunningServer, page: str) -> None:
-    found = [(quoted(route), here.split()[0].rstrip(".,:;")) for route, here in rows(page, "route", "here")]
+    found = [(route, here.split()[0].rstrip(".,:;")) for route, here in rows(page, "route", "here")]
     assert len(found) > 10
     for route, here in found:
         method, path = route.split()
@@ -132,17 +134,16 @@ def problems_with(setting: str, engine: str, plugins: Plugins, directory: Path) 
 
 
 def test_every_argument_of_tgi_has_a_row() -> None:
-    assert [
-        quoted(row[0]).removeprefix("--") for row in rows(PAGES[0], "argument", "its variable", "here")
-    ] == LAUNCHER.split()
+    named = [argument.removeprefix("--") for argument, *_ in rows(PAGES[0], "argument", "its variable", "here")]
+    assert sorted(named) == sorted(LAUNCHER.split())
 
 
 def test_variables_of_tgi_are_treated_as_said() -> None:
     declared = set(re.findall(r"`([A-Z][A-Z0-9_]+)`", DOCUMENTS["options.md"]))
     told = {variable.name for variable in VARIABLES}
     for argument, treatment, _ in rows(PAGES[0], "argument", "its variable", "here"):
-        name = quoted(argument).removeprefix("--").upper().replace("-", "_")
-        expected = "read" if name in declared else "told: no effect" if name in told else "not read"
+        name = argument.removeprefix("--").upper().replace("-", "_")
+        expected = "read" if name in declared else "no effect" if name in told else "not read"
         if name in READ or name in (MODEL_ID, PORT, API_KEY, ORIGINS, "SHARDED"):
             expected = f"read with `{FLAG}`"
         assert treatment.partition(":")[0] == expected.partition(":")[0], argument
