@@ -137,7 +137,7 @@ def _effects(plugins: Plugins) -> dict[str, dict[str, set[str]]]:
 
 
 def _text(declared_key: DeclaredKey, key: str) -> str:
-    if declared_key.no_effect is not None and not declared_key.no_effect.except_for:
+    if declared_key.no_effect is not None and declared_key.no_effect.reason in declared_key.help:
         return f"No effect: {declared_key.no_effect.reason}."
     return _READ if key == declared_key.key else f"Read as `{declared_key.key}`."
 
