@@ -5,7 +5,6 @@ beginning, such as a system prompt or the turns of a chat, stay together unless 
 prefix saves.
 """
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -53,7 +52,10 @@ class Router(Generic[R]):
 
     def _remember(self, keys: list[int], replica: R) -> None:
         for key in keys:
-            holders = self._holders.setdefault(key, [])
+            holders = self._holders.get(key)
+            if holders is None:
+                self._holders[key] = [replica]
+                continue
             self._holders.move_to_end(key)
             if replica not in holders:
                 holders.append(replica)
@@ -64,8 +66,7 @@ class Router(Generic[R]):
 
 def _keys(work: Work) -> Iterator[int]:
     """Yield a key for each prefix of whole blocks."""
-    data = array("q", work.prompt).tobytes()
-    size, key = BLOCK * 8, hash(work.kind)
-    for end in range(size, len(data) + 1, size):
-        key = hash((key, data[end - size : end]))
+    prompt, key = tuple(work.prompt), hash(work.kind)
+    for end in range(BLOCK, len(prompt) + 1, BLOCK):
+        key = hash((key, prompt[end - BLOCK : end]))
         yield key
