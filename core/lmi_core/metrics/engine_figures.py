@@ -18,6 +18,7 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
     cached_tokens: int | None = None  # of those, the ones that were found
     restarts: int = 0  # of its process, or of workers
     workers: int | None = None  # processes of the model function
+    sequences: dict[int, int] | None = None  # in each engine by its number from 1, where there may be several
 
     @classmethod
     def together(cls, engines: "Sequence[EngineFigures]") -> "EngineFigures":

@@ -150,10 +150,13 @@ class Replicas(Generic[R]):
     def figures(self) -> EngineFigures:
         """The figures of all replicas together, with the counts of those that have ended."""
         found = EngineFigures.together([each.figures for each in self.members])
+        found = replace(found.after(self._ended_ones), restarts=found.restarts + self._ended_ones.restarts)
+        if self.count.maximum == 1:
+            return found
         return replace(
-            found.after(self._ended_ones),
-            restarts=found.restarts + self._ended_ones.restarts,
-            workers=sum(each.is_available for each in self.members) if self.count.maximum > 1 else None,
+            found,
+            workers=sum(each.is_available for each in self.members),
+            sequences={self.number(each) + 1: each.isolation.sequences for each in self.members},
         )
 
     @property

@@ -60,6 +60,7 @@ class ListedWorker(TypedDict):
     processId: int
     memoryUsage: NotRequired[int]
     node: NotRequired[str]
+    sequences: NotRequired[int]
 
 
 class WorkerGroup(TypedDict):

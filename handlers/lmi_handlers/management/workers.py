@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import chain, groupby
 
 from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.processes import memory_of, start_time
@@ -30,6 +30,10 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
     workers = await asyncio.to_thread(_listed, processes, loaded_at)
     for place, worker in _elsewhere(model, loaded_at) if model.ready else ():
         workers.setdefault(place, []).append(worker)
+    inside = model.runtime.figures().sequences or {}
+    for worker in chain.from_iterable(workers.values()):
+        if worker["id"] in inside:
+            worker["sequences"] = inside[worker["id"]]
     return [
         WorkerGroup(device=_device(place), minWorkers=minimum, maxWorkers=maximum, workers=workers.get(place, []))
         for place in dict.fromkeys((*_places(model, gpus), *workers))

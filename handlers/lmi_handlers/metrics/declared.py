@@ -95,12 +95,18 @@ WORKERS = _gauge(
     "lmi_workers",
     "Engines that accept requests, where a model may have several, or processes that run the model function.",
 )
+WORKER_SEQUENCES = _gauge(
+    "lmi_worker_sequences",
+    "Sequences in each engine, where a model may have several; those that wait inside it are included.",
+    (*MODEL, "worker"),
+)
 INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",))
 
 OWN_METRICS = (
     REQUESTS, REJECTED, ABORTED, PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS,
     QUEUE_TIME, TIME_TO_FIRST_TOKEN, TIME_PER_TOKEN, END_TO_END, ENGINE_TIME, SERVER_TIME,
-    READY, IN_FLIGHT, QUEUE_SIZE, RUNNING, WAITING, CACHE_USAGE, PREFIX_QUERIES, PREFIX_HITS, RESTARTS, WORKERS, INFO,
+    READY, IN_FLIGHT, QUEUE_SIZE, RUNNING, WAITING, CACHE_USAGE, PREFIX_QUERIES, PREFIX_HITS, RESTARTS, WORKERS,
+    WORKER_SEQUENCES, INFO,
 )  # fmt: skip
 
 # DJLServing's names, labels and units.

@@ -98,6 +98,8 @@ def _add_state(families: Families, labels: Labels, model: Model) -> None:
     families.add(declared.PREFIX_HITS, figures.cached_tokens, *labels)
     families.add(declared.RESTARTS, figures.restarts, *labels)
     families.add(declared.WORKERS, figures.workers, *labels)
+    for number, sequences in (figures.sequences or {}).items():
+        families.add(declared.WORKER_SEQUENCES, sequences, *labels, str(number))
 
 
 def _add_latest(families: Families, labels: Labels, model: Model) -> None:

@@ -35,7 +35,14 @@ from tests.handlers.metrics.test_metrics import OPEN_METRICS, scrape, value
 QUEUED, PREFILL, PER_TOKEN, FORMATTING = 0.25, 1.5, 0.0625, 0.125
 CACHED = 2  # tokens of each prompt
 FIGURES = EngineFigures(
-    running=1, waiting=0, cache_usage=0.75, looked_up_tokens=70, cached_tokens=30, restarts=4, workers=3
+    running=1,
+    waiting=0,
+    cache_usage=0.75,
+    looked_up_tokens=70,
+    cached_tokens=30,
+    restarts=4,
+    workers=3,
+    sequences={1: 5, 2: 6},
 )
 FIRST_TOKEN = QUEUED + PREFILL
 FIRST = FIRST_TOKEN + 2 * PER_TOKEN + FORMATTING  # seconds of the first request, with three tokens
@@ -143,6 +150,7 @@ AT_THE_END: Mapping[DeclaredMetric, Values] = {
     declared.PREFIX_HITS: {M: 30},
     declared.RESTARTS: {M: 4},
     declared.WORKERS: {M: 3},
+    declared.WORKER_SEQUENCES: {(*M, "1"): 5, (*M, "2"): 6},
     declared.INFO: {(version("lmi-handlers"),): 1},
     declared.RESPONSE_2XX: {HOST: 3},
     declared.RESPONSE_4XX: {HOST: 3},
