@@ -79,3 +79,14 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path, cluster: Any) -> 
     for each in replicas.members:
         await each.available()
     assert len(await workers(server)) == NODES
+
+
+async def test_what_runs_goes_on_without_the_head(serve: Serve, tmp_path: Path, cluster: Any) -> None:
+    """Run last: the cluster has no head any more."""
+    server = await serve(directory_for(cluster, tmp_path, "torch"))
+    asked = [(name, question) for question in QUESTIONS for name in DIALECTS][:COUNT]
+    expected = await asyncio.gather(*(ask(server, *each) for each in asked))
+    answering = [asyncio.create_task(ask(server, *each)) for each in asked]
+    await asyncio.to_thread(cluster.head_node.kill_gcs_server)
+    assert await asyncio.gather(*answering) == expected
+    assert await asyncio.gather(*(ask(server, *each) for each in asked)) == expected

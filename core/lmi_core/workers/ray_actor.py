@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local"  # in place of an address: a cluster of this machine, which ends with the server
 STARTING_SECONDS = 600.0  # in which a cluster must have the resources of an actor, and start it
+# By itself, Ray ends a process that has not reached the cluster's head for a minute, such as this server.
+WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
 
 
 class RayWorker:
@@ -42,6 +44,8 @@ class RayWorker:
 
 def connect(cluster: str) -> Any:
     """Return Ray, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
+    for name, value in WITHOUT_HEAD.items():
+        os.environ.setdefault(name, value)  # read when Ray is imported
     try:
         ray = _ray()
     except ImportError as error:
@@ -95,7 +99,10 @@ class RayActor:
         self._lost = asyncio.get_running_loop().create_future()
         self._watching = [asyncio.create_task(self._watch_connection())]
         create = ray.remote(RayWorker).options(
-            num_cpus=1, num_gpus=self._gpus, max_restarts=0, runtime_env={"env_vars": dict(self._environment)}
+            num_cpus=1,
+            num_gpus=self._gpus,
+            max_restarts=0,
+            runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment)},
         )
         self._actor = await asyncio.to_thread(create.remote)
         try:
