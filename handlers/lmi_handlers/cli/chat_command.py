@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.chat_terminal import MarkdownAnswer, PlainAnswer, message_prompt
 from lmi_handlers.cli.connection import Connection, connect
 
 PATH = "v1/chat/completions"
@@ -26,7 +28,11 @@ HELP = """\
 /clear             forget the conversation
 /save FILE         write the conversation to a file, as JSON
 /help              this list
-/exit              end; so does Ctrl-D. Ctrl-C ends an answer"""
+/exit              end; so does Ctrl-D
+
+Enter sends a message; Alt-Enter, or a backslash at the end of the line, starts a new line. Text pasted over several
+lines is one message. The arrow keys and Ctrl-R find earlier messages, of earlier chats too.
+Ctrl-C stops an answer or clears a half-typed message; with neither, it ends the chat."""
 
 
 @dataclass
@@ -52,6 +58,7 @@ class ChatSession:
         self._conversation = conversation
         self._ignored = ""  # what the server said last that it ignores
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        self._prompt = message_prompt(os.environ) if sys.stdin.isatty() and sys.stdout.isatty() else None
         self._commands: dict[str, Callable[[str], None]] = {
             "system": self._system,
             "set": self._set,
@@ -62,10 +69,10 @@ class ChatSession:
         }
 
     def run(self) -> None:
-        """Read and answer lines until the end of the input, or /exit."""
+        """Read and answer messages until the end of the input, or /exit."""
         while True:
             try:
-                line = input("> " if sys.stdin.isatty() else "").strip()
+                line = self._read().strip()
             except (EOFError, KeyboardInterrupt):
                 return
             if line in ("/exit", "/quit"):
@@ -75,6 +82,11 @@ class ChatSession:
             elif line:
                 self._conversation.messages.append({"role": "user", "content": line})
                 self._answer()
+
+    def _read(self) -> str:
+        if self._prompt is None:
+            return input("> " if sys.stdin.isatty() else "")
+        return self._runner.run(self._prompt.prompt_async())
 
     def _command(self, line: str) -> None:
         name, _, argument = line.removeprefix("/").partition(" ")
@@ -108,14 +120,17 @@ class ChatSession:
         self._ignored = names
 
     async def _print_answer(self, said: list[str], statistics: Statistics) -> None:
-        async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
-            delta = choice.get("delta", {})
-            if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
-                self._console.print(reasoning, end="", style="dim italic")
-            if content := delta.get("content"):
-                said.append(content)
-                self._console.print(content, end="")
-        self._console.print()
+        answer = (MarkdownAnswer if sys.stdout.isatty() else PlainAnswer)(self._console)
+        try:
+            async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
+                delta = choice.get("delta", {})
+                if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
+                    answer.reason(reasoning)
+                if content := delta.get("content"):
+                    said.append(content)
+                    answer.write(content)
+        finally:
+            answer.finish()
         self._tell_of_ignored(statistics.ignored)
 
     def _system(self, text: str) -> None:
@@ -164,8 +179,6 @@ class ChatSession:
 
 def run_chat(connection: Connection, conversation: Conversation) -> None:
     """Chat until the user ends it. Raise ConfigurationError without a model or server."""
-    with contextlib.suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401  # lines can be edited, and come back with the arrow keys
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         try:

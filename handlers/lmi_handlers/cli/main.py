@@ -297,7 +297,15 @@ def chat(
     strict: Strict = False,
     api_key_variable: ApiKeyVariable = None,
 ) -> None:
-    """Chat with a model in the terminal. Type /help for the commands."""
+    """Chat with a model in the terminal. Type /help for the commands and keys.
+
+    Enter sends a message; Alt-Enter, or a backslash at the end of the line, starts a new line. Text pasted over several
+    lines is one message. Answers are shown as Markdown. Ctrl-C stops an answer.
+
+    Messages are kept for the arrow keys and Ctrl-R of later chats, in ~/.local/state/lmi/chat_history, which only you
+    can read; XDG_STATE_HOME replaces ~/.local/state. If standard input is not a terminal, each of its lines is a
+    message; if standard output is not one, answers are plain text.
+    """
     from lmi_handlers.cli.chat_command import Conversation, run_chat
     from lmi_handlers.cli.connection import Connection
 
