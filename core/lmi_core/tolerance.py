@@ -18,7 +18,6 @@ from lmi_core.payloads.tolerant_payload import field_names, never_dropped
 
 logger = logging.getLogger(__name__)
 
-IGNORED_HEADER = "X-Lmi-Ignored-Parameters"
 MAX_REPORTED_NAMES = 200  # per model: made-up names must fill neither the log nor the memory
 MAX_LISTED_NAMES = 20  # names in one header
 MAX_NAME_LENGTH = 60

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from lmi_handlers.container.tgi_environment import API_KEY, FLAG, MODEL_ID, ORIGINS, PORT, READ
 from lmi_handlers.container.variables import VARIABLES
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.plugins.loading import load_plugins
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.docs.pages import ROOT
 from tests.docs.snippets import KINDS, SNIPPETS, Snippet

@@ -14,7 +14,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from lmi_handlers.http.server import Server
 from tests.archive_server import archive_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+IGNORED_HEADER = "X-Lmi-Ignored-Parameters"  # the names of `Answer.ignored`
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:

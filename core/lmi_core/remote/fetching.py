@@ -16,8 +16,7 @@ from lmi_core.logs.progress_display import shown
 from lmi_core.remote.copies import Copies
 from lmi_core.remote.held_copies import HeldCopies, let_go
 from lmi_core.remote.progress import DownloadProgress
-from lmi_core.remote.report import Begin, Failed, Finished, Note, Progress, decode
-from lmi_core.remote.worker import Job
+from lmi_core.remote.report import Begin, Failed, Finished, Job, Note, Progress, decode
 from lmi_core.workers.endpoint import Endpoint, WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.messages import encode

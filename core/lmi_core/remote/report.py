@@ -1,4 +1,4 @@
-"""The messages of the download process to its parent."""
+"""The messages between the download process and its parent."""
 
 import logging
 import threading
@@ -8,9 +8,17 @@ from pathlib import Path
 
 import msgspec
 
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.workers.messages import Started, encode
 
 REPORT_SECONDS = 0.2
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The copy to make."""
+
+    model: RemoteModel
+    downloads: str
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):

@@ -10,23 +10,16 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
-from lmi_core.configuration.location import RemoteModel, without_secrets
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.copying import make_copy
 from lmi_core.remote.hub import copy_from_hub
-from lmi_core.remote.report import Failed, Finished, Report
+from lmi_core.remote.report import Failed, Finished, Job, Report
 from lmi_core.remote.space import REMEDY
 from lmi_core.workers.worker import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
 PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
-
-
-class Job(msgspec.Struct, frozen=True):
-    """The copy to make."""
-
-    model: RemoteModel
-    downloads: str
 
 
 decode_job = msgspec.msgpack.Decoder(Job).decode

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from lmi_core.tolerance import IGNORED_HEADER
+from lmi_core.calls.answer import IGNORED_HEADER
 
 DATA = b"data: "
 DONE = b"[DONE]"

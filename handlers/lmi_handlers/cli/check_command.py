@@ -23,8 +23,8 @@ from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_core.serving_runtime import Note
 from lmi_core.workers.placement import Placement
+from lmi_handlers.cli.plans import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.cli.report import new_console, table
-from lmi_handlers.cli.serving import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.declarations import Fate
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments

@@ -6,35 +6,33 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.location import must_be_copied
-from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.fault import unreadable
 from lmi_core.host.memory import return_large_blocks
 from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.level import change_log_level
 from lmi_core.logs.logs import terminal_thread
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.registry.dispatcher import Dispatcher, check_names
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.remote.fetching import local_directory
 from lmi_core.remote.held_copies import let_go
 from lmi_core.serving.model import Model
-from lmi_core.serving.model_plan import ModelPlan, read_plan
+from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_handlers.access.control import AccessControl
+from lmi_handlers.cli.plans import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.exposure import exposures
 from lmi_handlers.container.launch import Launch, read_launch
-from lmi_handlers.container.search import Arguments, PlacedModel
+from lmi_handlers.container.search import Arguments
 from lmi_handlers.container.server_keys import OTLP_TRACES_ENDPOINT
 from lmi_handlers.container.settings import for_models
 from lmi_handlers.http.connections.limits import raise_descriptor_limit
@@ -110,40 +108,6 @@ def _fetch(fetched: list[Path], source: str) -> Path:
     if must_be_copied(source):
         fetched.append(folder)
     return folder
-
-
-def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> tuple[list[ModelPlan], list[str]]:
-    """Return a plan for each model to serve, and the problems of others. Raise ConfigurationError if names clash."""
-    return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
-
-
-def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:
-    """Return a plan for each model under the directory, ignoring server settings in the environment.
-
-    Raise ConfigurationError if one cannot be created.
-    """
-    found = find_model_directories(directory, environment)
-    models = [PlacedModel(name, path, str(directory)) for name, path in found.items()]
-    plans, errors = _read_plans(models, environment, plugins)
-    if errors:
-        raise ConfigurationError("\n".join(errors))
-    return plans
-
-
-def _read_plans(
-    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
-) -> tuple[list[ModelPlan], list[str]]:
-    plans, errors, variables = [], [], for_models(environment)
-    for model in models:
-        try:
-            plan = read_plan(model.name, model.directory, variables, plugins, common, model.version, model.overrides)
-            plans.append(plan)
-        except (ConfigurationError, OSError) as error:
-            reason = error.message if isinstance(error, ConfigurationError) else unreadable(error)
-            errors.append(f"model {model.name}: {reason}" if len(models) > 1 else reason)
-    if not errors:
-        check_names(plans)
-    return plans, errors
 
 
 async def _serve(
@@ -264,17 +228,6 @@ def addresses(server: Server) -> list[str]:
         lines = [("Chat", server.url), *lines, ("Console", f"{managing}/console")]
     lines += [("gRPC", other.address) for other in server.others]
     return [f"{name:<8} {address}" for name, address in lines]
-
-
-def warnings_of(models: Sequence[Model], launch: Launch) -> list[str]:
-    """Return all warnings, those of models with their names."""
-    return [*launch.warnings, *(f"model {model.name}: {warning}" for model in models for warning in model.warnings)]
-
-
-def refuse_warnings(warnings: Sequence[str]) -> None:
-    """Raise ConfigurationError with all warnings, if there are any, for `--strict`."""
-    if warnings:
-        raise ConfigurationError("\n".join(["--strict makes errors of all warnings:", *warnings]))
 
 
 def _log(model: Model) -> None:

@@ -11,6 +11,7 @@ from math import ceil
 from aiohttp import web
 
 from lmi_core.calls.access import Reach
+from lmi_core.calls.answer import IGNORED_HEADER
 from lmi_core.errors import (
     FormatterFailed,
     GenerationFailed,
@@ -33,7 +34,7 @@ from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
-from lmi_core.tolerance import IGNORED_HEADER, ignored_header, names_of
+from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, named_attributes, named_outside
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id

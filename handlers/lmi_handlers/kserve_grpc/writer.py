@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from lmi_core.calls.answer import IGNORED_HEADER
 from lmi_core.errors import LmiError
 from lmi_core.generation.tensors import Tensor
 from lmi_core.inference import ResponseWriter
 from lmi_core.served_model import ServedModel
-from lmi_core.tolerance import IGNORED_HEADER, ignored_header
+from lmi_core.tolerance import ignored_header
 from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.infer_payload import InferRequest

@@ -18,7 +18,7 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.backend_failures import written
 from lmi_core.serving.model import Model
-from lmi_handlers.cli.connection import one_plan
+from lmi_handlers.cli.private_server import one_plan
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.offline.exchange import ChatHandler, OfflineExchange, TextHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece

@@ -13,7 +13,7 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 from lmi_handlers.http.server import Listener, Server
 from lmi_handlers.management.reader import DirectoryReader

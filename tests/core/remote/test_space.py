@@ -6,8 +6,9 @@ import pytest
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.sizes import in_words
+from lmi_core.remote.report import Job
 from lmi_core.remote.space import check_space
-from lmi_core.remote.worker import Job, explained
+from lmi_core.remote.worker import explained
 
 
 @pytest.mark.parametrize(

@@ -307,14 +307,23 @@ def test_plugins_directory(tmp_path: Path) -> None:
     assert result.stderr.startswith(f"lmi: the plugin {tmp_path / 'broken.py'} cannot be imported: ModuleNotFoundError")
 
 
-@pytest.mark.parametrize("command", ["check", "plugins"])
-def test_no_engine_is_imported(model_dir: ModelDirectory, command: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "unused"),
+    [
+        (["check", "DIR"], {"aiohttp", "uvloop"}),
+        (["plugins"], {"uvloop"}),
+        (["generate", "http://127.0.0.1:1", "Hello"], {"aiohttp.web", "lmi_core.plugins", "uvloop", "zmq"}),
+    ],
+)
+def test_commands_import_no_more_than_they_need(
+    model_dir: ModelDirectory, arguments: list[str], unused: set[str]
+) -> None:
     directory = model_dir({"serving.properties": "option.model_id=some/model\n"})
-    arguments = ["check", str(directory)] if command == "check" else ["plugins"]
+    arguments = [str(directory) if each == "DIR" else each for each in arguments]
     script = (
         "import sys; from lmi_handlers.cli.main import app\n"
         f"app({arguments!r}, standalone_mode=False)\n"
-        "print({'torch', 'vllm', 'transformers'} & set(sys.modules))"
+        f"print({unused | {'torch', 'transformers', 'vllm'}!r} & set(sys.modules))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert result.stdout.splitlines()[-1] == "set()", result.stderr

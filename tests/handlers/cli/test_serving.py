@@ -10,7 +10,8 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
-from lmi_handlers.cli.serving import check_grpc, create_server, launch_plans
+from lmi_handlers.cli.plans import launch_plans
+from lmi_handlers.cli.serving import check_grpc, create_server
 from lmi_handlers.container.launch import read_launch
 from lmi_handlers.container.search import Arguments
 from tests.conftest import SCRIPTED, ModelDirectory

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.plugins.loading import load_plugins
-from lmi_handlers.cli.serving import launch_plans
+from lmi_handlers.cli.plans import launch_plans
 from lmi_handlers.container.launch import Launch
 from lmi_handlers.container.tgi_environment import NO_SUCH_QUANTIZATION, NOT_READ, QUANTIZATIONS
 from tests.conftest import ModelDirectory

@@ -10,7 +10,7 @@ from lmi_core.errors.sizes import in_words
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.management.asking import ask, generated, register

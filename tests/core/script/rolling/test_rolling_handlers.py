@@ -15,7 +15,7 @@ from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import Reply, Working
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.workers.item_queue import ItemQueue
-from lmi_handlers.cli.serving import read_plans
+from lmi_handlers.cli.plans import read_plans
 from tests.conftest import Answer, LoopClock, ModelDirectory, RunningServer, running_server
 from tests.loop_clock import until
 

@@ -1,0 +1,106 @@
+"""A private server of one model, for `lmi generate`, `lmi chat`, `lmi try` and use from Python."""
+
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+from aiohttp import web
+
+from lmi_core import tolerance
+from lmi_core.errors import ConfigurationError
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.logs.progress_display import shown_on_terminal
+from lmi_core.plugins.loading import Plugins, load_plugins
+from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_core.serving.model_plan import ModelPlan
+from lmi_handlers.cli.plans import launch_plans, refuse_warnings
+from lmi_handlers.container.declarations import COMMAND_LINE
+from lmi_handlers.container.launch import read_launch
+from lmi_handlers.container.search import Arguments
+from lmi_handlers.http.application import create_application
+
+
+@asynccontextmanager
+async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve one model privately, on a Unix socket, and yield a client."""
+    model = Model(plan, plugins.formatters)
+    dispatcher = Dispatcher({plan.name: model})
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lmi-"))
+        socket = str(Path(folder) / "socket")
+        runner = web.AppRunner(
+            create_application(dispatcher, plugins.handlers),
+            access_log=None,
+            auto_decompress=False,
+            handler_cancellation=True,
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(dispatcher.stop)
+        await web.UnixSite(runner, socket).start()
+        with shown_on_terminal({model.name: model.progress}):
+            await dispatcher.start()
+        timeout = aiohttp.ClientTimeout(total=None)
+        connector = aiohttp.UnixConnector(socket)
+        yield await stack.enter_async_context(aiohttp.ClientSession("http://lmi", connector=connector, timeout=timeout))
+
+
+@asynccontextmanager
+async def served(
+    target: str, options: tuple[str, ...], plugins_directory: Path | None, *, strict: bool
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """Serve the model of a directory or a hub id privately, and yield a client.
+
+    Raise ConfigurationError if the model cannot be served or, if `strict`, on a warning; otherwise print warnings to
+    stderr.
+    """
+    configure_logging("warning")
+    tolerance.logger.disabled = True  # whoever sends requests here tells what is ignored
+    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
+    only = one_plan(target, options, plugins_directory)
+    if strict:
+        refuse_warnings(only.warnings)
+    for warning in only.warnings:
+        print(f"lmi: warning: {warning}", file=sys.stderr)
+    async with own_server(only.plan, only.plugins) as client:
+        yield client
+
+
+class OnePlan(NamedTuple):
+    """The plan for one model, its plugins, and the warnings of `lmi check`."""
+
+    plan: ModelPlan
+    plugins: Plugins
+    warnings: list[str]
+
+
+def one_plan(
+    target: str, options: tuple[str, ...] = (), plugins_directory: Path | None = None, source: str = COMMAND_LINE
+) -> OnePlan:
+    """Return the plan of `lmi serve` for the only model of a directory or a hub id.
+
+    `source` is the origin of the options, for messages. Raise ConfigurationError with every problem.
+    """
+    plugins = load_plugins(plugins_directory)
+    arguments = Arguments((target,), options=options, options_source=source, plugins_directory=plugins_directory)
+    launch = read_launch(arguments, os.environ)
+    plans, errors = launch_plans(launch, os.environ, plugins)
+    if errors:
+        raise ConfigurationError("\n".join(errors))
+    if len(plans) > 1:
+        raise ConfigurationError(f"{target} contains several models: give the directory of one")
+    return OnePlan(plans[0], plugins, [*launch.warnings, *_warnings(plans[0], plugins)])
+
+
+def _warnings(plan: ModelPlan, plugins: Plugins) -> list[str]:
+    """Return the warnings of the model; only those of its plan if the model is not on this host."""
+    try:
+        return Model(plan, plugins.formatters).warnings
+    except ConfigurationError:
+        return plan.warnings
