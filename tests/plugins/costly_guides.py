@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-SERVER = "compile_server"
+SERVER = "lmi_core.forks.calls"
 SOON = 60.0  # seconds for answers, on a machine that does much else
 
 
@@ -48,7 +48,7 @@ def processes(name: str, ancestor: int | None = None) -> dict[int, int]:
 def forks() -> dict[int, int]:
     """Return the processes that compile a guide now, with those that they were forked from."""
     found = processes(SERVER)
-    return {process: parent for process, parent in found.items() if parent in found}
+    return {process: parent for process, parent in found.items() if found.get(parent) in found}
 
 
 async def next_fork(known: Collection[int]) -> int:

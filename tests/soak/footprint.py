@@ -17,7 +17,7 @@ CACHE = "torchinductor_*"  # of what PyTorch has compiled, which it is meant to 
 SLACK = {
     # Of another process than before, which has met other requests.
     **{"engine_threads": 3, "engine_descriptors": 3},
-    # A process more that tokenizes long texts, which are as many as there were calls at the same time.
+    # A process more, which the first long text of a model starts.
     **{"processes": 1, "descriptors": 2},
     "other_threads": 2,  # those of libraries in Rust and C++
 }
@@ -32,7 +32,7 @@ POOLS = {
 MORE_ALLOCATED = 8.0  # MB, of which the C library's free memory between them is no part: more is a leak
 MORE_BLOCKS = 0.05  # of the blocks of Python's allocator
 HELPER_MEMORY = 100.0  # MB: it returns what a text has taken
-HELPER = "lmi_core.deadlines.killable"  # in the command line
+HELPER = "lmi_core.forks.calls"  # in the command line
 
 
 @dataclass

@@ -6,7 +6,6 @@ from typing import Generic, ParamSpec, TypeVar
 
 from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
 from lmi_core.deadlines.helper_threads import HelperThreads, TooLateError
-from lmi_core.deadlines.killable import Killable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,9 +24,9 @@ def seconds_for(characters: int) -> float:
 class Bounded(Generic[P, T]):
     """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
-    def __init__(self, function: Callable[P, T], killable: Killable) -> None:
-        """`killable` must be the same function."""
-        self._function, self._killable = function, killable
+    def __init__(self, function: Callable[P, T], apart: Callable[..., T]) -> None:
+        """`apart` calls the same function in another process; its first argument is the processor time."""
+        self._function, self._apart = function, apart
         self._threads = HelperThreads()
 
     def run(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
@@ -42,5 +41,4 @@ class Bounded(Generic[P, T]):
         """Call the function in another process and return its result."""
         if on_event_loop():
             raise NeedsTimeError
-        found: T = self._killable.call(seconds_for(characters), *arguments, **named)
-        return found
+        return self._apart(seconds_for(characters), *arguments, **named)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import ConfigurationError
+from lmi_core.forks.forked_function import CallTooCostlyError
 from lmi_core.generation.chat import Chat
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 

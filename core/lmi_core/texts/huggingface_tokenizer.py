@@ -1,18 +1,18 @@
 """The tokenizer that comes with a model, as transformers loads it."""
 
+import tempfile
 import threading
-from collections.abc import Sequence
+import weakref
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from lmi_core.deadlines.bounded import Bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError
-from lmi_core.deadlines.killable import CallFailedError, Killable
 from lmi_core.errors import ConfigurationError, InvalidParameter
+from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, origin
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
-from lmi_core.host.beside_loop import HUGE_TEXT
 from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
 from lmi_core.texts.encoding import encoding, listed
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerBase
 
+APART = 200_000  # characters of a text that is encoded in another process: its ids would hold up all threads here
 PANIC = "PanicException"  # Rust's, for an expression that takes too many steps; no Exception, and not to be imported
 
 # Where the tokenizer's files lie is the host's own business.
@@ -47,10 +48,11 @@ class HuggingFaceTokenizer(Tokenizer):
         if self._backend is not None and joins_bytes(self._backend):
             self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
-        self._encoding: Bounded[[str, bool], Sequence[int]] | None = None
+        self._file: IO[bytes] | None = None  # with the backend
+        self._encoding: Bounded[[str, bool], list[int] | bytes] | None = None
         if self._backend is not None:
-            apart = Killable("lmi_core.texts.encoding:encoder", self._backend.to_str)
-            self._encoding = Bounded(encoding(self._backend), apart)
+            apart = ForkedFunction("lmi_core.texts.encoding:encoder", self._read)
+            self._encoding = Bounded(encoding(self._backend), apart.call)
 
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
@@ -61,6 +63,21 @@ class HuggingFaceTokenizer(Tokenizer):
         except Exception as error:  # OSError, ValueError, KeyError and others, depending on what is missing
             raise ConfigurationError(why_no_tokenizer(model, error)) from error
         return cls(pretrained)
+
+    def prepare(self) -> None:
+        """Prepare to encode long texts in another process, which would hold up all threads later."""
+        origin()
+        if self._backend is not None and self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as this lives
+            weakref.finalize(self, self._file.close)
+            self._file.write(self._backend.to_str().encode())
+
+    def _read(self) -> bytes:
+        """Return the contents of a tokenizer.json for the backend."""
+        self.prepare()
+        assert self._file is not None
+        self._file.seek(0)
+        return self._file.read()
 
     @property
     def vocabulary_size(self) -> int:
@@ -87,8 +104,7 @@ class HuggingFaceTokenizer(Tokenizer):
             and self._encodes_by_backend
             and _is_plain(self._backend, self.pretrained)
         ):
-            # To list the ids of a huge text at once would hold up all other threads.
-            run = self._encoding.run_apart if len(text) > HUGE_TEXT else self._encoding.run
+            run = self._encoding.run_apart if len(text) > APART else self._encoding.run
             ids = run(len(text), text, add_special_tokens)
             return ids if isinstance(ids, list) else listed(ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.

@@ -5,6 +5,7 @@
 
 import importlib
 import os
+import pickle
 import select
 import signal
 import socket
@@ -16,40 +17,16 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import NoReturn
 
-import msgspec
-
+from lmi_core.forks.fork_client import ForkServerProcess
+from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send
 from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
 from lmi_core.workers import worker
-from lmi_core.workers.fork_client import ForkServerProcess
-from lmi_core.workers.fork_messages import receive, send
-from lmi_core.workers.fork_server import Fork, ForkServer, inherited_socket
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 FORK_SECONDS = 5.0  # after which a fork server that has forked before counts as frozen
 OF_TESTS = "PYTEST_"  # variables with this prefix change with each test, and no worker reads them
 
-
-class Start(msgspec.Struct, array_like=True):
-    """The worker to start."""
-
-    target: str
-    address: str
-    environment: dict[str, str]
-    folder: str
-
-
-class Begun(msgspec.Struct, array_like=True):
-    """The start of a worker, or the reason why there is none."""
-
-    process_id: int
-    failure: str = ""
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode_start = msgspec.msgpack.Decoder(Start).decode
-_decode_begun = msgspec.msgpack.Decoder(Begun).decode
-_decode_code = msgspec.msgpack.Decoder(int).decode
 
 _servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}  # by what prepares them, with their environments
 _lock = threading.Lock()
@@ -72,23 +49,26 @@ class PreparedWorker:
                 os.close(reading)
             on_failure.enter_context(self._connection)
             self._connection.settimeout(FORK_SECONDS if self._server.ready else None)
-            send(self._connection, _encode(Start(target, address, dict(environment), os.getcwd())))
-            begun = self._begun()
-            if begun.failure:
-                raise OSError(begun.failure)
-            self.pid: int = begun.process_id
+            self._answers = on_failure.enter_context(self._connection.makefile("rb"))
+            send(self._connection, (target, address, dict(environment), os.getcwd()))
+            self.pid = self._begun()
             self._pid_descriptor = os.pidfd_open(self.pid)
             weakref.finalize(self, os.close, self._pid_descriptor)
             self._server.ready = True
             on_failure.pop_all()
 
-    def _begun(self) -> Begun:
+    def _begun(self) -> int:
+        """Return the process id of the started worker."""
         try:
-            answer = receive(self._connection)
+            started: int | str = pickle.load(self._answers)
         except TimeoutError:
             self._server.kill()
-            return Begun(0, "its fork server did not answer, and was killed")
-        return Begun(0, "its fork server has ended") if answer is None else _decode_begun(answer)
+            raise OSError("its fork server did not answer, and was killed") from None
+        except (EOFError, OSError):
+            raise OSError("its fork server has ended") from None
+        if isinstance(started, str):
+            raise OSError(started)
+        return started
 
     def kill(self) -> None:
         """End the worker at once, if it has not ended."""
@@ -102,9 +82,8 @@ class PreparedWorker:
         ended.poll()
         self._connection.settimeout(FORK_SECONDS)
         self.returncode = -signal.SIGKILL
-        with self._connection, suppress(TimeoutError):
-            if (answer := receive(self._connection)) is not None:
-                self.returncode = _decode_code(answer)
+        with self._connection, self._answers, suppress(EOFError, OSError):
+            self.returncode = pickle.load(self._answers)
         return self.returncode
 
 
@@ -137,19 +116,19 @@ def discard(prepare: str) -> None:
 class WorkerForks(ForkServer):
     """The server's side of forked workers."""
 
-    def run(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> NoReturn:
+    def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
         status = 1
         try:
-            connection.close()
-            start = _decode_start(message)
+            with connection, connection.makefile("rb") as messages:
+                target, address, environment, folder = pickle.load(messages)
             os.setsid()
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             os.environ.clear()
-            os.environ.update(start.environment)
-            os.chdir(start.folder)
-            worker.main(start.target, start.address)
+            os.environ.update(environment)
+            os.chdir(folder)
+            worker.main(target, address)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1
@@ -160,13 +139,13 @@ class WorkerForks(ForkServer):
             os._exit(status)
 
     def begun(self, fork: Fork) -> None:
-        send(fork.connection, _encode(Begun(fork.process_id)))
+        send(fork.connection, fork.process_id)
 
     def not_started(self, connection: socket.socket, error: OSError) -> None:
-        send(connection, _encode(Begun(0, str(error))))
+        send(connection, str(error))
 
     def ended(self, connection: socket.socket, code: int) -> None:
-        send(connection, _encode(code))
+        send(connection, code)
 
 
 def main(prepare: str, descriptor: str) -> None:

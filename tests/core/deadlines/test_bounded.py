@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from lmi_core.deadlines import bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
-from lmi_core.deadlines.killable import CallTooCostlyError
 from lmi_core.errors import InvalidParameter
+from lmi_core.forks.forked_function import CallTooCostlyError
 from lmi_core.generation.chat import Chat
 from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.texts import huggingface_tokenizer
@@ -59,8 +59,8 @@ def test_texts_are_the_same_in_the_process(monkeypatch: pytest.MonkeyPatch) -> N
     assert slow.encode(text, add_special_tokens=False) == slow.pretrained.encode(text, add_special_tokens=False)
 
 
-def test_a_huge_text_is_encoded_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_tokenizer, "HUGE_TEXT", 100)
+def test_a_long_text_is_encoded_in_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_tokenizer, "APART", 100)
     monkeypatch.delattr(bounded.Bounded, "run")
     hello = HuggingFaceTokenizer.load(str(HELLO))
     text = "Hello and 12 others" * 10

@@ -106,8 +106,8 @@ async def held() -> Held:
     objects = Counter(
         {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in types.items() if _counts(kind)}
     )
-    # A chat template that takes long on a busy machine is rendered in a child process, which stays with two pipes.
-    own = psutil.Process().num_fds() - 2 * len(psutil.Process().children())
+    # A chat template that takes long on a busy machine is rendered in another process, which stays with two sockets.
+    own = psutil.Process().num_fds() - 2 * len(psutil.Process().children(recursive=True))
     return Held(tasks, own, objects)
 
 

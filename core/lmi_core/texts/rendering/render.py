@@ -8,7 +8,7 @@ from typing import Any
 
 from lmi_core.deadlines.bounded import Bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
-from lmi_core.deadlines.killable import Killable
+from lmi_core.forks.forked_function import ForkedFunction
 from lmi_core.generation.chat import Chat
 
 ENVIRONMENT = "lmi_core.texts.rendering.environment"
@@ -52,7 +52,7 @@ def _render(template: str, variables: Mapping[str, Any]) -> str:
     return render_template(template, variables)
 
 
-_RENDERING = Bounded(_render, Killable(f"{ENVIRONMENT}:renderer"))
+_RENDERING = Bounded(_render, ForkedFunction(f"{ENVIRONMENT}:renderer").call)
 
 
 def _mark_end(message: dict[str, Any], template: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from lmi_core.errors import GenerationFailed, Overloaded
-from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation
+from lmi_core.forks.forked_function import Cancellation
 from lmi_plugins.torch_engine.messages.requests import Guide
 
 PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for one

@@ -5,11 +5,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import InvalidParameter, Overloaded
+from lmi_core.forks.forked_function import Cancellation
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compilation import Compilation, Compilations, guide_key, guide_size
 from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
-from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation, CompileProcess, too_costly
+from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 
@@ -47,11 +48,6 @@ class GuideCompiler:
         self._info: TokenizerInfo | None = None
         self._process: CompileProcess | None = None
         self._stuck: list[threading.Thread] = []
-
-    @property
-    def process_id(self) -> int | None:
-        """The id of the process that compiles, for those who watch or test it."""
-        return None if self._process is None else self._process.process_id
 
     def submit(self, guide: Guide) -> Compilation:
         """Begin to compile a guide, or join those who wait for the same one.

@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, Compilations, guide_key, guide_size
-from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
-from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Engine
+from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, Engine, too_costly
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.library import StructuredOutputsParams, xgrammar_lacks
@@ -64,11 +63,6 @@ class GuideTrials:
         self._lock = threading.Lock()
         self._process: CompileProcess | None = None
         self._stopped = False
-
-    @property
-    def process_id(self) -> int | None:
-        """The process id, for monitoring and tests."""
-        return None if self._process is None else self._process.process_id
 
     async def check(self, guide: Guide, vocabulary: int, library: str = AUTO) -> None:
         """Raise InvalidParameter for a guide that takes more than the limits, or allows no text.

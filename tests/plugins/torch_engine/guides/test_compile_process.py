@@ -4,16 +4,14 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from xgrammar import TokenizerInfo
 
-from lmi_core.errors import GenerationFailed, InvalidParameter
+from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
+from lmi_core.forks.forked_function import CallEndedError, Cancellation
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation, CompileProcess
-from lmi_plugins.torch_engine.guides.isolated.compile_protocol import Ended, Exceeded, Mistake
-from lmi_plugins.torch_engine.guides.isolated.compile_server import _outcome
+from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, failure
 from lmi_plugins.torch_engine.messages.guide_limits import MIB, GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
@@ -33,8 +31,7 @@ def compiling(tokenizer: HuggingFaceTokenizer) -> Iterator[CompileProcess]:
 def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProcess:
     """Return a client of the same process with other limits."""
     other = CompileProcess(b"", limits)
-    compiling.compile(SMALL, Cancellation())  # which starts it
-    other._server = compiling._server
+    other._function = compiling._function
     return other
 
 
@@ -104,26 +101,17 @@ def test_others_do_not_wait_and_cancelling_ends_the_work(compiling: CompileProce
     assert len(errors) == 1
 
 
-def test_stopping_leaves_no_process(tokenizer: HuggingFaceTokenizer) -> None:
-    info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
-    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
-    assert process.process_id is None
-    process.compile(SMALL, Cancellation())
-    started = Path(f"/proc/{process.process_id}")
-    assert started.exists()
-    process.stop()
-    assert not started.exists()
-
-
 @pytest.mark.parametrize(
-    ("code", "outcome"),
+    ("code", "kind", "message"),
     [
-        (-signal.SIGXCPU, Exceeded("compile_seconds")),
-        (-signal.SIGPROF, Exceeded("mask_seconds")),
-        (-signal.SIGSEGV, Mistake("it makes xgrammar crash, as groups do that are nested too deeply")),
-        (-signal.SIGKILL, Ended("its process ended with signal 9")),
-        (1, Ended("its process ended with exit code 1")),
+        (-signal.SIGVTALRM, InvalidParameter, "at most 50 ms of CPU time"),
+        (-signal.SIGSEGV, InvalidParameter, "it makes xgrammar crash, as groups do that are nested too deeply"),
+        (-signal.SIGKILL, GenerationFailed, "could not be compiled: its process ended with signal 9"),
+        (1, GenerationFailed, "could not be compiled: its process ended with exit code 1"),
+        (None, GenerationFailed, "could not be compiled: its process was ended"),
     ],
 )
-def test_what_the_end_of_a_process_says(code: int, outcome: Exceeded | Mistake | Ended) -> None:
-    assert _outcome(code) == outcome
+def test_what_the_end_of_a_process_says(code: int | None, kind: type[LmiError], message: str) -> None:
+    error = failure(SMALL, CallEndedError(code), GuideLimits())
+    assert type(error) is kind
+    assert message in error.message

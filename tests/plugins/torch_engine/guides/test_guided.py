@@ -10,11 +10,11 @@ import jsonschema_rs
 import pytest
 
 from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
+from lmi_core.forks.forked_function import Cancellation
 from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
-from lmi_plugins.torch_engine.guides.isolated.compile_process import Cancellation
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (

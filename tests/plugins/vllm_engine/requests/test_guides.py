@@ -88,8 +88,7 @@ async def test_stopping_ends_trials(tokenizer: HuggingFaceTokenizer) -> None:
     known = forks()
     request = asyncio.create_task(check(trials, SLOW))
     fork = await next_fork(known)
-    compiling = trials.process_id
-    assert compiling is not None
+    compiling = forks()[fork]
     await trials.stop()
     with pytest.raises(GenerationFailed):
         await request
@@ -102,7 +101,7 @@ async def test_the_limit_of_size_needs_no_process(tokenizer: HuggingFaceTokenize
     trials = GuideTrials(tokenizer, GuideLimits(size=10))
     with pytest.raises(InvalidParameter, match="must have at most 10 characters"):
         await check(trials, Guide("choice", ["12345", "678901"]))
-    assert trials.process_id is None
+    assert trials._process is None
 
 
 async def ask(vllm: VllmServer, **parameters: Any) -> Answer:

@@ -37,9 +37,9 @@ def token_lengths(vocabulary: list[bytes]) -> Lengths:
 def try_masks(matcher: Callable[[], Matcher], lengths: Lengths, mask_seconds: float, steps: int) -> None:
     """Follow some texts of that many tokens through a grammar, each with its own matcher.
 
-    SIGPROF ends the process at a mask that takes more CPU time. Raise ValueError for a grammar that matches no text.
+    SIGVTALRM ends the process at a mask that takes more CPU time. Raise ValueError for a grammar that matches no text.
     """
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
     chance = random.Random(0)
     for walk in range(WALKS):
         _walk(matcher(), lengths, mask_seconds, steps, chance if walk else None)
@@ -50,17 +50,17 @@ def _walk(matcher: Matcher, lengths: Lengths, mask_seconds: float, steps: int, c
     bitmask = allocate_token_bitmask(1, len(lengths))
     bits = bitmask.numpy().view(np.uint8)[0]
     for step in range(steps):
-        signal.setitimer(signal.ITIMER_PROF, mask_seconds)
+        signal.setitimer(signal.ITIMER_VIRTUAL, mask_seconds)
         matcher.fill_next_token_bitmask(bitmask)
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: len(lengths)])
         if not len(allowed):
             if step == 0:
                 raise ValueError("there is no text that it allows")
             return
         index = int(lengths[allowed].argmax()) if chance is None else chance.randrange(len(allowed))
-        signal.setitimer(signal.ITIMER_PROF, mask_seconds)
+        signal.setitimer(signal.ITIMER_VIRTUAL, mask_seconds)
         matcher.accept_token(int(allowed[index]))
-        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         if matcher.is_terminated():
             return

@@ -4,8 +4,10 @@ It runs no threads, as a fork would not have them. It ends when its client is go
 """
 
 import ctypes
+import math
 import os
-import selectors
+import pickle
+import select
 import signal
 import socket
 import sys
@@ -13,12 +15,12 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from lmi_core.workers.fork_messages import receive
-
-MAX_DESCRIPTORS = 4  # that come with a message
+MAX_DESCRIPTORS = 4  # that come with a connection
 SIGNAL_OF_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
+LOOK_SECONDS = 0.25  # between looks at forks that may lose their priority
+LOWEST_PRIORITY = 10
 
 
 @dataclass(eq=False)
@@ -29,67 +31,61 @@ class Fork:
     connection: socket.socket
     exited: int  # a pipe that ends with it
     begun: float = field(default_factory=time.monotonic)
-    lowered: bool = False
 
 
 class ForkServer(ABC):
     """The forks of this process, for one client, which passes a connection for each."""
 
+    patience = math.inf  # seconds after which a fork goes on only where nothing else wants its core
+
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._forks: set[Fork] = set()
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(control, selectors.EVENT_READ)
+        self._watched: dict[int, Fork] = {}  # by each of their descriptors
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
 
     @abstractmethod
-    def run(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> NoReturn:
-        """Run in the fork, with the client's message and further descriptors."""
+    def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
+        """Run in the fork, with its connection to the client and further descriptors."""
 
     def begun(self, fork: Fork) -> None:  # noqa: B027 -- need not be overridden
         """Handle the start of a fork."""
 
-    @abstractmethod
-    def ended(self, connection: socket.socket, code: int) -> None:
+    def ended(self, connection: socket.socket, code: int) -> None:  # noqa: B027
         """Handle the end of a fork with an exit code, which is negative for a signal."""
 
-    @abstractmethod
-    def not_started(self, connection: socket.socket, error: OSError) -> None:
+    def not_started(self, connection: socket.socket, error: OSError) -> None:  # noqa: B027
         """Handle a fork that could not be started."""
-
-    def look(self, fork: Fork) -> None:  # noqa: B027 -- need not be overridden
-        """Look at a running fork; called whenever something happened, and every `look_seconds`."""
-
-    look_seconds: float | None = None
 
     def serve(self) -> None:
         """Fork for the client until it disconnects, then wait for the remaining forks."""
         accepts = True
-        while accepts or self._forks:
-            for key, _ in self._selector.select(self.look_seconds if self._forks else None):
-                if key.data is None:
+        while accepts or self._watched:
+            looks = self._watched and self.patience < math.inf
+            ready = self._poll.poll(LOOK_SECONDS * 1000 if looks else None)
+            for descriptor, fork in [(number, self._watched.get(number)) for number, _ in ready]:
+                if fork is None:
                     accepts = self._accept()
-                elif key.data in self._forks:  # otherwise it was ended just now
-                    self._heed(key.data, has_exited=key.fileobj == key.data.exited)
-            for fork in self._forks:
-                self.look(fork)
+                elif self._watched.get(descriptor) is fork:  # otherwise it was ended just now
+                    self._heed(fork, has_exited=descriptor == fork.exited)
+            for fork in set(self._watched.values()) if looks else ():
+                if time.monotonic() - fork.begun > self.patience:
+                    fork.begun = math.inf  # once is enough
+                    with suppress(OSError):  # it has ended, or may not
+                        os.setpriority(os.PRIO_PROCESS, fork.process_id, LOWEST_PRIORITY)
 
     def _accept(self) -> bool:
         """Start the next fork; return False if the client is gone."""
         passed, descriptors, _, _ = socket.recv_fds(self._control, 1, MAX_DESCRIPTORS)
         if not passed:
-            self._selector.unregister(self._control)
+            self._poll.unregister(self._control)
             return False
-        connection = socket.socket(fileno=descriptors[0])
-        message = receive(connection)
-        if message is None:  # given up at once
-            connection.close()
-        else:
-            self._fork(connection, message, descriptors[1:])
+        self._fork(socket.socket(fileno=descriptors[0]), descriptors[1:])
         for descriptor in descriptors[1:]:
             os.close(descriptor)
         return True
 
-    def _fork(self, connection: socket.socket, message: bytes, descriptors: list[int]) -> None:
+    def _fork(self, connection: socket.socket, descriptors: list[int]) -> None:
         reading, writing = os.pipe()
         try:
             process_id = os.fork()
@@ -102,17 +98,16 @@ class ForkServer(ABC):
         if not process_id:
             os.close(reading)
             self._control.close()
-            self._selector.close()
-            for other in self._forks:  # whose clients would wait for this process too
+            for other in set(self._watched.values()):  # whose clients would wait for this process too
                 other.connection.close()
                 os.close(other.exited)
             _die_with_parent()
-            self.run(connection, message, descriptors)  # does not return
+            self.run(connection, descriptors)  # does not return
         os.close(writing)
         fork = Fork(process_id, connection, reading)
-        self._forks.add(fork)
-        self._selector.register(connection, selectors.EVENT_READ, fork)
-        self._selector.register(reading, selectors.EVENT_READ, fork)
+        for descriptor in (connection.fileno(), reading):
+            self._watched[descriptor] = fork
+            self._poll.register(descriptor, 0)  # of which its end is reported, and nothing else
         with suppress(OSError):  # the client is gone
             self.begun(fork)
 
@@ -121,12 +116,17 @@ class ForkServer(ABC):
         if not has_exited:
             os.kill(fork.process_id, signal.SIGKILL)
         _, status = os.waitpid(fork.process_id, 0)
-        self._forks.discard(fork)
-        self._selector.unregister(fork.connection)
-        self._selector.unregister(fork.exited)
+        for descriptor in (fork.connection.fileno(), fork.exited):
+            del self._watched[descriptor]
+            self._poll.unregister(descriptor)
         os.close(fork.exited)
         with fork.connection, suppress(OSError):
             self.ended(fork.connection, os.waitstatus_to_exitcode(status))
+
+
+def send(connection: socket.socket, message: Any) -> None:
+    """Send a message, which the other end reads with `pickle.load`."""
+    connection.sendall(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
 
 def inherited_socket(descriptor: str) -> socket.socket:

@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Mapping
 
 from lmi_core.logs.logs import error_stream_of_children
-from lmi_core.workers.fork_messages import PASSED
 
+PASSED = b"s"  # the byte that accompanies descriptors
 STOP_SECONDS = 5.0  # after which a server that was asked to end is killed
 
 
@@ -17,7 +17,7 @@ class ForkServerProcess:
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         """Run a module, whose last argument is the descriptor of its control socket."""
-        self.control, inherited = socket.socketpair()
+        self._control, inherited = socket.socketpair()
         with inherited:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments, str(inherited.fileno())],
@@ -28,7 +28,7 @@ class ForkServerProcess:
                 start_new_session=True,
             )
         self.ready = False  # whether it has answered
-        self.close = weakref.finalize(self, _end, self.control, self._process)
+        self.close = weakref.finalize(self, _end, self._control, self._process)
 
     @property
     def process_id(self) -> int:
@@ -39,23 +39,28 @@ class ForkServerProcess:
         return self._process.poll() is None
 
     def connect(self, *descriptors: int) -> socket.socket:
-        """Ask for a fork with these descriptors, and return its connection, whose first message the fork gets.
-
-        Raise OSError if the server has ended.
-        """
-        own, passed = socket.socketpair()
-        with passed:
-            try:
-                socket.send_fds(self.control, [PASSED], [passed.fileno(), *descriptors])
-            except BaseException:
-                own.close()
-                raise
-        return own
+        """Return the connection to a new fork, which gets these descriptors. Raise OSError if the server has ended."""
+        return connect(self._control, *descriptors)
 
     def kill(self) -> None:
         """End the server and its forks at once."""
         self._process.kill()
         self.close()
+
+
+def connect(control: socket.socket, *descriptors: int) -> socket.socket:
+    """Return the connection to a new fork of the server at the other end of a control socket, with these descriptors.
+
+    Raise OSError if the server has ended.
+    """
+    own, passed = socket.socketpair()
+    with passed:
+        try:
+            socket.send_fds(control, [PASSED], [passed.fileno(), *descriptors])
+        except BaseException:
+            own.close()
+            raise
+    return own
 
 
 def _end(control: socket.socket, process: "subprocess.Popen[bytes]") -> None:

@@ -1,0 +1,1 @@
+"""Processes that fork: prepared once, so that each fork starts in milliseconds."""

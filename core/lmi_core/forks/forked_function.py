@@ -1,0 +1,193 @@
+"""A function in a process of its own, which runs each call in a fork, within limits that the system holds it to."""
+
+import logging
+import math
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Literal
+
+from lmi_core.forks.fork_client import ForkServerProcess, connect
+
+logger = logging.getLogger(__name__)
+
+ORIGIN = "lmi_core.forks.calls"
+MAX_MEMORY = 4 * 2**30  # bytes
+ATTEMPTS = 2  # at a call whose process ended by nothing that the call did
+
+_origin: ForkServerProcess | None = None  # of all functions of this process
+_starting = threading.Lock()
+
+
+class CallFailedError(Exception):
+    """The error of a function in another process: its message, or its type without a message."""
+
+
+class CallTooCostlyError(CallFailedError):
+    """A call exceeds its time or memory."""
+
+    def __init__(self, message: str, limit: Literal["seconds", "memory"]) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class CallEndedError(CallFailedError):
+    """The process of a call was ended, or has crashed."""
+
+    def __init__(self, code: int | None = None) -> None:
+        """`code`: its exit code, negative for a signal; None if the call was cancelled, or more than it has ended."""
+        reason = "was ended" if code is None else f"ended with {'signal' if code < 0 else 'exit code'} {abs(code)}"
+        super().__init__(f"its process {reason}")
+        self.code = code
+
+
+class Cancellation:
+    """A way for one thread to end a call that another one waits for."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self._lock = threading.Lock()
+        self._connection: socket.socket | None = None
+
+    def cancel(self) -> None:
+        """End the call, whether it has begun or not."""
+        with self._lock:
+            self.cancelled = True
+            self._disconnect()
+
+    @contextmanager
+    def ending(self, connection: socket.socket) -> Iterator[None]:
+        """End a connection with this."""
+        with self._lock:
+            self._connection = connection
+            if self.cancelled:
+                self._disconnect()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connection = None
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class ForkedFunction:
+    """A function in a process that starts with the first call, and again if it dies. Use it from any thread."""
+
+    def __init__(self, factory: str, argument: Callable[[], Any] = str, patience: float = math.inf) -> None:
+        """`factory`, as `module:name`, is called in the process with the result of `argument`, and returns the
+        function. A call goes on at the lowest priority after `patience` seconds.
+        """
+        self._factory, self._argument, self._patience = factory, argument, patience
+        self._lock = threading.Lock()
+        self._process: _Process | None = None
+        self._stopped = False
+
+    def call(
+        self, seconds: float, *arguments: Any, memory: int = MAX_MEMORY, cancellation: Cancellation | None = None
+    ) -> Any:
+        """Call the function within seconds of CPU time and bytes of memory, and return its result.
+
+        Raise CallFailedError, CallTooCostlyError or CallEndedError.
+        """
+        cancellation = cancellation or Cancellation()
+        for _ in range(ATTEMPTS):
+            process = self._started()
+            answer = process.ask((seconds, memory, arguments), cancellation)
+            if answer is not None:
+                return _result(answer, seconds)
+            if cancellation.cancelled or self._stopped:
+                break
+            self._lose(process)
+        raise CallEndedError
+
+    def stop(self) -> None:
+        """End the process and its calls; later calls raise CallEndedError."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.close()
+
+    def _started(self) -> "_Process":
+        with self._lock:
+            if self._stopped:
+                raise CallEndedError
+            if self._process is None:
+                self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
+            return self._process
+
+    def _lose(self, process: "_Process") -> None:
+        """Forget a process that has died, or is about to."""
+        with self._lock:
+            if self._process is process:
+                logger.warning("the process of %s has died, and is started again", self._factory)
+                self._process = None
+        process.close()
+
+
+class _Process:
+    """The process of a function, which ends with this object."""
+
+    def __init__(self, preparation: tuple[Any, ...]) -> None:
+        sockets = ExitStack()
+        self.close = weakref.finalize(self, sockets.close)
+        own, passed = socket.socketpair()
+        self._control = sockets.enter_context(own)
+        with passed, suppress(OSError):  # the origin has died, which is seen at the call
+            _send(sockets.enter_context(origin().connect(passed.fileno())), preparation)
+
+    def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
+        """Return the answer to a call; None if the process has died, or if the call was cancelled."""
+        try:
+            connection = connect(self._control)
+        except OSError:
+            return None
+        with connection, cancellation.ending(connection), connection.makefile("rb") as answers:
+            with suppress(OSError):  # it may have answered nevertheless
+                _send(connection, message)
+            try:
+                answer: tuple[str, Any] = pickle.load(answers)
+            except (EOFError, OSError, pickle.UnpicklingError):
+                return None
+            return answer
+
+
+def origin() -> ForkServerProcess:
+    """Return the small process from which functions are forked, and start it if it does not run.
+
+    To start a process holds up all threads, so that a server does it before it has requests.
+    """
+    global _origin
+    with _starting:
+        if _origin is None or not _origin.runs:
+            _origin = ForkServerProcess(ORIGIN, environment={**os.environ, "TOKENIZERS_PARALLELISM": "false"})
+        return _origin
+
+
+def _send(connection: socket.socket, message: Any) -> None:
+    """Send a message without a copy of the long texts in it, which would hold up other threads."""
+    with connection.makefile("wb") as stream:
+        pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+
+
+def _result(answer: tuple[str, Any], seconds: float) -> Any:
+    match answer:
+        case "result", value:
+            return value
+        case "error", message:
+            raise CallFailedError(message)
+        case "memory", memory:
+            raise CallTooCostlyError(f"it takes more than {memory / 2**30:g} GiB of memory", "memory")
+        case _, code if code == -signal.SIGPROF:
+            raise CallTooCostlyError(f"it takes more than {seconds:g} seconds", "seconds")
+        case _, code:
+            raise CallEndedError(code)
