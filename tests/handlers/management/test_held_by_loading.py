@@ -30,6 +30,7 @@ async def test_loading_a_model_holds_no_loop_and_leaves_nothing_behind(serve: Se
     server, process = await serve(model_dir({"serving.properties": SCRIPTED}, "first")), psutil.Process()
 
     def left() -> tuple[int, int, int]:
+        gc.collect()
         return len(os.listdir("/proc/self/fd")), len(process.children(recursive=True)), len(asyncio.all_tasks())
 
     await load_and_unload(server)

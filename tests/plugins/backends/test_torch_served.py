@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_core.generation import coalescing
+from lmi_core.texts.huggingface_tokenizer import APART
 from tests.conftest import Answer, RunningServer, Serve
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 
@@ -68,6 +70,15 @@ async def test_parameters_over_http(directory: Path, serve: Serve, monkeypatch: 
     assert [choice["finish_reason"] for choice in choices].count("length") == 2
 
     await check_description(server)
+    with monkeypatch.context() as no_process:
+        no_process.setattr(subprocess, "Popen", None)
+        await check_long_text(server)
+
+
+async def check_long_text(server: RunningServer) -> None:
+    """Check that the process for long texts is not started by the server, whose threads would all wait."""
+    answer = await server.post("/tokenize", {"prompt": "a " * APART})
+    assert answer.json()["count"] >= APART
 
 
 async def check_description(server: RunningServer) -> None:
