@@ -48,7 +48,7 @@ class HuggingFaceTokenizer(Tokenizer):
         if self._backend is not None and joins_bytes(self._backend):
             self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
-        self._file: IO[bytes] | None = None  # with the backend
+        self._file: IO[bytes] | None = None  # a tokenizer.json of the backend
         self._encoding: Bounded[[str, bool], list[int] | bytes] | None = None
         if self._backend is not None:
             apart = ForkedFunction("lmi_core.texts.encoding:encoder", self._read)
@@ -65,7 +65,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return cls(pretrained)
 
     def prepare(self) -> None:
-        """Prepare to encode long texts in another process, which would hold up all threads later."""
+        """Prepare to encode long texts in another process. At the first of them, that would hold up all threads."""
         origin()
         if self._backend is not None and self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as this lives
