@@ -18,7 +18,7 @@ from lmi_core.generation.chat import Chat
 from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.texts import huggingface_tokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.texts.rendering.render import render
+from lmi_core.texts.rendering.render import MAX_CODES, _codes, render
 from tests.longest_gap import event_loop_watched
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
@@ -77,10 +77,13 @@ def test_an_endless_template_gives_way_and_ends(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_clients_template_is_never_rendered_in_the_server() -> None:
+    _codes.clear()
     chat = Chat([{"role": "user", "content": "Hello"}], template_of_client=True)
     with pytest.raises(NeedsTimeError):
         without_delay(lambda: render(chat, "{{ messages[0].content }}", {}))
-    assert render(chat, "{{ messages[0].content }}", {}) == "Hello"
+    for number in [*range(MAX_CODES + 1), MAX_CODES]:
+        assert render(chat, f"{{{{ messages[0].content }}}} {number}", {}) == f"Hello {number}"
+    assert len(_codes) == 1
 
 
 def test_jinja_is_not_imported_while_the_event_loop_waits() -> None:

@@ -1,6 +1,7 @@
 """Jinja's sandbox, set up as in transformers."""
 
 import json
+import marshal
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -31,9 +32,17 @@ def compiled(template: str) -> Template:
     return _environment().from_string(template)
 
 
-def renderer(_: str = "") -> Callable[[str, Mapping[str, Any]], str]:
-    """Return the function that renders a template with its variables, for a child process."""
-    return render_template
+def renderer(_: str = "") -> Callable[[str, Mapping[str, Any], bytes | None], tuple[str, bytes | None]]:
+    """Return the function that renders a template in a fork, given its code, and returns the code if it has none."""
+    environment = _environment()
+    environment.from_string("{{ 1 }}")  # prepares what compiles templates
+
+    def render(template: str, variables: Mapping[str, Any], code: bytes | None) -> tuple[str, bytes | None]:
+        known = code or marshal.dumps(environment.compile(template))
+        found = Template.from_code(environment, marshal.loads(known), environment.make_globals(None))
+        return found.render(variables), None if code else known
+
+    return render
 
 
 def render_template(template: str, variables: Mapping[str, Any]) -> str:

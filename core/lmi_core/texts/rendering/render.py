@@ -12,6 +12,7 @@ from lmi_core.forks.forked_function import ForkedFunction
 from lmi_core.generation.chat import Chat
 
 ENVIRONMENT = "lmi_core.texts.rendering.environment"
+MAX_CODES = 16  # of up to one and a half megabytes
 END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, as transformers finds it
 
 
@@ -52,7 +53,18 @@ def _render(template: str, variables: Mapping[str, Any]) -> str:
     return render_template(template, variables)
 
 
-_RENDERING = Bounded(_render, ForkedFunction(f"{ENVIRONMENT}:renderer").call)
+def _render_apart(seconds: float, template: str, variables: Mapping[str, Any]) -> str:
+    text, code = _FORKED.call(seconds, template, variables, _codes.get(template))
+    if code is not None:
+        if len(_codes) >= MAX_CODES:
+            _codes.clear()
+        _codes[template] = code
+    return str(text)
+
+
+_FORKED = ForkedFunction(f"{ENVIRONMENT}:renderer")
+_RENDERING = Bounded(_render, _render_apart)
+_codes: dict[str, bytes] = {}  # of the latest templates that were rendered in forks
 
 
 def _mark_end(message: dict[str, Any], template: str) -> str:
