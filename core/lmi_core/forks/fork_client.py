@@ -17,7 +17,7 @@ class ForkServerProcess:
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         """Run a module, whose last argument is the descriptor of its control socket."""
-        self._control, inherited = socket.socketpair()
+        self.control, inherited = socket.socketpair()
         with inherited:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments, str(inherited.fileno())],
@@ -28,7 +28,7 @@ class ForkServerProcess:
                 start_new_session=True,
             )
         self.ready = False  # whether it has answered
-        self.close = weakref.finalize(self, _end, self._control, self._process)
+        self.close = weakref.finalize(self, _end, self.control, self._process)
 
     @property
     def process_id(self) -> int:
@@ -37,10 +37,6 @@ class ForkServerProcess:
     @property
     def runs(self) -> bool:
         return self._process.poll() is None
-
-    def connect(self, *descriptors: int) -> socket.socket:
-        """Return the connection to a new fork, which gets these descriptors. Raise OSError if the server has ended."""
-        return connect(self._control, *descriptors)
 
     def kill(self) -> None:
         """End the server and its forks at once."""

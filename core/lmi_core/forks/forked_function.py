@@ -143,7 +143,7 @@ class _Process:
         own, passed = socket.socketpair()
         self._control = sockets.enter_context(own)
         with passed, suppress(OSError):  # the origin has died, which is seen at the call
-            _send(sockets.enter_context(origin().connect(passed.fileno())), preparation)
+            _send(sockets.enter_context(connect(origin().control, passed.fileno())), preparation)
 
     def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
         """Return the answer to a call; None if the process has died, or if the call was cancelled."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import NoReturn
 
-from lmi_core.forks.fork_client import ForkServerProcess
+from lmi_core.forks.fork_client import ForkServerProcess, connect
 from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send
 from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
@@ -44,7 +44,7 @@ class PreparedWorker:
         with ExitStack() as on_failure:
             on_failure.enter_context(self.stdin)
             try:
-                self._connection = self._server.connect(reading, STANDARD_OUTPUT, STANDARD_ERROR)
+                self._connection = connect(self._server.control, reading, STANDARD_OUTPUT, STANDARD_ERROR)
             finally:
                 os.close(reading)
             on_failure.enter_context(self._connection)

@@ -124,7 +124,7 @@ class GuideTrials:
                 from xgrammar import TokenizerInfo
 
                 info = TokenizerInfo.from_huggingface(self._tokenizer.pretrained, vocab_size=vocabulary)
-                self._process = CompileProcess(info.serialize_json().encode(), self._limits, "vllm")
+                self._process = CompileProcess(info.serialize_json().encode(), self._limits)
             return self._process
 
 

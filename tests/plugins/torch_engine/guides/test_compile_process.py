@@ -69,16 +69,16 @@ LARK = "start: %s\nT: /[a-z]/ & /[a-y]/\n"  # xgrammar knows no intersections
 
 def test_what_only_vllms_second_library_takes_is_tried_with_that(tokenizer: HuggingFaceTokenizer) -> None:
     info = TokenizerInfo.from_huggingface(tokenizer.pretrained, vocab_size=VOCABULARY, stop_token_ids=[1])
-    process = CompileProcess(info.serialize_json().encode(), GuideLimits(), "vllm")
+    process = CompileProcess(info.serialize_json().encode(), GuideLimits())
     try:
-        assert process.compile(Guide("grammar", LARK % "T T T"), Cancellation()) == ""
+        assert process.compile(Guide("grammar", LARK % "T T T"), Cancellation(), "vllm") == ""
         with pytest.raises(InvalidParameter, match="at most 50 ms of CPU time"):
-            process.compile(Guide("grammar", LARK % "e\ne: e e | T"), Cancellation())
+            process.compile(Guide("grammar", LARK % "e\ne: e e | T"), Cancellation(), "vllm")
         patient = with_limits(process, GuideLimits(mask_seconds=60))
         with pytest.raises(InvalidParameter, match="cannot be used: "):  # by a limit of the library
-            patient.compile(Guide("grammar", LARK % ('T "' + '"? "'.join("abcde" * 400) + '"')), Cancellation())
+            patient.compile(Guide("grammar", LARK % ('T "' + '"? "'.join("abcde" * 400) + '"')), Cancellation(), "vllm")
         for mistake in (Guide("grammar", LARK % "("), Guide("regex", "[a"), Guide("json", '{"type": "wrong"}')):
-            assert process.compile(mistake, Cancellation()) == ""  # of which vLLM tells
+            assert process.compile(mistake, Cancellation(), "vllm") == ""  # of which vLLM tells
     finally:
         process.stop()
 

@@ -24,23 +24,21 @@ CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.
 class CompileProcess:
     """A process that starts with the first guide. Use it from any thread."""
 
-    def __init__(self, tokenizer: bytes, limits: GuideLimits, engine: Engine = "torch") -> None:
-        """`tokenizer`: xgrammar's TokenizerInfo, serialized; `engine`: whose grammars, for vLLM tried out only."""
+    def __init__(self, tokenizer: bytes, limits: GuideLimits) -> None:
+        """`tokenizer` is xgrammar's TokenizerInfo, serialized."""
         self._function = ForkedFunction(PREPARE, lambda: tokenizer, PATIENCE)
         self._limits = limits
-        self._engine = engine
 
-    def compile(self, guide: Guide, cancellation: Cancellation, engine: Engine | None = None) -> str:
-        """Return the grammar of a guide as xgrammar serializes it, for vLLM "".
+    def compile(self, guide: Guide, cancellation: Cancellation, engine: Engine = "torch") -> str:
+        """Return the grammar of a guide as xgrammar serializes it; "" for vLLM, for which it is tried out only.
 
-        `engine`: another than that of the other guides.
         Raise InvalidParameter for a wrong guide, or one that takes too much; GenerationFailed where compiling it
         failed otherwise.
         """
-        limits, arguments = self._limits, (guide, self._limits, engine or self._engine)
+        limits = self._limits
         try:
             grammar, refusal = self._function.call(
-                limits.compile_seconds, *arguments, memory=limits.memory, cancellation=cancellation
+                limits.compile_seconds, guide, limits, engine, memory=limits.memory, cancellation=cancellation
             )
         except CallTooCostlyError as error:
             raise too_costly(guide, "memory" if error.limit == "memory" else "compile_seconds", limits) from None
