@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.conftest import running_server
-from tests.plugins.vllm_server import ENVIRONMENT, HELLO, MODEL_FILES, PROPERTIES, VllmServer
+from tests.plugins.vllm_server import ENVIRONMENT, HELLO, MODEL_FILES, ONE_PROCESS, PROPERTIES, VllmServer
 
 # Small enough for tests to reach the bounds.
 SMALL = """\
@@ -39,7 +39,7 @@ def hello_with_adapters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory.mkdir()
     for name in MODEL_FILES:
         shutil.copy(HELLO / name, directory)
-    (directory / "serving.properties").write_text(PROPERTIES + SMALL)
+    (directory / "serving.properties").write_text(PROPERTIES + ONE_PROCESS + SMALL)
     for seed, name in enumerate(("french", "german")):
         save_adapter(directory / "adapters" / name, reference_model(HELLO), seed)
     return directory

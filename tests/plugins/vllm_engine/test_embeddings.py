@@ -10,7 +10,7 @@ import pytest_asyncio
 from lmi_core.errors import GenerationFailed
 from lmi_plugins.backends.vllm import VllmBackend
 from tests.conftest import RunningServer, running_server
-from tests.plugins.vllm_server import VllmServer
+from tests.plugins.vllm_server import ONE_PROCESS, VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ async def server(vllm_environment: None, tmp_path_factory: pytest.TempPathFactor
     directory = tmp_path_factory.mktemp("vllm") / "encoder"
     save_encoder(directory, "bert", hidden_size=SIZE, initializer_range=0.1)
     save_recipe(directory, {"pooling_mode_mean_tokens": True}, length=40)
-    (directory / "serving.properties").write_text(PROPERTIES)
+    (directory / "serving.properties").write_text(PROPERTIES + ONE_PROCESS)
     async with running_server(directory) as running:
         yield running
 

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.conftest import RunningServer, running_server
+from tests.plugins.vllm_server import ONE_PROCESS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -21,7 +22,7 @@ async def server(vllm_environment: None, tmp_path_factory: pytest.TempPathFactor
 
     directory = tmp_path_factory.mktemp("vllm") / "reranker"
     save_classifier(directory, "bert", hidden_size=SIZE, initializer_range=0.1)
-    (directory / "serving.properties").write_text(PROPERTIES)
+    (directory / "serving.properties").write_text(PROPERTIES + ONE_PROCESS)
     async with running_server(directory) as running:
         yield running
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import running_server
-from tests.plugins.vllm_server import STORY, VllmServer, copy_hello, ids
+from tests.plugins.vllm_server import ONE_PROCESS, STORY, VllmServer, copy_hello, ids
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
@@ -50,7 +50,7 @@ class Lines(logging.Handler):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def speculating(vllm_environment: None, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Speculating]:
-    directory = copy_hello(tmp_path_factory.mktemp("lmi-dist") / "hello", PROPERTIES)
+    directory = copy_hello(tmp_path_factory.mktemp("lmi-dist") / "hello", PROPERTIES + ONE_PROCESS)
     copy_hello(directory / "draft", "")
     lines, logger = Lines(), logging.getLogger("lmi_plugins")
     logger.addHandler(lines)

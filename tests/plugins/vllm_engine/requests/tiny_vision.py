@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, Idefics3Config, Idefics3ForConditionalGe
 from transformers.models.idefics3.configuration_idefics3 import Idefics3VisionConfig
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 
-from tests.plugins.vllm_server import HELLO, PROPERTIES
+from tests.plugins.vllm_server import HELLO, ONE_PROCESS, PROPERTIES
 
 SIDE = 32  # pixels
 TOKENS_OF_IMAGE = 7  # four for the image, three around them
@@ -53,7 +53,7 @@ def save_vision_model(directory: Path) -> None:
                 parameter.normal_(0, 0.2)  # otherwise images would hardly change the answer
     model.save_pretrained(directory)
     (directory / "serving.properties").write_text(
-        f'{PROPERTIES}option.limit_mm_per_prompt={{"image": 3}}\noption.trust_request_mm_kwargs=true\n'
+        f'{PROPERTIES}{ONE_PROCESS}option.limit_mm_per_prompt={{"image": 3}}\noption.trust_request_mm_kwargs=true\n'
     )
 
 
