@@ -21,41 +21,36 @@ class LmiError(Exception):
     retry_after: float | None = None  # seconds after which the same request may be answered
     _bounded: ClassVar[bool] = True  # whether the message is cut where it repeats what is very long
 
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        """Set the `kind`; without one, that of the base class."""
+        cls.kind = kind or cls.kind
+
     def __init__(self, message: str) -> None:
         message = message.encode(errors="backslashreplace").decode()  # it may quote bytes that are not UTF-8
         self.message = _cut(message) if self._bounded and len(message) > MAX_NAME_LENGTH else message
         super().__init__(self.message)
 
 
-class ConfigurationError(LmiError):
+class ConfigurationError(LmiError, kind="configuration"):
     """A model directory, a property or a plugin is invalid, which stops start-up."""
 
-    kind = "configuration"
     _bounded = False
 
 
-class PluginError(ConfigurationError):
+class PluginError(ConfigurationError, kind="plugin"):
     """A plugin cannot be loaded, or its name is taken or unknown."""
 
-    kind = "plugin"
 
-
-class InvalidPayload(LmiError):
+class InvalidPayload(LmiError, kind="invalid_payload"):
     """The payload cannot be read as a request of its dialect."""
 
-    kind = "invalid_payload"
 
-
-class InvalidParameter(LmiError):
+class InvalidParameter(LmiError, kind="invalid_parameter"):
     """A generation parameter that the backend does not support, or a value out of its range."""
 
-    kind = "invalid_parameter"
 
-
-class ContextLengthExceeded(InvalidParameter):
+class ContextLengthExceeded(InvalidParameter, kind="context_length_exceeded"):
     """The prompt, or the prompt together with the requested tokens, exceeds the model's context length."""
-
-    kind = "context_length_exceeded"
 
     def __init__(self, message: str, prompt_tokens: int | None = None, max_prompt_tokens: int | None = None) -> None:
         """Set both numbers if the prompt alone is too long."""
@@ -64,63 +59,46 @@ class ContextLengthExceeded(InvalidParameter):
         self.max_prompt_tokens = max_prompt_tokens
 
 
-class PayloadTooLarge(LmiError):
+class PayloadTooLarge(LmiError, kind="payload_too_large"):
     """The request body is larger than `max_request_size`, or has more members than `max_request_members`."""
 
-    kind = "payload_too_large"
 
-
-class BodyTimeout(LmiError):
+class BodyTimeout(LmiError, kind="body_timeout"):
     """The request's body arrived too slowly."""
 
-    kind = "body_timeout"
 
-
-class UnsupportedEncoding(LmiError):
+class UnsupportedEncoding(LmiError, kind="unsupported_encoding"):
     """The request's body has a Content-Encoding that the server cannot decode."""
 
-    kind = "unsupported_encoding"
 
-
-class ModelNotFound(LmiError):
+class ModelNotFound(LmiError, kind="model_not_found"):
     """No model of that name is served, or several models are served and the request names none."""
 
-    kind = "model_not_found"
 
-
-class ModelExists(LmiError):
+class ModelExists(LmiError, kind="model_exists"):
     """A model of the given name and version is registered already."""
 
-    kind = "model_exists"
 
-
-class InvalidModel(LmiError):
+class InvalidModel(LmiError, kind="invalid_model"):
     """The registered model cannot be fetched, read or loaded."""
 
-    kind = "invalid_model"
     _bounded = False
 
 
-class OutOfMemory(ConfigurationError):
+class OutOfMemory(ConfigurationError, kind="out_of_memory"):
     """The model does not fit into the free memory, according to the plan or while loading."""
 
-    kind = "out_of_memory"
 
-
-class ResponseNotFound(LmiError):
+class ResponseNotFound(LmiError, kind="response_not_found"):
     """No stored answer has the id in the request; `field` is the name of the id's field."""
-
-    kind = "response_not_found"
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
 
 
-class AdapterNotFound(LmiError):
+class AdapterNotFound(LmiError, kind="adapter_not_found"):
     """The model has no adapter of the requested name."""
-
-    kind = "adapter_not_found"
 
     @classmethod
     def of(cls, name: str, known: Collection[str]) -> Self:
@@ -129,41 +107,31 @@ class AdapterNotFound(LmiError):
         return cls(f"there is no adapter `{name}`.{did_you_mean(name, known)} Known: {names}")
 
 
-class AdapterExists(LmiError):
+class AdapterExists(LmiError, kind="adapter_exists"):
     """The model already has an adapter of the given name."""
 
-    kind = "adapter_exists"
 
-
-class Unauthorized(LmiError):
+class Unauthorized(LmiError, kind="unauthorized"):
     """The request has no credential, such as an API key, or an invalid one."""
 
-    kind = "unauthorized"
 
-
-class Forbidden(LmiError):
+class Forbidden(LmiError, kind="forbidden"):
     """The client is not allowed to make this request."""
 
-    kind = "forbidden"
 
-
-class InvalidAdapter(LmiError):
+class InvalidAdapter(LmiError, kind="invalid_adapter"):
     """A LoRA adapter that cannot be read or does not fit the model."""
 
-    kind = "invalid_adapter"
 
-
-class ModelNotReady(LmiError):
+class ModelNotReady(LmiError, kind="model_not_ready"):
     """The model is still loading, or the server is shutting down."""
 
-    kind = "model_not_ready"
     retry_after: float | None = 5.0  # loading takes seconds to minutes; another server may take the request before
 
 
-class Overloaded(LmiError):
+class Overloaded(LmiError, kind="overloaded"):
     """The model's queue is full, or the request cannot start within `option.queue_timeout`."""
 
-    kind = "overloaded"
     retry_after = 1.0
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -177,20 +145,16 @@ class QueueTimeout(Overloaded):
     """The request's turn did not come within `option.queue_timeout`."""
 
 
-class RateLimited(LmiError):
+class RateLimited(LmiError, kind="rate_limited"):
     """The client's API key has exceeded its limits; `retry_after` is in seconds."""
-
-    kind = "rate_limited"
 
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class BackendUnhealthy(LmiError):
+class BackendUnhealthy(LmiError, kind="backend_unhealthy"):
     """The engine is down or restarting."""
-
-    kind = "backend_unhealthy"
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         """Set the seconds after which an engine may accept requests again, if one is starting."""
@@ -198,34 +162,24 @@ class BackendUnhealthy(LmiError):
         self.retry_after = retry_after
 
 
-class BackendGivenUp(LmiError):
+class BackendGivenUp(LmiError, kind="backend_given_up"):
     """Every model's engine has failed permanently, which ends the server."""
 
-    kind = "backend_given_up"
 
-
-class GenerationFailed(LmiError):
+class GenerationFailed(LmiError, kind="generation_failed"):
     """The engine failed while it processed this request."""
 
-    kind = "generation_failed"
 
-
-class GenerationTimeout(LmiError):
+class GenerationTimeout(LmiError, kind="generation_timeout"):
     """The answer or its next token exceeded the time limit of an option or of the request."""
 
-    kind = "generation_timeout"
 
-
-class RequestAborted(LmiError):
+class RequestAborted(LmiError, kind="aborted"):
     """Another client aborted the request, for which the dialect has no finish reason."""
 
-    kind = "aborted"
 
-
-class FormatterFailed(LmiError):
+class FormatterFailed(LmiError, kind="formatter_failed"):
     """The model's own code raised: an input formatter, an output formatter or the model function."""
-
-    kind = "formatter_failed"
 
 
 def _short(name: re.Match[str]) -> str:
