@@ -77,3 +77,10 @@ class Route:
         if self.guarded is not None or self.permitted is Access.OPERATORS:
             return self.guarded is not False
         return self.answer is not None and self.method not in READING_METHODS
+
+
+def inquiry(
+    path: str, answer: RouteAnswer, summary: str, payloads: tuple[type[BaseModel], ...], *answers: AnswerForm
+) -> Route:
+    """Return a route for clients whose method is POST although it changes nothing, so that any page may use it."""
+    return Route(path, "POST", answer, summary, payloads, guarded=False, access=Access.CLIENTS, answers=answers)

@@ -4,11 +4,11 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from lmi_core.calls.access import Access
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.route import inquiry
 from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.chat import message_generation
 from lmi_handlers.anthropic.counting import count_tokens
@@ -36,15 +36,12 @@ class AnthropicHandler(OpenAiHandler):
             payloads=(MessagesRequest,),
             answers=MESSAGES,
         ),
-        Route(
+        inquiry(
             "/v1/messages/count_tokens",
-            "POST",
             count_tokens,
             "How many tokens the prompt of a message has",
             (CountTokensRequest,),
-            guarded=False,
-            access=Access.CLIENTS,
-            answers=(AnswerForm(MessageTokens),),
+            AnswerForm(MessageTokens),
         ),
     )
 

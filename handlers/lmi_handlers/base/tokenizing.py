@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from lmi_core.calls.access import Access
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
@@ -16,6 +15,7 @@ from lmi_core.host.beside_loop import read_beside, read_in_steps
 from lmi_core.payloads.json_list import encoded_items, object_with_lists
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
@@ -174,26 +174,8 @@ def _json(content: dict[str, Any], ignored: tuple[str, ...] = ()) -> Answer:
 
 TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
 ROUTES = (
-    Route(
-        "/tokenize",
-        "POST",
-        tokenize,
-        "Tokenize a text or a chat",
-        TOKENIZE_PAYLOADS,
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(TokenizedText),),
-    ),
-    Route(
-        "/detokenize",
-        "POST",
-        detokenize,
-        "Detokenize token ids",
-        (DetokenizeRequest,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(DetokenizedText),),
-    ),
+    inquiry("/tokenize", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
+    inquiry("/detokenize", detokenize, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
     Route(
         "/tokenizer_info",
         "GET",

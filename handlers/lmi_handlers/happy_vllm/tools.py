@@ -14,19 +14,14 @@ from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import read_beside, read_in_steps
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
 from lmi_handlers.base.admission import described_model, generating_model
 from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
-from lmi_handlers.happy_vllm.texts import (
-    MetadataPayload,
-    SplitPayload,
-    ToolPayload,
-    metadata,
-    split,
-)
+from lmi_handlers.happy_vllm.texts import MetadataPayload, SplitPayload, ToolPayload, metadata, split
 
 P = TypeVar("P", bound=ToolPayload)
 
@@ -118,44 +113,8 @@ ROUTES = (
         access=Access.EVERYBODY,
         answers=(AnswerForm(Readiness, statuses=(200, 503)),),
     ),
-    Route(
-        "/v2/tokenizer",
-        "POST",
-        tokenize,
-        "Tokenize a text",
-        TOKENIZE_PAYLOADS,
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(TokenizedText),),
-    ),
-    Route(
-        "/v2/decode",
-        "POST",
-        decode,
-        "Detokenize token ids",
-        (DetokenizeRequest,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(DetokenizedText),),
-    ),
-    Route(
-        "/v1/split_text",
-        "POST",
-        split_text,
-        "Split a text at separators",
-        (SplitPayload,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(SplitChunks),),
-    ),
-    Route(
-        "/v1/metadata_text",
-        "POST",
-        metadata_text,
-        "Count a text's tokens",
-        (MetadataPayload,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(TextMetadata),),
-    ),
+    inquiry("/v2/tokenizer", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
+    inquiry("/v2/decode", decode, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
+    inquiry("/v1/split_text", split_text, "Split a text at separators", (SplitPayload,), AnswerForm(SplitChunks)),
+    inquiry("/v1/metadata_text", metadata_text, "Count a text's tokens", (MetadataPayload,), AnswerForm(TextMetadata)),
 )

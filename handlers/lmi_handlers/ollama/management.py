@@ -9,6 +9,7 @@ from lmi_core.calls.access import Access
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.route import inquiry
 from lmi_core.served_model import ServedModels
 from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name
@@ -75,16 +76,7 @@ def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> 
 
 # None is guarded: none changes anything.
 ROUTES = (
-    Route(
-        "/api/pull",
-        "POST",
-        pull,
-        "Succeeds for a model that is served",
-        (PullRequest,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=PULLED,
-    ),
+    inquiry("/api/pull", pull, "Succeeds for a model that is served", (PullRequest,), *PULLED),
     _refusing("/api/push", "POST", "uploads no models", NamedModel),
     _refusing("/api/create", "POST", "creates no models", NamedModel),
     _refusing("/api/copy", "POST", "copies no models", CopyRequest),

@@ -16,6 +16,7 @@ from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.pauses import with_pauses
 from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.serving.capabilities import capabilities, chat_template
 from lmi_core.serving_runtime import ServingRuntime
@@ -189,14 +190,5 @@ ROUTES = (
     Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(OllamaVersion),)),
     Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
     Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
-    Route(
-        "/api/show",
-        "POST",
-        show,
-        "What is known of a model",
-        (ShowRequest,),
-        guarded=False,
-        access=Access.CLIENTS,
-        answers=(AnswerForm(OllamaShown),),
-    ),
+    inquiry("/api/show", show, "What is known of a model", (ShowRequest,), AnswerForm(OllamaShown)),
 )

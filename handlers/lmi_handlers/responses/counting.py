@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from lmi_core.calls.access import Access
 from lmi_core.errors import InvalidPayload
-from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call
 from lmi_core.host.beside_loop import read_beside
+from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.admission import check_tokenizer
@@ -62,13 +62,10 @@ def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id:
     return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))
 
 
-ROUTE = Route(
+ROUTE = inquiry(
     "/v1/responses/input_tokens",
-    "POST",
     count_input_tokens,
     "The number of a response's input tokens",
     (ResponsesRequest,),
-    guarded=False,
-    access=Access.CLIENTS,
-    answers=(AnswerForm(InputTokens),),
+    AnswerForm(InputTokens),
 )
