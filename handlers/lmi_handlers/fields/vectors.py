@@ -2,12 +2,14 @@
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import Annotated
 
 import orjson
 from pydantic import BeforeValidator
 
-from lmi_core.generation.embedding_request import Side
+from lmi_core.generation.embedding_request import EmbeddingRequest, Side
+from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 
 
 def _in_lower_case(value: object) -> object:
@@ -34,3 +36,14 @@ def sigmoid(score: bytes) -> bytes:
     (number,) = struct.unpack("<f", score)
     power = math.exp(-abs(number))  # never overflows
     return struct.pack("<f", (1 if number >= 0 else power) / (1 + power))
+
+
+def scores_of(
+    pairs: Iterable[tuple[str, str]], name: str, *, truncates: bool | None, side: Side | None
+) -> tuple[EmbeddingRequest, ...]:
+    """Return a request for the model's own score of each pair; `name` is the client's name of the pairs."""
+    most = AS_MANY_AS_FIT if truncates else None
+    return tuple(
+        EmbeddingRequest(text, f"{name}.{index}", normalize=False, truncate=most, truncation_side=side, pair=other)
+        for index, (text, other) in enumerate(pairs)
+    )

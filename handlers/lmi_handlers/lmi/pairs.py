@@ -11,8 +11,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.served_model import ServedModel
-from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
-from lmi_handlers.fields.vectors import json_number, sigmoid
+from lmi_handlers.fields.vectors import json_number, scores_of, sigmoid
 from lmi_handlers.lmi.embeddings import TruncationFields
 
 KEYS = ("text", "text_pair", "key", "value")
@@ -47,17 +46,8 @@ class PairsPayload(TruncationFields):
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each pair, for the model's own score."""
-        return tuple(
-            EmbeddingRequest(
-                pair.text,
-                f"inputs.{index}",
-                normalize=False,
-                truncate=AS_MANY_AS_FIT if self.truncate else None,
-                truncation_side=self.truncation_direction,
-                pair=pair.text_pair,
-            )
-            for index, pair in enumerate(self.inputs)
-        )
+        pairs = [(pair.text, pair.text_pair) for pair in self.inputs]
+        return scores_of(pairs, "inputs", truncates=self.truncate, side=self.truncation_direction)
 
 
 class PairWriter(EmbeddingWriter):

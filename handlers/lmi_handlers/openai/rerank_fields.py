@@ -9,9 +9,8 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, Side
 from lmi_core.generation.parameters import CacheSalt
 from lmi_core.handler import Call
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.passed import RequestId, named_call
-from lmi_handlers.fields.vectors import CutSide
+from lmi_handlers.fields.vectors import CutSide, scores_of
 
 NAMES = {"truncate": "truncate_prompt_tokens"}
 QUERY = "What is Deep Learning?"
@@ -149,14 +148,5 @@ class TeiRerankRequest(TolerantPayload):
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each text, for the model's own score."""
-        return tuple(
-            EmbeddingRequest(
-                self.query,
-                f"texts.{index}",
-                normalize=False,
-                truncate=AS_MANY_AS_FIT if self.truncate else None,
-                truncation_side=self.truncation_direction,
-                pair=text,
-            )
-            for index, text in enumerate(self.texts)
-        )
+        pairs = [(self.query, text) for text in self.texts]
+        return scores_of(pairs, "texts", truncates=self.truncate, side=self.truncation_direction)
