@@ -96,7 +96,11 @@ class Configuration:
             if key.field in given:
                 self._record(key.key, given[key.field])
         properties = self._validated(properties_type, keys, given)
-        self.warnings += _explanations(properties, keys, given)
+        self.warnings += [
+            f"{given[key.field].source}: {key.key} has no effect: {reason}. Given: {given[key.field].value}"
+            for key in keys
+            if key.field in given and (reason := key.why_without_effect(properties)) is not None
+        ]
         return properties
 
     def raise_errors(self) -> None:
@@ -311,15 +315,6 @@ def _bare(name: str) -> str:
     for prefix in (OPTION_PREFIX, "OPTION_", "SERVING_"):
         name = name.removeprefix(prefix)
     return name.lower()
-
-
-def _explanations(properties: Properties, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> list[str]:
-    """Return an explanation of each given value that has no effect."""
-    return [
-        f"{given[key.field].source}: {key.key} has no effect: {reason}. Given: {given[key.field].value}"
-        for key in keys
-        if key.field in given and (reason := key.why_without_effect(properties)) is not None
-    ]
 
 
 def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> dict[str, str]:

@@ -46,17 +46,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             start = number
             if line.startswith(("#", "!")):
                 continue
-        continues = _ends_in_lone_backslash(line)
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         joined += line[:-1] if continues else line
         if joined and not continues:
             yield start, joined
             joined = ""
     if joined:
         yield start, joined
-
-
-def _ends_in_lone_backslash(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _unescape(text: str) -> str:

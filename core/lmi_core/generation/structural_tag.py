@@ -55,7 +55,10 @@ def read_structural_tag(given: object) -> object:
     form = _older_format(tag) if "structures" in tag else tag["format"]
     if not isinstance(form, dict):
         raise ValueError("must have an object as its `format`")
-    _check_depth(form)
+    try:
+        orjson.dumps(form)
+    except TypeError:  # orjson reads deeper nesting than it writes
+        raise ValueError("must be a structural tag with less nesting") from None
     return {"type": "structural_tag", "format": form}
 
 
@@ -81,10 +84,3 @@ def _older_format(tag: JsonObject) -> JsonObject:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"])
         raise ValueError(f"must have a valid `{name}`: {first['msg']}") from None
-
-
-def _check_depth(form: JsonObject) -> None:
-    try:
-        orjson.dumps(form)
-    except TypeError:  # orjson reads deeper nesting than it writes
-        raise ValueError("must be a structural tag with less nesting") from None

@@ -128,19 +128,15 @@ class ModelMetrics:
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
         if status < FAILED and reason in SUCCESSES:  # a stream that fails in its middle has the status 200
-            self._measure(record, taken)
+            self.latest, self.latest_end_to_end = record, taken
+            self.end_to_end.add(taken)
+            self.queue_time.add(record.queue_time)
+            engine_time = record.engine_time or 0.0
+            self.engine_time += engine_time
+            self.server_time += max(0.0, taken - engine_time - record.queue_time)
+            if record.num_sequences and (time_per_token := record.time_per_token) is not None:
+                self.time_per_token.add(time_per_token)
         return taken
-
-    def _measure(self, record: RequestRecord, taken: float) -> None:
-        """Add the times of a request that has succeeded."""
-        self.latest, self.latest_end_to_end = record, taken
-        self.end_to_end.add(taken)
-        self.queue_time.add(record.queue_time)
-        engine_time = record.engine_time or 0.0
-        self.engine_time += engine_time
-        self.server_time += max(0.0, taken - engine_time - record.queue_time)
-        if record.num_sequences and (time_per_token := record.time_per_token) is not None:
-            self.time_per_token.add(time_per_token)
 
     def _tokens_of(self, record: RequestRecord) -> TokenCounts:
         adapter = self._adapter(record.adapter)

@@ -27,14 +27,10 @@ def as_integer(value: object) -> object:
     return value
 
 
-def _as_boolean(value: object) -> object:
-    return _BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value
-
-
 _READERS: Mapping[str, Callable[[object], object]] = {
     "int": as_integer,
     "float": _as_float,
-    "bool": _as_boolean,
+    "bool": lambda value: _BOOLEANS.get(value.lower(), value) if isinstance(value, str) else value,
 }
 
 
@@ -47,15 +43,6 @@ def _fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(schema["fields"].values())
 
 
-def _read_exactly(owner: dict[str, Any]) -> None:
-    """Add a reader of exact numbers or booleans to a schema, within wrappers such as defaults."""
-    while "schema" in owner["schema"]:
-        owner = owner["schema"]
-    inner = owner["schema"]
-    if reader := _READERS.get(inner["type"]):
-        owner["schema"] = core_schema.no_info_before_validator_function(reader, inner)
-
-
 class ExactNumbers(BaseModel):
     """A model whose int, float and bool fields also accept equal values of another JSON type.
 
@@ -66,6 +53,10 @@ class ExactNumbers(BaseModel):
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         schema = handler(source)
-        for field in _fields(schema):
-            _read_exactly(field)
+        for owner in _fields(schema):
+            while "schema" in owner["schema"]:  # wrappers such as defaults
+                owner = owner["schema"]
+            inner = owner["schema"]
+            if reader := _READERS.get(inner["type"]):
+                owner["schema"] = core_schema.no_info_before_validator_function(reader, inner)
         return schema

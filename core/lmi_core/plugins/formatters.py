@@ -24,7 +24,13 @@ class FormatterRegistry(Registry[OutputFormatter]):
             self.of_chats.register(plugin)
         else:
             if isinstance(plugin, type) and issubclass(plugin, OutputFormatter):
-                _require_no_arguments(plugin)
+                parameters = signature(plugin).parameters.values()
+                if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
+                    raise PluginError(
+                        f"the output formatter {origin(plugin)} must be creatable without arguments, as "
+                        "option.output_formatter gives only its name. A formatter that only its own handler creates "
+                        "needs no registration"
+                    )
             super().register(plugin)
         self._register_variant(plugin)
 
@@ -56,13 +62,3 @@ class FormatterRegistry(Registry[OutputFormatter]):
                 f"two plugins register a variant of the output formatter `{variant.of}` for {variant.schema}:"
                 f" {origin(taken)}, {origin(plugin)}"
             )
-
-
-def _require_no_arguments(formatter: type[OutputFormatter]) -> None:
-    parameters = signature(formatter).parameters.values()
-    if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
-        raise PluginError(
-            f"the output formatter {origin(formatter)} must be creatable without arguments, as "
-            "option.output_formatter gives only its name. A formatter that only its own handler creates needs no "
-            "registration"
-        )

@@ -48,14 +48,6 @@ def origin(plugin: object) -> str:
     return f"{module}.{name}"
 
 
-def _missing(plugin: type, base: type) -> list[str]:
-    """Return the required attributes of the base that the plugin does not define."""
-    origins: dict[str, object] = {name: get_origin(kind) for name, kind in base.__annotations__.items()}
-    declared = [name for name, kind in origins.items() if kind is ClassVar]
-    methods = getattr(plugin, "__abstractmethods__", ())
-    return [*(name for name in declared if not hasattr(plugin, name)), *sorted(methods)]
-
-
 class Registry(Generic[T]):
     """A registry of one kind of plugin classes, by unique name."""
 
@@ -80,7 +72,10 @@ class Registry(Generic[T]):
             raise PluginError(
                 f"the {self.kind} {origin(plugin)} must be a subclass of {self.base.__name__} with a `name`"
             )
-        if missing := _missing(plugin, self.base):
+        origins: dict[str, object] = {name: get_origin(kind) for name, kind in self.base.__annotations__.items()}
+        declared = [name for name, kind in origins.items() if kind is ClassVar]
+        methods = getattr(plugin, "__abstractmethods__", ())
+        if missing := [*(name for name in declared if not hasattr(plugin, name)), *sorted(methods)]:
             raise PluginError(f"the {self.kind} {origin(plugin)} lacks {', '.join(missing)}")
 
     def get(self, name: str) -> type[T]:

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+from lmi_core.configuration.host_patterns import Host
+from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import (
     ConfigurationError,
     InvalidModel,
@@ -15,7 +17,6 @@ from lmi_core.errors import (
     ModelNotReady,
     OutOfMemory,
 )
-from lmi_core.registry.limits import Limits
 from lmi_core.registry.memory_planner import MemoryPlanner
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.registry.registration import ModelReader, Registration
@@ -26,6 +27,24 @@ from lmi_core.serving.own_code import code_that_runs
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 60.0
+
+
+class Limits(NamedTuple):
+    """The maximum body size, the maximum number of JSON members, and all patterns of host names."""
+
+    max_request_size: int
+    max_request_members: int
+    allowed_hosts: frozenset[Host]
+
+    @classmethod
+    def of(cls, servers: Sequence[ServerProperties]) -> Self:
+        """Return the widest limits of these options; the defaults without options."""
+        servers = servers or [ServerProperties()]
+        return cls(
+            max(server.max_request_size for server in servers),
+            max(server.max_request_members for server in servers),
+            frozenset().union(*(server.host_patterns for server in servers)),
+        )
 
 
 class ModelRegistry:

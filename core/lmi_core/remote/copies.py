@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -67,7 +68,9 @@ class Copies:
             kind, name = "s3", location.name
             wanted = f"{files}\n{location.bucket}\n{location.prefix}\n{location.folder}"
             self._name = name
-        self.folder = downloads / kind / _folder_name(name, wanted)
+        digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
+        written = re.sub(r"[^\w.-]", "_", name)
+        self.folder = downloads / kind / f"{written[:MAX_NAME]}-{digest}"
         self.lock = self.folder / "lock"
         self.partial = self.folder / "partial"
 
@@ -110,9 +113,13 @@ class Copies:
         final = self.folder / version
         if final.exists():  # damaged
             shutil.rmtree(final)
-        _sync_folders(self._staging(version))
-        self._staging(version).replace(final)
-        return self.set_current(version, sorted(_files(self.copy(version)), key=_path) if files is None else files)
+        staging = self._staging(version)
+        for path, _, _ in os.walk(staging):
+            _sync(Path(path))
+        staging.replace(final)
+        if files is None:
+            files = sorted(_files(self.copy(version)), key=attrgetter("path"))
+        return self.set_current(version, files)
 
     def set_current(self, version: str, files: Sequence[CopiedFile]) -> Path:
         """Record the current version atomically, remove others that no process uses, and return its copy."""
@@ -165,13 +172,6 @@ def file_size(path: Path) -> int | None:
     return None
 
 
-def _folder_name(name: str, wanted: str) -> str:
-    """Return the name of a cache folder: the model's name, and a digest of everything that distinguishes it."""
-    digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
-    written = re.sub(r"[^\w.-]", "_", name)
-    return f"{written[:MAX_NAME]}-{digest}"
-
-
 def _without_signature(source: str) -> str:
     """Return a URL without user and signature."""
     if not is_web(source):
@@ -186,15 +186,6 @@ def _files(folder: Path) -> Iterator[CopiedFile]:
         for name in names:
             file = Path(path, name)
             yield CopiedFile(str(file.relative_to(folder)), file_size(file) or 0)
-
-
-def _path(file: CopiedFile) -> str:
-    return file.path
-
-
-def _sync_folders(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):
-        _sync(Path(path))
 
 
 def _sync(folder: Path) -> None:

@@ -71,7 +71,10 @@ def _ask(model: RemoteModel) -> "ModelInfo":
 def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    files = _files(info)
+    files = [
+        RepositoryFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
+        for each in info.siblings or []
+    ]
     paths = [each.path for each in files]
     skipped = set() if model.everything else weights(paths) if model.only_tokenizer else useless(paths)
     wanted = [each for each in files if each.path not in skipped]
@@ -89,13 +92,6 @@ def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
     return fetching.result()
 
 
-def _files(info: "ModelInfo") -> list[RepositoryFile]:
-    return [
-        RepositoryFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
-        for each in info.siblings or []
-    ]
-
-
 class _Fetching(threading.Thread):
     """A running huggingface_hub download. Its progress is measured on disk, because it reports only to a terminal."""
 
@@ -103,7 +99,8 @@ class _Fetching(threading.Thread):
         super().__init__(daemon=True)
         self._model = model
         self._info = info
-        self._patterns = [_as_pattern(path) for path in paths]
+        # Glob patterns that match only these paths.
+        self._patterns = ["".join(f"[{letter}]" if letter in "*?[" else letter for letter in path) for path in paths]
         self._result: str | BaseException | None = None
         self.start()
 
@@ -131,11 +128,6 @@ class _Fetching(threading.Thread):
             reason = (str(self._result).strip() or type(self._result).__name__).splitlines()[0]
             raise ConfigurationError(f"{self._model} cannot be downloaded from the hub: {reason}") from self._result
         return Path(str(self._result))
-
-
-def _as_pattern(path: str) -> str:
-    """Return a glob pattern that matches only this path."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
 def _remember(snapshot: Path, revision: str) -> None:

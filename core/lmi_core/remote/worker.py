@@ -10,16 +10,22 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
-from lmi_core.configuration.location import without_secrets
+from lmi_core.configuration.location import RemoteModel, without_secrets
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.copying import make_copy
+from lmi_core.remote import locks
+from lmi_core.remote.archives.updating import update_from_archive
+from lmi_core.remote.copies import Copies
+from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Job, Report
+from lmi_core.remote.s3.updating import update_from_s3
 from lmi_core.remote.space import REMEDY
 from lmi_core.workers.worker import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
 PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
+
+MAX_ATTEMPTS = 3  # where the model changes meanwhile
 
 
 decode_job = msgspec.msgpack.Decoder(Job).decode
@@ -57,3 +63,26 @@ def explained(error: OSError, job: Job) -> str:
 
 def _variable() -> str:
     return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
+
+
+def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
+    """Return the folder of a complete copy; an older one if the model is unreachable now.
+
+    Raise ConfigurationError if it cannot be copied, or OSError from the disk.
+    """
+    copies = Copies(model, downloads)
+    update = update_from_archive if model.is_archive else update_from_s3
+    waiting = f"{model} is already being copied by another process: waiting for it"
+    with locks.exclusive(copies.lock, lambda: report.note(waiting, logging.INFO)):
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                return update(model, copies, report)
+            except ChangedMeanwhile:
+                report.note(f"{model} changed meanwhile: copying what is new")
+            except Unreachable as error:
+                current = copies.current()
+                if current is None:
+                    raise
+                report.note(f"{error.message}. The copy made earlier is served, which may be out of date")
+                return current[0]
+        raise ConfigurationError(f"{model} keeps changing: start again once the upload is finished")

@@ -39,7 +39,9 @@ def model_environment(directory: Path, enabled: bool) -> Environment | None:
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
-    environment = Environment(cache_folder(os.environ) / "environments" / _digest(requirements))
+    # Paths in the requirements are relative to the folder.
+    content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
+    environment = Environment(cache_folder(os.environ) / "environments" / hashlib.sha256(content).hexdigest()[:16])
     complete = environment.directory / "complete"
     if not complete.exists():
         venv.create(environment.directory, clear=True)
@@ -66,12 +68,6 @@ def _install(requirements: Path, environment: Environment) -> None:
 def _server_paths() -> list[str]:
     library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     return [path for path in sys.path if Path(path).is_dir() and path not in library and "lib-dynload" not in path]
-
-
-def _digest(requirements: Path) -> str:
-    """Return a digest of the requirements and of the folder, to which paths in them are relative."""
-    content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def missing_package_hint(error: BaseException, directory: Path) -> str:

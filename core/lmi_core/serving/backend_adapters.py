@@ -60,7 +60,9 @@ class BackendAdapters(ModelAdapters):
         if source is None and pin is not None:
             async with self._lock:
                 self.folder(name)
-                await self._pin(name, pin)
+                if pin != (name in self._pinned) and name in self._backend.adapters:
+                    await self._backend.pin_adapter(name, pin)
+                self._note_pin(name, pin)
             return
         async with self._local_folder(str(before) if source is None else source) as folder, self._lock:
             self.folder(name)
@@ -75,11 +77,6 @@ class BackendAdapters(ModelAdapters):
             self._loaded_from.pop(name, None)
             self._copies.let_go(_use(name))
             self._pinned.discard(name)
-
-    async def _pin(self, name: str, pin: bool) -> None:
-        if pin != (name in self._pinned) and name in self._backend.adapters:
-            await self._backend.pin_adapter(name, pin)
-        self._note_pin(name, pin)
 
     def _note_pin(self, name: str, pin: bool) -> None:
         if pin:

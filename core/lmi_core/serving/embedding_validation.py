@@ -72,7 +72,13 @@ def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
 def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> list[int]:
     most, side = _truncation(request, model, tokenizer)
     if not isinstance(request.text, str):
-        _check_ids(request, request.text, tokenizer)
+        last = tokenizer.vocabulary_size - 1
+        for token_id in request.text:
+            if not 0 <= token_id <= last:
+                raise InvalidParameter(
+                    f"`{request.name}` must contain token ids from 0 to {last}, those of the model's own tokenizer. "
+                    f"Given: {token_id}"
+                )
         return request.text if most is None else _cut(request.text, most, side)
     text = request.text + (request.pair or "")
     if model.lower_case:
@@ -121,16 +127,6 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     if shorter + longer > room:
         shorter, longer = room // 2, room - room // 2
     return (longer, shorter) if first > second else (shorter, longer)
-
-
-def _check_ids(request: EmbeddingRequest, ids: list[int], tokenizer: Tokenizer) -> None:
-    last = tokenizer.vocabulary_size - 1
-    for token_id in ids:
-        if not 0 <= token_id <= last:
-            raise InvalidParameter(
-                f"`{request.name}` must contain token ids from 0 to {last}, those of the model's own tokenizer. "
-                f"Given: {token_id}"
-            )
 
 
 def _cut(ids: list[int], most: int, side: Side) -> list[int]:

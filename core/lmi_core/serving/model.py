@@ -43,11 +43,7 @@ from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
-from lmi_core.serving.backend_failures import (
-    VectorChecks,
-    check_health,
-    start_runtime,
-)
+from lmi_core.serving.backend_failures import VectorChecks, check_health, start_runtime
 from lmi_core.serving.call_results import all_or_aborted, generated
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan

@@ -89,8 +89,10 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     if parameters.max_prompt_tokens is None:
         _check_length(request, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
-    if parameters.max_prompt_tokens is not None:
-        prompt_ids = _truncated(request, prompt_ids, parameters)
+    if (count := parameters.max_prompt_tokens) is not None:
+        if request.images:
+            raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be used with images, which it could cut off")
+        prompt_ids = prompt_ids[:count] if parameters.keeps_first_tokens else prompt_ids[-count:]
     if not prompt_ids:
         raise InvalidParameter(f"`{_name(request, PROMPT)}` must contain at least one token. Given: 0")
     if len(prompt_ids) > max_length:
@@ -143,14 +145,6 @@ def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, l
                 f"`{_name(request, PROMPT)}` must contain token ids from 0 to {last}. Given: {token_id}"
             )
     return tokenizer.decode(request.prompt), request.prompt
-
-
-def _truncated(request: GenerationRequest, prompt_ids: list[int], parameters: GenerationParameters) -> list[int]:
-    if request.images:
-        raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be used with images, which it could cut off")
-    count = parameters.max_prompt_tokens
-    assert count is not None
-    return prompt_ids[:count] if parameters.keeps_first_tokens else prompt_ids[-count:]
 
 
 def _parameters(request: GenerationRequest, backend: Backend[Any]) -> GenerationParameters:

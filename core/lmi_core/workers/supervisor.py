@@ -95,7 +95,10 @@ class Supervisor(Generic[T]):
                 self._running = None
                 self._settled.clear()
                 self._expected = asyncio.get_running_loop().time() + FIRST_DELAY + self._start_time
-                await self._ended(engine)
+                try:
+                    await self._end(engine)
+                except Exception:  # what is left of it must not keep a new one from being started
+                    logger.exception("what is left of the engine could not be ended")
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
@@ -122,9 +125,3 @@ class Supervisor(Generic[T]):
         except Exception:
             logger.exception("the engine can no longer be watched")
             return "the engine could no longer be watched"
-
-    async def _ended(self, engine: T) -> None:
-        try:
-            await self._end(engine)
-        except Exception:  # what is left of it must not keep a new one from being started
-            logger.exception("what is left of the engine could not be ended")

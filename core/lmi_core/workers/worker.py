@@ -3,7 +3,9 @@
 import contextlib
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,13 +14,16 @@ from typing import NamedTuple, Self, TypeVar
 import zmq
 import zmq.asyncio
 
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.host.processes import descendants, end_session
+from lmi_core.logs.level import heed_log_level
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, flush_log
 from lmi_core.workers.messages import STARTED
-from lmi_core.workers.process_signals import leave_signals_to_parent
 
 M = TypeVar("M")
 
 TRANSPORT = "ipc://"
+
+LEFT_TO_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Keys(NamedTuple):
@@ -100,3 +105,30 @@ def _remove(socket: Path) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+
+
+def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
+    """Ignore signals to the whole process group, as sent by systemd or containers, and end with the parent instead.
+
+    The parent finishes requests first, then it closes this process's standard input, as its own death does too. Then
+    `clean_up` is called, and this process and all that it has started end.
+    """
+    for number in LEFT_TO_PARENT:
+        signal.signal(number, _ignore)  # not SIG_IGN, which the programs that this process starts would inherit
+    threading.Thread(target=_exit_with_parent, args=(clean_up,), daemon=True).start()
+
+
+def _ignore(number: int, frame: object) -> None:
+    pass
+
+
+def _exit_with_parent(clean_up: Callable[[], None] | None) -> None:
+    while message := os.read(0, 1024):  # not sys.stdin: its lock, held here, would abort the interpreter's own exit
+        heed_log_level(message)
+    try:
+        if clean_up is not None:
+            clean_up()
+        flush_log()
+        end_session(os.getpid(), descendants(os.getpid()))
+    finally:
+        os._exit(0)

@@ -2,25 +2,23 @@
 
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
-from djl_python.services.generated_texts import text_steps, texts_after_prompts
 from djl_python.services.input_parsing import ParsedInput, parse_input_with_formatter
 from djl_python.services.model_engine import ModelEngine, model_files
-from djl_python.services.own_formatters import own_formatters
 from djl_python.services.parsed_batch import BatchItem, ParsedBatch, read_batch
 from djl_python.services.requests import generation_request
 from djl_python.services.rolling_answers import RollingAnswer, RollingAnswers
 from djl_python.services.service_formatters import new_formatter
-from djl_python.services.service_properties import (
-    ServiceProperties,
-    is_rolling_batch_enabled,
-    is_streaming_enabled,
-)
+from djl_python.services.service_properties import ServiceProperties, is_rolling_batch_enabled, is_streaming_enabled
 from djl_python.services.service_utils import InputFormatConfigs
+from lmi_core.decorators import INPUT_MARK, OUTPUT_MARK
 from lmi_core.errors import LmiError
+from lmi_core.generation.request import ValidRequest
 from lmi_core.script.djl_names.encode_decode import encode
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
@@ -241,3 +239,53 @@ def _flat(parsed: ParsedInput) -> ParsedBatch:
             for adapter in adapters[: len(prompts)]
         ]
     return data, sizes, parameters, parsed.errors, parsed.batch
+
+
+def texts_after_prompts(engine: ModelEngine, requests: Sequence[ValidRequest]) -> list[str]:
+    """Return the text generated for each prompt, after the prompt unless `return_full_text` is false."""
+    if not requests:
+        return []
+    output = engine.whole(requests)
+    texts = []
+    for index, request in enumerate(requests):
+        (best,) = output.best_sequences(1, index)
+        parameters = request.parameters
+        whole = parameters.return_full_text or "return_full_text" not in parameters.model_fields_set
+        texts.append(request.prompt + best.text if whole else best.text)
+    return texts
+
+
+def text_steps(engine: ModelEngine, requests: Sequence[ValidRequest]) -> Iterator[list[str]]:
+    """Yield each prompt's new text in each step of the batch; "" after its end."""
+    running = set(range(len(requests)))
+    gained: dict[int, str] = {}
+    for step in engine.steps(requests):
+        if step.prompt_index in gained:
+            yield [gained.get(index, "") for index in range(len(requests))]
+            gained.clear()
+        gained[step.prompt_index] = "".join([token.text for token in step.tokens])
+        if step.finish_reason is not None:
+            running.discard(step.prompt_index)
+        if not running - gained.keys():
+            yield [gained.get(index, "") for index in range(len(requests))]
+            gained.clear()
+
+
+def own_formatters(directory: Path) -> dict[str, Callable[..., Any]]:
+    """Return the decorated formatters of the directory's imported files, by the property that selects each."""
+    found: dict[str, Callable[..., Any]] = {}
+    for module in _modules(directory.resolve()):
+        for value in vars(module).values():
+            if not callable(value) or isinstance(value, type):
+                continue
+            for mark, name in ((INPUT_MARK, "input_formatter"), (OUTPUT_MARK, "output_formatter")):
+                if getattr(value, mark, None):
+                    found.setdefault(name, value)
+    return found
+
+
+def _modules(directory: Path) -> Iterator[ModuleType]:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and Path(file).parent == directory:
+            yield module

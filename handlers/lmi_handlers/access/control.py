@@ -96,7 +96,8 @@ class AccessControl:
             case _ if self._scope is Scope.MANAGEMENT:
                 return self._check_managing(route, caller)
             case Access.OPERATORS:
-                return self._check_operator(caller, model)
+                self._check_place(caller, model)
+                return self._check_token(caller)
             case Access.MONITORING if not self.options.metrics_need_key:
                 return Permit(caller.address)
             case _:
@@ -130,11 +131,6 @@ class AccessControl:
         """Check a request at the management address, which the operator has chosen to open."""
         if route.answer is None:
             raise Forbidden(f"{route.path} is not served here: management_address is for routes that generate nothing")
-        return self._check_token(caller)
-
-    def _check_operator(self, caller: Caller, model: str | None) -> Permit:
-        """Check a request for a management route at the inference address."""
-        self._check_place(caller, model)
         return self._check_token(caller)
 
     def _check_place(self, caller: Caller, model: str | None = None) -> None:

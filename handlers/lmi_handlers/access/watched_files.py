@@ -31,14 +31,10 @@ async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
             found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not answer
             if found != versions[index]:
                 versions[index] = found
-                _read(each)
-
-
-def _read(each: Watched) -> None:
-    try:
-        each.read()
-    except ConfigurationError as error:
-        logger.error("%s. What was read before stays in use", error.message)
+                try:
+                    each.read()
+                except ConfigurationError as error:
+                    logger.error("%s. What was read before stays in use", error.message)
 
 
 def _versions(each: Watched) -> list[Version]:

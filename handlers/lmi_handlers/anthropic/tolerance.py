@@ -59,7 +59,11 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
     """
     for name in REFUSED.keys() & given.keys():
-        _refuse(name, given[name])
+        value = given[name]
+        try:
+            refuse(name, value, REFUSED[name])
+        except InvalidPayload as error:
+            raise (ThreadRefused(error.message) if name == "thread" else error) from None
     kept = {name: value for name, value in given.items() if name not in HINTS and name not in REFUSED}
     for name in IGNORED.keys() & kept.keys() if strict else ():
         raise _without_effect(name, IGNORED[name])
@@ -77,13 +81,6 @@ def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tu
     if model.options.strict_parameters:
         raise _without_effect(BUDGET, NO_BUDGET)
     return (BUDGET,)
-
-
-def _refuse(name: str, value: object) -> None:
-    try:
-        refuse(name, value, REFUSED[name])
-    except InvalidPayload as error:
-        raise (ThreadRefused(error.message) if name == "thread" else error) from None
 
 
 def _without_effect(name: str, reason: str) -> InvalidPayload:

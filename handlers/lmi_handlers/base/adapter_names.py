@@ -24,7 +24,13 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
 
     Raise InvalidPayload if two places differ.
     """
-    elsewhere = _named_outside(call)
+    named = _in_header(call.headers) if ADAPTER_HEADER in call.headers else []
+    for name, value in call.query.items():
+        if name == KEY and value:
+            named.append((f"the query's `{KEY}`", value))
+        elif value and seems_to_name_an_adapter(name):
+            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
+    elsewhere = named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
     call, in_body = _take_from_body(call)
     return call, _agreed(in_body, elsewhere) if elsewhere else in_body
 
@@ -36,20 +42,6 @@ def with_adapter_attribute(call: Call) -> Call:
     """
     names = dict.fromkeys(name for _, name in [*_in_header(call.headers), *_in_attributes(call.headers)])
     return replace(call, attributes={**call.attributes, KEY: ";".join(names)}) if names else call
-
-
-def _named_outside(call: Call) -> list[Named]:
-    """Return the adapters named outside of the body, in order of precedence.
-
-    Raise InvalidPayload if a key in the query looks like a misspelt adapter key.
-    """
-    named = _in_header(call.headers) if ADAPTER_HEADER in call.headers else []
-    for name, value in call.query.items():
-        if name == KEY and value:
-            named.append((f"the query's `{KEY}`", value))
-        elif value and seems_to_name_an_adapter(name):
-            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
-    return named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
 
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:

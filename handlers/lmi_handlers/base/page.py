@@ -12,10 +12,6 @@ def _limit(value: object) -> object:
     return DEFAULT_LIMIT if value in ("", "-1", -1) else value
 
 
-def _token(value: object) -> object:
-    return value or 0
-
-
 class Page(BaseModel):
     """The fields of a page of a list."""
 
@@ -24,6 +20,6 @@ class Page(BaseModel):
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), BeforeValidator(_limit)] = Field(
         DEFAULT_LIMIT, description="The maximum number of entries to list; -1 means the default."
     )
-    next_page_token: Annotated[NonNegativeInt, BeforeValidator(_token)] = Field(
+    next_page_token: Annotated[NonNegativeInt, BeforeValidator(lambda value: value or 0)] = Field(
         0, description="The `nextPageToken` of the page before; empty for the first."
     )

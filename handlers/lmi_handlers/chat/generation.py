@@ -53,7 +53,16 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     answer = _answer(payload, call, model, tools, use.reasoning)
     if form.details:
-        answer = _with_details(answer, payload)
+        # As in vLLM, there are no details of generated tokens if the reasoning is hidden.
+        shown = answer.reasoning is None or answer.include_reasoning
+        answer = replace(
+            answer,
+            log_probs=answer.log_probs and shown,
+            token_ids=bool(payload.return_token_ids) and shown,
+            prompt_token_ids=bool(payload.return_token_ids),
+            prompt_text=bool(payload.return_prompt_text),
+            prompt_log_probs=payload.prompt_log_probs,
+        )
     else:
         payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_prompt_text", *TRANSFERS)
     request = replace(_request(payload, model, use, guide, tools.markers), images=images)
@@ -155,17 +164,4 @@ def _answer(
         include_reasoning=payload.include_reasoning is not False,
         token_ids_as_text=bool(payload.return_tokens_as_token_ids),
         fingerprint=model.fingerprint,
-    )
-
-
-def _with_details(answer: ChatAnswer, payload: ChatRequest) -> ChatAnswer:
-    """Add the requested token details; as in vLLM, without those of generated tokens if the reasoning is hidden."""
-    shown = answer.reasoning is None or answer.include_reasoning
-    return replace(
-        answer,
-        log_probs=answer.log_probs and shown,
-        token_ids=bool(payload.return_token_ids) and shown,
-        prompt_token_ids=bool(payload.return_token_ids),
-        prompt_text=bool(payload.return_prompt_text),
-        prompt_log_probs=payload.prompt_log_probs,
     )

@@ -38,7 +38,10 @@ def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
 
 async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
     for _ in range(MAX_REDIRECTS + 1):
-        _check_host(url, place, options.media_domains)
+        if url.scheme not in ("http", "https") or url.raw_host is None:
+            raise _unfetched(place, f"{url} is not an http or https URL")
+        if url.raw_host.lower() not in options.media_domains and ANY_HOST not in options.media_domains:
+            raise _unfetched(place, f"option.allowed_media_domains does not include {url.raw_host}")
         async with (
             _session(url, options.private_media_domains) as session,
             session.get(url, allow_redirects=False) as response,
@@ -48,13 +51,6 @@ async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
                 return await _body(response, place, options.max_image_size)
         url = url.join(URL(target))
     raise _unfetched(place, f"there are more than {MAX_REDIRECTS} redirects")
-
-
-def _check_host(url: URL, place: str, allowed: frozenset[str]) -> None:
-    if url.scheme not in ("http", "https") or url.raw_host is None:
-        raise _unfetched(place, f"{url} is not an http or https URL")
-    if url.raw_host.lower() not in allowed and ANY_HOST not in allowed:
-        raise _unfetched(place, f"option.allowed_media_domains does not include {url.raw_host}")
 
 
 async def _body(response: aiohttp.ClientResponse, place: str, most: int) -> bytes:

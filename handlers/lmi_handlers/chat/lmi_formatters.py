@@ -11,13 +11,7 @@ from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.spaced_json import spaced
-from lmi_handlers.chat.schema import (
-    ChatSchemaFormatter,
-    ChatStream,
-    JsonObject,
-    WholeChatFormatter,
-    answers,
-)
+from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 
 
 def written(tokens: Iterable[Token]) -> list[Token]:

@@ -19,13 +19,7 @@ from lmi_handlers.chat.openai_events import (
     stop_reason,
     with_itself,
 )
-from lmi_handlers.chat.schema import (
-    ChatSchemaFormatter,
-    ChatStream,
-    JsonObject,
-    WholeChatFormatter,
-    answers,
-)
+from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 from lmi_handlers.fields.vllm_schema import prompt_logprobs
 
 # Members of a message that vLLM's server sends as null unless they have a value.

@@ -160,7 +160,15 @@ def _print(
         _print_model(console, model)
         for note in notes[model.name]:
             console.print(f"  note: {note}")
-        _print_options(console, model.plan, every_option=every_option)
+        effective = list(model.plan.configuration.effective())
+        shown = [each for each in effective if every_option or each.source != DEFAULT]
+        if shown:
+            rows = table("option", "value", "from")
+            for each in shown:
+                rows.add_row(each.key, shown_value(each.key, each.value), each.source)
+            console.print(rows)
+        if len(shown) < len(effective):
+            console.print(f"  {len(effective) - len(shown)} options have their default: --all shows them")
 
 
 def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> None:
@@ -203,15 +211,3 @@ def _print_model(console: Console, model: Model) -> None:
         console.print(f"  option.{option}: {text}")
     for warning in model.warnings:
         console.print(f"  warning: {warning}")
-
-
-def _print_options(console: Console, plan: ModelPlan, *, every_option: bool) -> None:
-    effective = list(plan.configuration.effective())
-    shown = [each for each in effective if every_option or each.source != DEFAULT]
-    if shown:
-        rows = table("option", "value", "from")
-        for each in shown:
-            rows.add_row(each.key, shown_value(each.key, each.value), each.source)
-        console.print(rows)
-    if len(shown) < len(effective):
-        console.print(f"  {len(effective) - len(shown)} options have their default: --all shows them")

@@ -43,7 +43,10 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
         if to.options or to.strict:
             given = "-o" if to.options else "--strict"
             raise ConfigurationError(f"{given} is for models that this command serves itself, not for {to.target}")
-        async with _client_of(to.target, _api_key(to.api_key_variable)) as client:
+        key = _api_key(to.api_key_variable)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        base = to.target.rstrip("/").removesuffix("/v1") + "/"  # OpenAI's clients are given it with its version
+        async with aiohttp.ClientSession(base, headers=headers, timeout=aiohttp.ClientTimeout(total=None)) as client:
             yield client
         return
     if _ADDRESS.fullmatch(to.target) and not Path(to.target).exists():
@@ -68,9 +71,3 @@ def _api_key(variable: str | None) -> str | None:
     if not (key.isascii() and key.isprintable()):  # the message shows the name, never the key
         raise ConfigurationError(f"the API key in {name} must consist of printable ASCII characters")
     return key
-
-
-def _client_of(url: str, key: str | None) -> aiohttp.ClientSession:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    base = url.rstrip("/").removesuffix("/v1") + "/"  # clients of OpenAI's are given the address with its version
-    return aiohttp.ClientSession(base, headers=headers, timeout=aiohttp.ClientTimeout(total=None))

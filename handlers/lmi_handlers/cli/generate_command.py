@@ -27,7 +27,8 @@ def run_generate(connection: Connection, prompt: Prompt) -> bool:
 
 
 async def _generate(connection: Connection, prompt: Prompt) -> bool:
-    text = _standard_input() if prompt.text in (None, "-") else prompt.text
+    # A final newline on standard input, which `echo` adds, would change the answer.
+    text = sys.stdin.read().removesuffix("\n").removesuffix("\r") if prompt.text in (None, "-") else prompt.text
     async with connect(connection) as client:
         statistics = Statistics()
         given: dict[str, Any] = (
@@ -47,8 +48,3 @@ async def _generate(connection: Connection, prompt: Prompt) -> bool:
         if reason == "length":
             print("the limit of tokens was reached before the end: --max-tokens sets another", file=sys.stderr)
         return True
-
-
-def _standard_input() -> str:
-    """Return the text of standard input without its final newline, which `echo` adds and which changes answers."""
-    return sys.stdin.read().removesuffix("\n").removesuffix("\r")

@@ -37,18 +37,6 @@ def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> s
         raise ConfigurationError(
             f"{name} is not a valid name for a {kind}: use lower-case letters, digits and underscores"
         )
-    _check_free(kind, name, package)
-    folder = parent / name
-    if folder.exists():
-        raise ConfigurationError(f"{folder} already exists")
-    for path, text in (_package(kind, name) if package else _folder(kind, name)).items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    return _steps_of_package(kind, folder) if package else _next_steps(kind, folder)
-
-
-def _check_free(kind: str, name: str, package: bool) -> None:
-    """Raise ConfigurationError for a name that is already taken."""
     if keyword.iskeyword(name):
         raise ConfigurationError(f"{name} is not a valid name for a {kind}: it is a word of Python's own")
     plugins = load_plugins()
@@ -61,6 +49,13 @@ def _check_free(kind: str, name: str, package: bool) -> None:
         raise ConfigurationError(f"there is a {kind} `{name}` already, see lmi plugins: choose another name")
     if package and importlib.util.find_spec(name) is not None:
         raise ConfigurationError(f"there is a Python package or module `{name}` already: choose another name")
+    folder = parent / name
+    if folder.exists():
+        raise ConfigurationError(f"{folder} already exists")
+    for path, text in (_package(kind, name) if package else _folder(kind, name)).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return _steps_of_package(kind, folder) if package else _next_steps(kind, folder)
 
 
 def _folder(kind: str, name: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The output of `lmi plugins` and `lmi options`, and tables of `lmi`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,12 @@ PIPED_WIDTH = 200  # characters; the width of a table that goes to a file or a p
 def print_plugins(plugins_directory: Path | None) -> None:
     plugins = load_plugins(plugins_directory)
     rows = table("kind", "name", "from")
-    for kind, registry in _kinds(plugins).items():
+    kinds: dict[str, Iterable[Any]] = {
+        "backend": plugins.backends,
+        "output formatter": plugins.formatters,
+        "handler": plugins.handlers,
+    }
+    for kind, registry in kinds.items():
         for plugin in sorted(registry, key=lambda plugin: plugin.name):
             name = ", ".join((plugin.name, *getattr(plugin, "aliases", ())))
             rows.add_row(kind, name, origin(plugin))
@@ -67,14 +72,6 @@ def option_types(plugins: Plugins) -> dict[str, type[Properties]]:
     }
     backends = sorted(plugins.backends, key=lambda backend: backend.name)
     return types | {f"Backend {backend.name}": backend.properties_type for backend in backends}
-
-
-def _kinds(plugins: Plugins) -> dict[str, list[Any]]:
-    return {
-        "backend": list(plugins.backends),
-        "output formatter": list(plugins.formatters),
-        "handler": list(plugins.handlers),
-    }
 
 
 def table(*columns: str) -> Table:

@@ -6,13 +6,14 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.configuration.location import must_be_copied
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
@@ -30,7 +31,6 @@ from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.cli.plans import launch_plans, refuse_warnings, warnings_of
-from lmi_handlers.container.exposure import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.container.server_keys import OTLP_TRACES_ENDPOINT
@@ -129,7 +129,10 @@ async def _serve(
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
-        _log(model)
+        for warning in model.warnings:
+            logger.warning("model %s: %s", model.name, warning)
+        logger.info("model %s: %s", model.name, model.plan.served_by)
+        logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
@@ -230,8 +233,30 @@ def addresses(server: Server) -> list[str]:
     return [f"{name:<8} {address}" for name, address in lines]
 
 
-def _log(model: Model) -> None:
-    for warning in model.warnings:
-        logger.warning("model %s: %s", model.name, warning)
-    logger.info("model %s: %s", model.name, model.plan.served_by)
-    logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
+def exposures(launch: Launch) -> Iterator[str]:
+    """Yield a line for each action that other hosts can perform without a key or a token."""
+    host, _ = launch.address
+    access = launch.access
+    beyond = not is_loopback(host.value)
+    if beyond and access.api_keys is None:
+        yield (
+            f"whoever can reach {host.value} ({host.source}) may generate, without a key: api_keys_file asks for one, "
+            "and --host 127.0.0.1 is for this host alone"
+        )
+    if access.api_keys is None and access.cross_origin is not None and access.cross_origin.origins is None:
+        yield (
+            "every web page in a browser that can reach the server may generate, without a key, as "
+            "cors_allowed_origin=* says: api_keys_file asks for one"
+        )
+    if access.management_token is not None:
+        return
+    own = access.management_address
+    if own is not None and not own.is_for_this_host:
+        yield f"whoever can reach {own} may load models and run their code: management_token asks for a token"
+    elif own is None and beyond and access.multi_model:
+        yield "whoever can reach the server may load models and run their code, as SAGEMAKER_MULTI_MODEL says"
+    elif own is None and beyond and access.open_management:
+        yield (
+            "whoever can reach the server may load models and adapters, and run their code, as "
+            "open_management=true says: management_token asks for a token"
+        )

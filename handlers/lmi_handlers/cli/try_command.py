@@ -47,19 +47,14 @@ def run_trial(trial: Trial) -> bool:
     """
     configure_logging("warning")
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
-    _check(trial)
+    if trial.method in WITHOUT_BODY and (trial.prompt is not None or trial.stream):
+        given = "--stream" if trial.stream else "--prompt"
+        raise ConfigurationError(f"{given} is part of a request's body, which {trial.method} does not have")
     only = one_plan(str(trial.directory), trial.options, trial.plugins_directory)
     for warning in only.warnings:
         print(f"lmi: warning: {warning}", file=sys.stderr)
     plan = only.plan if trial.real else scripted_plan(only.plan, only.plugins, trial.say)
     return asyncio.run(_ask(plan, only.plugins, trial))
-
-
-def _check(trial: Trial) -> None:
-    """Raise ConfigurationError if arguments have no effect on a request of this method."""
-    if trial.method in WITHOUT_BODY and (trial.prompt is not None or trial.stream):
-        given = "--stream" if trial.stream else "--prompt"
-        raise ConfigurationError(f"{given} is part of a request's body, which {trial.method} does not have")
 
 
 def watch(trial: Trial) -> None:

@@ -174,10 +174,6 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
             "finish_reason": self.finish_reason(sequence.finish_reason),
             "stop_reason": stop_reason(output.parameters, sequence.stop_sequence, tokens),
         }
-        return choice | CHOICE | PROMPT | self._details(output, prompt_index, tokens)
-
-    def _details(self, output: GenerationOutput, prompt_index: int, tokens: Sequence[Token]) -> JsonObject:
-        """Return vLLM's members of a choice that the client asked for."""
         details: JsonObject = {}
         known = output.prefill[prompt_index]
         if self.asked.prompt_log_probs is not None and known is not None:
@@ -185,7 +181,7 @@ class OpenAiCompletionsFormatter(CompletionsFormatter):
         if self.asked.token_ids:
             details["prompt_token_ids"] = output.requests[prompt_index].prompt_ids
             details["token_ids"] = [token.id for token in tokens]
-        return details
+        return choice | CHOICE | PROMPT | details
 
 
 class Part(NamedTuple):

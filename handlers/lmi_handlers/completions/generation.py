@@ -33,7 +33,8 @@ def completion_generation(
         count=payload.n or 1,
         echo=bool(payload.echo),
         generated=payload.max_tokens != 0,
-        log_probs=_num_top_tokens(payload),
+        # Named tokens are added to the generated one.
+        log_probs=1 + len(payload.logprob_token_ids) if payload.logprob_token_ids else payload.logprobs,
         include_usage=payload.include_usage,
         continuous_usage=payload.continuous_usage,
         token_ids_as_text=bool(payload.return_tokens_as_token_ids),
@@ -41,11 +42,6 @@ def completion_generation(
         prompt_log_probs=payload.prompt_log_probs,
     )
     return Generation(completion_requests(payload, model, further), form(answer))
-
-
-def _num_top_tokens(payload: CompletionRequest) -> int | None:
-    """Return the number of tokens to show at each position; named tokens are added to the generated one."""
-    return 1 + len(payload.logprob_token_ids) if payload.logprob_token_ids else payload.logprobs
 
 
 def _num_prompt_top_tokens(payload: CompletionRequest) -> int | None:

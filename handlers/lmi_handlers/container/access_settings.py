@@ -38,13 +38,16 @@ def choose_access(settings: Settings, environment: Mapping[str, str], inference:
     management, certificate = choose_management(settings, inference), _certificate(settings)
     if management is not None and management.is_secure and certificate is None:
         raise ConfigurationError(f"{MANAGEMENT_ADDRESS} asks for HTTPS, which needs {CERTIFICATE_FILE}")
+    # The server's defaults for all models may open management to other hosts.
+    values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
+    values.append(environment.get(OPEN_VARIABLE, ""))
     return AccessOptions(
         certificate=certificate,
         api_keys=_keys(settings),
         metrics_need_key=metrics is not None and is_true(metrics),
         management_address=management,
         management_token=_token(settings),
-        open_management=_is_opened(settings, environment),
+        open_management=any(value.strip().lower() == "true" for value in values),
         cross_origin=choose_cross_origin(settings),
         multi_model=multi_model.strip().lower() == "true",
     )
@@ -91,10 +94,3 @@ def _token(settings: Settings) -> Secret | TokenFile | None:
     if file is not None:
         return TokenFile(Path(file.value))
     return None if token is None else Secret.of(token.value)
-
-
-def _is_opened(settings: Settings, environment: Mapping[str, str]) -> bool:
-    """Return whether the server's defaults for all models open management to other hosts."""
-    values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
-    values.append(environment.get(OPEN_VARIABLE, ""))
-    return any(value.strip().lower() == "true" for value in values)

@@ -1,12 +1,12 @@
 """The combined settings of `lmi serve` from command line, environment, config.properties and /opt/ml/model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
-from lmi_core.plugins.unloaded import unloaded_plugins
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
 from lmi_handlers.container.access_settings import choose_access
@@ -23,6 +23,9 @@ from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimit
 
 BASE = Path("/opt/ml")  # in SageMaker's containers
 HOME = Path("/opt/djl")  # in DJLServing's containers
+
+FOLDER = "plugins"
+HOOK = b"def lmi_register_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +131,21 @@ def _overrides(arguments: Arguments) -> Iterator[Given]:
 def _config_file(home: Path) -> Path | None:
     places = (home / "conf" / FILE_NAME, home / FILE_NAME)
     return next((place for place in places if place.is_file()), None)
+
+
+def unloaded_plugins(directories: Iterable[Path], plugins_directory: Path | None) -> list[str]:
+    """Return a warning for each model directory with plugins that are not loaded; none if a plugins folder is given."""
+    if plugins_directory is not None:
+        return []
+    folders = dict.fromkeys(directory / FOLDER for directory in directories)
+    return [
+        f"the plugins in {folder} are not loaded: --plugins-dir {folder} loads them"
+        for folder in folders
+        if _has_plugin(folder)
+    ]
+
+
+def _has_plugin(folder: Path) -> bool:
+    with suppress(OSError):
+        return any(HOOK in file.read_bytes() for file in folder.glob("*.py"))
+    return False

@@ -93,7 +93,15 @@ class Search:
             return self._place(items)
         if given := self._settings.get(MODEL_STORE):
             return self._in_given_store(given)
-        return self._in_default()
+        if self._default.is_dir():
+            with suppress(ConfigurationError):  # no model there; the message below lists more ways to name one
+                return self._in_store(str(self._default), str(self._default))
+        elif model_variable(self._environment):
+            return [self._named_by_environment(self._default)]
+        if self._environment.get(MULTI_MODEL, "").strip().lower() == "true":
+            return []
+        state = "contains none" if self._default.is_dir() else "does not exist"
+        raise ConfigurationError(f"{NOTHING}. {self._default}, where SageMaker puts models, {state}")
 
     def _items_of_command_line(self) -> list[ModelItem]:
         items = [item for text in self._arguments.items if text.upper() != ALL for item in parse_items(text, "-m")]
@@ -124,7 +132,10 @@ class Search:
     def _find(self, item: ModelItem) -> list[PlacedModel]:
         if item.source == COMMAND_LINE and "/" in item.url and is_hub_id(item.url) and not Path(item.url).exists():
             check_no_path(item.url)
-            return [_on_hub(item)]
+            overrides = (*hub_overrides(item.url, item.source), *item.overrides)
+            return [
+                PlacedModel(item.name or _served_name(item.url), Path(item.url), item.source, item.version, overrides)
+            ]
         directory = local_directory(item.url, item.source, self._fetch)
         found = self._models_in(directory)
         alone = list(found.values()) == [directory]
@@ -146,17 +157,6 @@ class Search:
             )
             return [self._named_by_environment(store)]
         return self._in_store(given.value if "://" in given.value else str(store), given.source)
-
-    def _in_default(self) -> list[PlacedModel]:
-        if self._default.is_dir():
-            with suppress(ConfigurationError):  # no model there; the message below lists more ways to name one
-                return self._in_store(str(self._default), str(self._default))
-        elif model_variable(self._environment):
-            return [self._named_by_environment(self._default)]
-        if self._environment.get(MULTI_MODEL, "").strip().lower() == "true":
-            return []
-        state = "contains none" if self._default.is_dir() else "does not exist"
-        raise ConfigurationError(f"{NOTHING}. {self._default}, where SageMaker puts models, {state}")
 
     def _in_store(self, url: str, source: str) -> list[PlacedModel]:
         store = local_directory(url, source, self._fetch)
@@ -195,7 +195,9 @@ class Search:
         if alone and not archives:
             return alone
         found = {} if alone else found
-        self._warn_of_skipped(directory, found)
+        for child in sorted(directory.iterdir()):
+            if child.is_dir() and not child.name.startswith((".", "_")) and child not in found.values():
+                self.warnings.append(f"{child} is not served: it contains no model")
         for archive in archives:
             name = archive_name(archive.name)
             if name in found:  # unpacked by hand
@@ -208,11 +210,6 @@ class Search:
             raise ConfigurationError(f"{directory} contains no model: its archives have none at their top")
         return found or alone
 
-    def _warn_of_skipped(self, store: Path, found: Mapping[str, Path]) -> None:
-        for child in sorted(store.iterdir()):
-            if child.is_dir() and not child.name.startswith((".", "_")) and child not in found.values():
-                self.warnings.append(f"{child} is not served: it contains no model")
-
 
 def _archives(store: Path) -> list[Path]:
     """Return the archives in a folder, in order."""
@@ -220,12 +217,6 @@ def _archives(store: Path) -> list[Path]:
         return []
     children = (child for child in store.iterdir() if is_archive_name(child.name) and not child.name.startswith("."))
     return sorted(child for child in children if child.is_file())
-
-
-def _on_hub(item: ModelItem) -> PlacedModel:
-    """Return a model of the hub, which also answers to its id."""
-    overrides = (*hub_overrides(item.url, item.source), *item.overrides)
-    return PlacedModel(item.name or _served_name(item.url), Path(item.url), item.source, item.version, overrides)
 
 
 def hub_overrides(model_id: str, source: str) -> tuple[Given, ...]:

@@ -34,7 +34,12 @@ class Settings:
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
         for given in file:
-            self._take_from_file(given)
+            if key := _MODEL_KEYS.get(given.name):
+                self._of_file.append(given._replace(name=key))
+            elif known := _KEYS.get(given.name):
+                self._take(known, given)
+            else:
+                self._warn_of_unknown(given, _KEYS.keys() | _MODEL_KEYS.keys())
 
     def get(self, name: str) -> Given | None:
         """Return the effective value of an honoured key or variable; None if it is not set."""
@@ -75,14 +80,6 @@ class Settings:
         if used is given:
             self._of_variables += _in_unit(known, given)
         return used is given
-
-    def _take_from_file(self, given: Given) -> None:
-        if key := _MODEL_KEYS.get(given.name):
-            self._of_file.append(given._replace(name=key))
-        elif known := _KEYS.get(given.name):
-            self._take(known, given)
-        else:
-            self._warn_of_unknown(given, _KEYS.keys() | _MODEL_KEYS.keys())
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
         self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")

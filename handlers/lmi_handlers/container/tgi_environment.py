@@ -20,10 +20,6 @@ DEFAULT_PORT = "3000"
 OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher takes any other value for true
 
 
-def _same(value: str) -> str:
-    return value
-
-
 def _boolean(value: str) -> str:
     return "false" if value.lower() in OFF else "true"
 
@@ -38,7 +34,7 @@ class Read(NamedTuple):
     """The key that a variable sets for all models, and the conversion of its value."""
 
     key: str
-    written: Callable[[str], str] = _same
+    written: Callable[[str], str] = lambda value: value
 
 
 READ: Final[Mapping[str, Read]] = MappingProxyType(

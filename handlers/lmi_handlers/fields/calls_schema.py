@@ -19,28 +19,22 @@ def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> Jso
     definitions: JsonObject = {}
     for index, function in enumerate(functions):
         parameters = function.parameters or ANY_OBJECT
-        if _has_references(parameters):
+        if any(isinstance(place.value, dict) and "$ref" in place.value for place in schemas_within(parameters)):
             name = f"parameters_{index}"  # their own place: two functions may have definitions of one name
             definitions[name] = _moved(parameters, f"#/$defs/{name}")
             parameters = {"$ref": f"#/$defs/{name}"}
-        calls.append(_call_schema(function.name, parameters))
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"enum": [function.name]}, "parameters": parameters},
+                "required": ["name", "parameters"],
+                "additionalProperties": False,
+            }
+        )
     schema: JsonObject = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
     if not parallel:
         schema["maxItems"] = 1
     return schema | ({"$defs": definitions} if definitions else {})
-
-
-def _call_schema(name: str, parameters: JsonObject) -> JsonObject:
-    return {
-        "type": "object",
-        "properties": {"name": {"enum": [name]}, "parameters": parameters},
-        "required": ["name", "parameters"],
-        "additionalProperties": False,
-    }
-
-
-def _has_references(parameters: JsonObject) -> bool:
-    return any(isinstance(place.value, dict) and "$ref" in place.value for place in schemas_within(parameters))
 
 
 def _moved(parameters: JsonObject, place: str) -> JsonObject:

@@ -73,15 +73,12 @@ class SamplingFields(GuideFields):
                 del parameters[name]  # backends without the parameter take it too
         parameters["do_sample"] = parameters.setdefault("temperature", DEFAULT_TEMPERATURE) > 0
         if self.use_beam_search:
-            self._search_beams(parameters, spellings)
+            parameters |= {"do_sample": False, "n": self.n or 1}
+            parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
+            spellings["num_beams"] = "best_of" if self.best_of else "n"
         elif "best_of" in parameters:
             parameters["n"] = self.n or 1  # otherwise all sequences would be the answer
         return parameters, spellings
-
-    def _search_beams(self, parameters: dict[str, Any], spellings: dict[str, str]) -> None:
-        parameters |= {"do_sample": False, "n": self.n or 1}
-        parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
-        spellings["num_beams"] = "best_of" if self.best_of else "n"
 
 
 class StreamOptions(ExactNumbers):

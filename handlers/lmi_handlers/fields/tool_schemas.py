@@ -26,7 +26,12 @@ def check_tool_schema(schema: dict[str, Any]) -> None:
         raise _wrong(("type",), "object, as arguments have names", schema["type"])
     for place in schemas_within(schema):
         if isinstance(place.value, dict):
-            _check_members(place, schema)
+            for name, (is_right, needed) in MEMBERS.items():
+                if name in place.value and not is_right(place.value[name]):
+                    raise _wrong((*place.path, name), needed, place.value[name])
+            reference = place.value.get("$ref", "")
+            if reference.startswith("#/") and not _leads_somewhere(reference, schema):
+                raise _wrong((*place.path, "$ref"), "a reference within this schema", reference)
         elif not isinstance(place.value, bool):
             raise _wrong(place.path, "a JSON schema, an object", place.value)
 
@@ -39,15 +44,6 @@ def schemas_within(schema: dict[str, Any]) -> Iterator[Place]:
         yield place
         if isinstance(place.value, dict):
             places.extend(_schemas_in(place))
-
-
-def _check_members(place: Place, root: dict[str, Any]) -> None:
-    for name, (is_right, needed) in MEMBERS.items():
-        if name in place.value and not is_right(place.value[name]):
-            raise _wrong((*place.path, name), needed, place.value[name])
-    reference = place.value.get("$ref", "")
-    if reference.startswith("#/") and not _leads_somewhere(reference, root):
-        raise _wrong((*place.path, "$ref"), "a reference within this schema", reference)
 
 
 def _schemas_in(place: Place) -> Iterator[Place]:

@@ -42,15 +42,11 @@ def _prompt_place(token: Token, count: int | None, tokenizer: Tokenizer) -> Json
         str(each.id): {
             "logprob": finite(each.log_prob),
             "rank": each.rank or ranks.get(each.id),
-            "decoded_token": _decoded(each, tokenizer),
+            # The `text` of special tokens is empty.
+            "decoded_token": tokenizer.token_bytes(each.id).decode(errors="replace") if each.special else each.text,
         }
         for each in [token, *likeliest]
     }
-
-
-def _decoded(token: Token, tokenizer: Tokenizer) -> str:
-    """Return the token's text, also of special tokens, whose `text` is empty."""
-    return tokenizer.token_bytes(token.id).decode(errors="replace") if token.special else token.text
 
 
 def finite(log_prob: float | None) -> float | None:

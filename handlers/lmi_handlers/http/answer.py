@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -17,7 +17,6 @@ from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
-from lmi_core.generation.request import ValidRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.host.beside_loop import LONG_TEXT, current_client, read_beside
 from lmi_core.inference import Inference
@@ -25,12 +24,12 @@ from lmi_core.payloads.payload import shown
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.route import RouteAnswer
 from lmi_core.script.formatters.customization import Customization
+from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
 from lmi_handlers.base.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.base.model_exchange import ModelExchange
-from lmi_handlers.base.request_input import request_payload
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.permission import check_access, counted, reach_of
@@ -162,7 +161,10 @@ async def _generate(
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     exchange.usage.extend(generation.requests)
     ticket.extend(generation.requests)
-    requests = await _valid_requests(exchange, model, generation, customization)  # 4
+    exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
+    generation = await model.drop_unknown(generation)
+    exchange.ignore(model, generation.ignored)
+    requests = await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)  # 4
     check_sequences(generation.formatter, requests)
     requests = drop_unused_log_probs(formatter, requests)
     if model.server.log_prompts:
@@ -235,15 +237,6 @@ def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tupl
     return call, model.customize(adapters, call.request_id)
 
 
-async def _valid_requests(
-    exchange: ModelExchange[R], model: Model, generation: Generation, customization: Customization
-) -> list[ValidRequest]:
-    exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = await model.drop_unknown(generation)
-    exchange.ignore(model, generation.ignored)
-    return await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)
-
-
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
     """Relay the answer of the model function, called with the request's contents by name."""
     content, record = await named_content(call), exchange.record
@@ -293,3 +286,12 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
     exchange.record.ended = time.perf_counter()
     body = parsed.writer.whole(requests, vectors)
     await exchange.answer(Answer(200, parsed.writer.content_type, body, headers=parsed.writer.headers))
+
+
+def request_payload(request: RequestInput) -> dict[str, Any]:
+    """Return the request body in LMI's schema for the object."""
+    parameters = dict(request.parameters)
+    payload: dict[str, Any] = {"inputs": getattr(request, "input_text", None)}
+    if "stream" in parameters:
+        payload["stream"] = parameters.pop("stream")
+    return payload | {"parameters": parameters}

@@ -116,15 +116,11 @@ def _answering(dispatcher: Dispatcher, handler: Handler) -> list[Answering]:
 
 async def _answer_accepted(candidates: Sequence[Answering], request: web.Request) -> web.StreamResponse:
     """Answer by the first route with a media type in the client's `Accept`, or without one."""
-    named = _named_types(request.headers.get("Accept", ""))
+    accept = request.headers.get("Accept", "")
+    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
+    named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
     accepted = (each for each in candidates if each.route.media_type in (None, *named))
     return await next(accepted, candidates[0]).answer(request)
-
-
-def _named_types(accept: str) -> set[str]:
-    """Return the accepted media types in an `Accept` header."""
-    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
-    return {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
 
 
 def _forms(route: Route) -> list[tuple[str, str]]:

@@ -31,7 +31,11 @@ async def named_content(call: Call) -> Content:
     if kind == MULTIPART:
         content += await _parts(call)
     elif kind == FORM and (form := _form(call.body)) is not None:
-        content += _fields(form)
+        try:
+            pairs = parse_qsl(form, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise _too_many() from None
+        content += [(_name(name), _bytes(value)) for name, value in pairs]
     else:
         content.append((DATA, call.body))
     _check_count(len(content))
@@ -51,18 +55,14 @@ def _form(body: bytes) -> str | None:
         return None
 
 
-def _fields(form: str) -> Content:
-    try:
-        pairs = parse_qsl(form, keep_blank_values=True, errors="surrogateescape", max_num_fields=MAX_FIELDS)
-    except ValueError:
-        raise _too_many() from None
-    return [(_name(name), _bytes(value)) for name, value in pairs]
-
-
 async def _parts(call: Call) -> Content:
     content: Content = []
     try:
-        reader = _reader(call)
+        loop = asyncio.get_running_loop()
+        stream = StreamReader(BaseProtocol(loop), limit=len(call.body) + 1, loop=loop)
+        stream.feed_data(call.body)
+        stream.feed_eof()
+        reader = MultipartReader(call.headers, stream)
         while (part := await _next(reader)) is not None:
             _check_count(len(content) + 1)
             content.append((_part_name(part, len(content)), bytes(await part.read())))
@@ -71,14 +71,6 @@ async def _parts(call: Call) -> Content:
         reason = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
         raise InvalidPayload(f"the {MULTIPART} body cannot be read: {reason}") from None
     return content
-
-
-def _reader(call: Call) -> MultipartReader:
-    loop = asyncio.get_running_loop()
-    stream = StreamReader(BaseProtocol(loop), limit=len(call.body) + 1, loop=loop)
-    stream.feed_data(call.body)
-    stream.feed_eof()
-    return MultipartReader(call.headers, stream)
 
 
 async def _next(reader: MultipartReader) -> BodyPartReader | None:

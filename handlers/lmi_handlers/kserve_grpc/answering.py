@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import grpc
+from grpc import StatusCode
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
@@ -20,7 +21,6 @@ from lmi_handlers.http.answer import model_response
 from lmi_handlers.kserve_grpc.calls import headers_of
 from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange
-from lmi_handlers.kserve_grpc.statuses import status_code
 from lmi_handlers.telemetry.ending import Ending
 from lmi_handlers.telemetry.refusals import refusals_of
 
@@ -33,6 +33,21 @@ OK = 200  # in HTTP's terms
 LOOKS = 4  # at a client that does not read, before its time is over
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
+
+# The code for each HTTP status; any other is an invalid argument.
+CODES = {
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
+    404: StatusCode.NOT_FOUND,
+    408: StatusCode.DEADLINE_EXCEEDED,
+    413: StatusCode.RESOURCE_EXHAUSTED,  # gRPC's own for a message that is too large
+    424: StatusCode.INTERNAL,
+    429: StatusCode.RESOURCE_EXHAUSTED,
+    499: StatusCode.CANCELLED,
+    500: StatusCode.INTERNAL,
+    503: StatusCode.UNAVAILABLE,
+    504: StatusCode.DEADLINE_EXCEEDED,
+}
 
 
 async def abort(context: Any, error: LmiError) -> NoReturn:
@@ -173,3 +188,7 @@ async def _answer(
         ending.failed(error)
         ending.answered(USUAL.of(error), status_code(error).name)
     return error
+
+
+def status_code(error: LmiError) -> StatusCode:
+    return CODES.get(USUAL.of(error), StatusCode.INVALID_ARGUMENT)

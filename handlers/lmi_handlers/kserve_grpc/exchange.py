@@ -18,8 +18,8 @@ from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.access.key_usage import UNLIMITED
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
-from lmi_handlers.kserve_grpc.formatter import GrpcFormatter
 from lmi_handlers.kserve_grpc.handler import GrpcHandler
+from lmi_handlers.kserve_grpc.writer import GrpcFormatter
 from lmi_handlers.triton.infer_payload import InferPayload
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ from typing import ClassVar
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Call, Generation, Inference
 from lmi_core.served_model import ServedModel
-from lmi_handlers.kserve_grpc.formatter import GrpcFormatter
-from lmi_handlers.kserve_grpc.writer import MessageWriter, StreamedMessageWriter
+from lmi_handlers.kserve_grpc.writer import GrpcFormatter, MessageWriter, StreamedMessageWriter
 from lmi_handlers.triton.generate import STREAMING
 from lmi_handlers.triton.handler import TritonHandler
 from lmi_handlers.triton.infer import parsed
@@ -42,7 +41,12 @@ class GrpcHandler(TritonHandler):
         check_version(call, model)
         request = InferRequest(call)
         if not self._streams:
-            _refuse_stream(request)
+            for name in STREAMS:
+                tensor = request.inputs.get(name)
+                if request.parameters.get(name) is True or (tensor and (tensor.dtype, tensor.data) == ("BOOL", TRUE)):
+                    raise InvalidPayload(
+                        f"`{name}` must be false here: ModelStreamInfer is the method of streams. Given: True"
+                    )
         self.writer = (StreamedMessageWriter if self._streams else MessageWriter)(model, request)
         call_parsed = parsed(request, model, self.writer, streams=self._streams)
         if isinstance(call_parsed, Inference):
@@ -51,11 +55,3 @@ class GrpcHandler(TritonHandler):
         formatter = GrpcFormatter(call_parsed.formatter.inner, self.writer)
         self.whole = not formatter.streams
         return replace(call_parsed, formatter=formatter)
-
-
-def _refuse_stream(request: InferRequest) -> None:
-    """Raise InvalidPayload if a request for one response asks for several."""
-    for name in STREAMS:
-        tensor = request.inputs.get(name)
-        if request.parameters.get(name) is True or (tensor and (tensor.dtype, tensor.data) == ("BOOL", TRUE)):
-            raise InvalidPayload(f"`{name}` must be false here: ModelStreamInfer is the method of streams. Given: True")

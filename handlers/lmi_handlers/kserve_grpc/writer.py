@@ -3,17 +3,41 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import orjson
+
 from lmi_core.calls.answer import IGNORED_HEADER
 from lmi_core.errors import LmiError
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.inference import ResponseWriter
 from lmi_core.served_model import ServedModel
 from lmi_core.tolerance import ignored_header
 from lmi_handlers.kserve_grpc.definitions import service_pb2
+from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.infer_payload import InferRequest
+from lmi_handlers.triton.text import TextInferFormatter
 
 FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
+
+JSON, JSON_LINES = "application/json", "application/jsonlines"
+
+
+class GrpcFormatter(TextInferFormatter):
+    """An output formatter that writes tensors, and the same outputs as JSON for the model's own formatter."""
+
+    name: ClassVar[str] = "kserve_grpc"
+
+    def __init__(self, inner: TritonFormatter, writer: ResponseWriter) -> None:
+        super().__init__(inner, writer)
+        self.streams = isinstance(inner, TritonStreamFormatter)
+        self.content_type = JSON_LINES if self.streams else JSON
+
+    def format(self, output: GenerationOutput) -> bytes:
+        answer = self.inner.latest(output)
+        if answer is None:
+            return b""
+        return orjson.dumps(answer) + (b"\n" if self.streams else b"")
 
 
 class MessageWriter(ResponseWriter):

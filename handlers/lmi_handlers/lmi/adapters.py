@@ -13,13 +13,7 @@ from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.page import Page
 from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
-from lmi_handlers.lmi.adapter_fields import (
-    AdapterChange,
-    NewAdapter,
-    ScriptAdapter,
-    ScriptAdapterChange,
-    read_fields,
-)
+from lmi_handlers.lmi.adapter_fields import AdapterChange, NewAdapter, ScriptAdapter, ScriptAdapterChange, read_fields
 
 ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
 MODEL = "model"  # in the path

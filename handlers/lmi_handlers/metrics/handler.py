@@ -1,17 +1,25 @@
 """The handler of the routes that Prometheus scrapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import ClassVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.exposition import ALLOWUTF8
+from prometheus_client.openmetrics.exposition import generate_latest as write_open_metrics
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.host.beside_loop import WRITING
+from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.management.served import registry_of
 from lmi_handlers.metrics.declared import OPEN_METRICS
+from lmi_handlers.metrics.scrape import Scraped, scrape
 
 SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
@@ -21,7 +29,6 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 
     `names=vllm` selects those that vLLM has, under its names.
     """
-    from lmi_handlers.metrics.exposition import exposition  # prometheus_client, which start-up need not wait for
 
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
     as_vllm = call.query.get("names") == "vllm"
@@ -48,3 +55,29 @@ class MetricsHandler(PlainHandler):
 @hookimpl
 def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
     register(MetricsHandler)
+
+
+def exposition(
+    server: ServerMetrics,
+    models: Sequence[Scraped],
+    accepted: str,
+    names: Collection[str] = (),
+    *,
+    as_vllm: bool = False,
+) -> tuple[str, bytes]:
+    """Return the content type, chosen by an `Accept` header, and the current metrics.
+
+    `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included. `as_vllm`
+    gives them vLLM's names.
+    """
+    families = scrape(server, models, names, as_vllm=as_vllm)
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(families)
+    ProcessCollector(registry=registry)
+    encode, content_type = choose_encoder(accepted)
+    theirs = registry.restricted_registry(list(names)) if names else registry
+    if content_type.startswith(OPEN_METRICS):
+        # Its own choice would write `vllm:` in names as `vllm_`; no name needs UTF-8.
+        encode = partial(write_open_metrics, escaping=ALLOWUTF8)
+    own = families.text(open_metrics=content_type.startswith(OPEN_METRICS))
+    return content_type, own.encode() + encode(theirs)

@@ -39,11 +39,19 @@ def scrape(
             continue
         labels = (model.name, model.version or "")
         _add_requests(families, labels, model.metrics)
-        _add_tokens(families, labels, tokens)
+        for adapter, counts in tokens.items():
+            families.add(declared.PROMPT_TOKENS, counts.prompt, *labels, adapter)
+            families.add(declared.GENERATED_TOKENS, counts.generated, *labels, adapter)
+            families.add(declared.CACHED_TOKENS, counts.cached, *labels, adapter)
         detailed += _add_times(families, labels, model.metrics, detailed < MAX_DETAILED)
         _add_state(families, labels, model)
         _add_latest(families, labels, model)
-    _add_responses(families, server)
+    host = gethostname()
+    families.add(declared.RESPONSE_2XX, server.statuses.get(2, 0), host)
+    families.add(declared.RESPONSE_4XX, server.statuses.get(4, 0), host)
+    families.add(declared.RESPONSE_5XX, server.statuses.get(5, 0), host)
+    families.add(declared.SERVER_ERROR, server.unexpected, host)
+    families.add(declared.WLM_ERROR, server.refused, host)
     return families
 
 
@@ -59,13 +67,6 @@ def _add_requests(families: Families, model: Labels, metrics: ModelMetrics) -> N
         families.add(declared.REJECTED, count, *model, reason)
     for reason, count in aborted.items():
         families.add(declared.ABORTED, count, *model, reason)
-
-
-def _add_tokens(families: Families, model: Labels, tokens: Mapping[str, TokenCounts]) -> None:
-    for adapter, counts in tokens.items():
-        families.add(declared.PROMPT_TOKENS, counts.prompt, *model, adapter)
-        families.add(declared.GENERATED_TOKENS, counts.generated, *model, adapter)
-        families.add(declared.CACHED_TOKENS, counts.cached, *model, adapter)
 
 
 def _add_times(families: Families, model: Labels, metrics: ModelMetrics, is_detailed: bool) -> bool:
@@ -114,16 +115,6 @@ def _add_latest(families: Families, labels: Labels, model: Model) -> None:
         families.add(declared.LATEST_TOKEN_LATENCY, round(latest.engine_time / tokens * MICROSECONDS), name)
         families.add(declared.LATEST_THROUGHPUT, tokens / latest.engine_time, name)
         families.add(declared.LATEST_TOKENS, tokens, name)
-
-
-def _add_responses(families: Families, server: ServerMetrics) -> None:
-    """Add DJLServing's counters of the whole server."""
-    host = gethostname()
-    families.add(declared.RESPONSE_2XX, server.statuses.get(2, 0), host)
-    families.add(declared.RESPONSE_4XX, server.statuses.get(4, 0), host)
-    families.add(declared.RESPONSE_5XX, server.statuses.get(5, 0), host)
-    families.add(declared.SERVER_ERROR, server.unexpected, host)
-    families.add(declared.WLM_ERROR, server.refused, host)
 
 
 def _djl_name(labels: Labels) -> str:

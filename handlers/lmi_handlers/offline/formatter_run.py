@@ -70,7 +70,7 @@ def run_formatter(
         (plan,) = read_plans(directory, {}, plugins)
         code = ModelCode(choose(None, FORMATTER, {FORMATTER: custom}))
         plan = replace(scripted_plan(plan, plugins, text), code=code)
-        body = prompt_body(route, prompt) | _with_parameters(route, parameters)
+        body = prompt_body(route, prompt) | (parameters if route.startswith("/v1/") else {"parameters": parameters})
         thread = LoopThread("lmi-formatter")
         try:
             whole, stream = thread.run(_answers(plan, plugins, route, body))
@@ -85,11 +85,6 @@ def _folder(formatter: Callable[..., Any]) -> Path:
         return Path(inspect.getfile(formatter)).parent
     except (OSError, TypeError):
         return Path()
-
-
-def _with_parameters(route: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters as members of the route's body."""
-    return parameters if route.startswith("/v1/") else {"parameters": parameters}
 
 
 async def _answers(plan: ModelPlan, plugins: Plugins, route: str, body: dict[str, object]) -> tuple[Sent, Sent]:

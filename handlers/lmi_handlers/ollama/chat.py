@@ -47,13 +47,14 @@ def templated(
     Raise InvalidPayload if the template refuses them.
     """
     parameters, names = asked.parameters()
+    last = messages[-1]
     fields: dict[str, Any] = {
         "messages": [_message(message) for message in messages],
         "stream": asked.payload.stream is not False,
         "logprobs": bool(asked.payload.logprobs),
         "guided_json": asked.payload.schema_of_format,
         "include_reasoning": asked.payload.think is not False,
-        "continue_final_message": _is_begun_answer(messages[-1]),
+        "continue_final_message": last.role == "assistant" and bool(last.content) and not last.tool_calls,
         **_thinking(asked),
     }
     if tools:
@@ -68,11 +69,6 @@ def templated(
         fits_context=True,
     )
     return replace(generation, requests=(request,))
-
-
-def _is_begun_answer(last: OllamaMessage) -> bool:
-    """Return whether the model continues the last message, as in Ollama."""
-    return last.role == "assistant" and bool(last.content) and not last.tool_calls
 
 
 def _thinking(asked: Asked) -> dict[str, Any]:

@@ -70,10 +70,15 @@ def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
     configuration = _configuration(folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # parameters are packed, several in an element
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
+    # Of weights, the digest includes only headers and sizes.
+    told = hashlib.sha256()
+    for path, size, _ in states:
+        told.update(f"{path.name}\0{size}\0".encode())
+        told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
     return ModelFiles(
         size=sum(each.size for each in states),
         modified=max((each.modified for each in states), default=None),
-        digest=_digest(states, weights),
+        digest=told.hexdigest(),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
         element_type=_type(max(elements, key=lambda name: elements[name])) if elements else "",
@@ -113,12 +118,3 @@ def _elements(weights: Iterable[WeightFacts]) -> Counter[str]:
     for weight in weights:
         counts[weight.data_type] += math.prod(weight.shape)
     return counts
-
-
-def _digest(states: Iterable[FileState], weights: Mapping[Path, Mapping[str, WeightFacts]]) -> str:
-    """Return a digest that changes with the files; of weights, it includes only headers and sizes."""
-    told = hashlib.sha256()
-    for path, size, _ in states:
-        told.update(f"{path.name}\0{size}\0".encode())
-        told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
-    return told.hexdigest()

@@ -31,30 +31,21 @@ def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Gene
     Raise InvalidPayload if the model does not support the request.
     """
     if payload.raw or payload.suffix:
-        _check_without_template(payload)
+        field = "raw" if payload.raw else "suffix"
+        for other in ("system", "images", *(("suffix",) if payload.raw else ())):
+            if getattr(payload, other):
+                raise InvalidPayload(
+                    f"`{field}` and `{other}` cannot be used together: the prompt goes to the model as it is, without "
+                    "its chat template"
+                )
     if payload.suffix:
         middle = middle_prompt(asked.model.backend.tokenizer, prompt, payload.suffix, add_special_tokens=True)
         return _as_it_is(middle.prompt_ids, asked, _ends(middle.stop_token_ids, asked.model))
-    if payload.raw or _is_plain(payload, asked.model):
+    if payload.raw or (chat_template(asked.model) is None and not payload.system and not payload.images):
         return _as_it_is(prompt, asked)
     system = [OllamaMessage(role="system", content=payload.system)] if payload.system else []
     user = OllamaMessage(role="user", content=prompt, images=payload.images)
     return templated([*system, user], asked, OllamaPromptRequest, inputs="prompt")
-
-
-def _check_without_template(payload: OllamaGenerate) -> None:
-    field = "raw" if payload.raw else "suffix"
-    for other in ("system", "images", *(("suffix",) if payload.raw else ())):
-        if getattr(payload, other):
-            raise InvalidPayload(
-                f"`{field}` and `{other}` cannot be used together: the prompt goes to the model as it is, without its "
-                "chat template"
-            )
-
-
-def _is_plain(payload: OllamaGenerate, model: ServedModel) -> bool:
-    """Return whether there is no chat template, and nothing that needs one."""
-    return chat_template(model) is None and not payload.system and not payload.images
 
 
 def _ends(stop_token_ids: list[int], model: ServedModel) -> Mapping[str, Any]:

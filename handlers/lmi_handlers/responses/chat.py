@@ -52,6 +52,9 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
     """Return the chat. Raise InvalidPayload if a field is invalid in a chat."""
     messages = chat_messages(items, payload.instructions)
     shared = {name: getattr(payload, name) for name in ChatFields.model_fields}
+    # The answer continues the last message if it is marked unfinished, as in vLLM.
+    last = items[-1].item
+    unfinished = isinstance(last, MessageItem) and last.role == "assistant" and last.status != "completed"
     own = {
         "messages": [each.message for each in messages],
         "placed": messages,
@@ -61,7 +64,7 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
         "tools": None if payload.tools is None else [tool.for_chat() for tool in own_tools(payload.tools)],
         "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
         "reasoning_effort": payload.reasoning and payload.reasoning.effort,
-        "continue_final_message": _goes_on(items),
+        "continue_final_message": True if unfinished and last.status is not None else None,
         "text_guide": payload.text and payload.text.format and payload.text.format.json_guide,
     }
     given = {name: value for name, value in (shared | own).items() if value is not None}
@@ -71,10 +74,3 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
 def own_names(request: GenerationRequest) -> dict[str, str]:
     """Return the client's names of the parameters."""
     return {parameter: NAMES.get(name, name) for parameter, name in request.names.items()}
-
-
-def _goes_on(items: Sequence[PlacedItem]) -> bool | None:
-    """Return whether the answer continues the last message: as in vLLM, one that is marked unfinished."""
-    last = items[-1].item
-    unfinished = isinstance(last, MessageItem) and last.role == "assistant" and last.status != "completed"
-    return True if unfinished and last.status is not None else None

@@ -15,7 +15,6 @@ from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation
-from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.responses.answers import RESPONSES
 from lmi_handlers.responses.chat import ResponseChat, own_names, response_chat
@@ -86,23 +85,17 @@ def _asked(
 ) -> AskedResponse:
     stored = _stores(payload, model)
     members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
-    _check_nesting(members)
-    asked = AskedResponse(members, call.request_id, call.key)
-    if not stored:
-        return asked
-    own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
-    return replace(asked, keep=partial(_keep, model.conversations, asked, own, previous))
-
-
-def _check_nesting(members: JsonObject) -> None:
-    """Raise InvalidPayload for JSON schemas nested too deeply to be repeated: orjson reads deeper nesting than it
-    writes.
-    """
+    # orjson reads deeper nesting than it writes, and both are repeated in the answer.
     for name in ("text", "tools"):
         try:
             orjson.dumps(members[name])
         except orjson.JSONEncodeError as error:
             raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
+    asked = AskedResponse(members, call.request_id, call.key)
+    if not stored:
+        return asked
+    own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
+    return replace(asked, keep=partial(_keep, model.conversations, asked, own, previous))
 
 
 def _keep(

@@ -61,7 +61,10 @@ def _page(items: list[dict[str, Any]], call: Call) -> dict[str, Any]:
         raise InvalidPayload(f"`order` must be asc or desc. Given: {shown(order)}")
     ordered = items if order == "asc" else items[::-1]
     rest = ordered[_start(ordered, call.query.get("after")) :]
-    page = rest[: _limit(call.query.get("limit", str(DEFAULT_ITEMS)))]
+    given = call.query.get("limit", str(DEFAULT_ITEMS))
+    if not (given.isdecimal() and 1 <= int(given[:9]) <= MAX_ITEMS):
+        raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {shown(given)}")
+    page = rest[: int(given)]
     return {
         "object": "list",
         "data": page,
@@ -78,12 +81,6 @@ def _start(items: list[dict[str, Any]], after: str | None) -> int:
     if after not in ids:
         raise InvalidPayload(f"`after` must be the id of one of the items. Given: {shown(after)}")
     return ids.index(after) + 1
-
-
-def _limit(given: str) -> int:
-    if not (given.isdecimal() and 1 <= int(given[:9]) <= MAX_ITEMS):
-        raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {shown(given)}")
-    return int(given)
 
 
 def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, RunningAnswer] | None:

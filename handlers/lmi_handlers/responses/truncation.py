@@ -6,7 +6,6 @@ from bisect import bisect_left
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.responses.chat import ResponseChat
-from lmi_handlers.responses.messages import PlacedMessage
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +26,13 @@ def truncated(chat: ResponseChat, model: ServedModel, request_id: str) -> Respon
     room = _room(chat, model)
     if _fits(chat, model, room):
         return chat
-    starts = _turns(chat.placed)[1:]
+    # The first of consecutive user messages starts a turn.
+    roles = [placed.message.role for placed in chat.placed]
+    starts = [
+        index
+        for index, role in enumerate(roles)
+        if role == "user" and next((each for each in roles[:index][::-1] if each not in KEPT), None) != "user"
+    ][1:]
     if not starts:
         return chat
     needed = bisect_left(starts[:-1], True, key=lambda start: _fits(_from(chat, start), model, room))
@@ -44,16 +49,6 @@ def _fits(chat: ResponseChat, model: ServedModel, room: int) -> bool:
     if len(prompt) > room * MAX_CHARACTERS:
         return False
     return len(model.backend.tokenizer.encode(prompt, bool(chat.add_special_tokens))) <= room
-
-
-def _turns(messages: list[PlacedMessage]) -> list[int]:
-    """Return the indices of the messages that start a turn: the first of consecutive user messages."""
-    roles = [placed.message.role for placed in messages]
-    return [
-        index
-        for index, role in enumerate(roles)
-        if role == "user" and next((each for each in roles[:index][::-1] if each not in KEPT), None) != "user"
-    ]
 
 
 def _from(chat: ResponseChat, start: int) -> ResponseChat:

@@ -30,7 +30,9 @@ def generate(call: Call, model: ServedModel) -> Generation | Inference:
     payload = check_payload(body, TritonPayload)
     parameters = TritonParameters(payload, model.backend.parameters_type)
     formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)
-    strict = _has_unknown_list(parameters.values, model)
+    # Triton treats an unknown list or object as a tensor, and refuses it.
+    unknown = parameters.values.keys() - field_names(model.backend.parameters_type)
+    strict = any(not is_scalar(parameters.values[name]) for name in unknown)
     return Generation((text_request(payload, parameters),), formatter, strict=strict)
 
 
@@ -73,12 +75,6 @@ def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonF
         return TritonWholeEventFormatter
     parameters.refuse_hidden_sequences()
     return TritonStreamFormatter
-
-
-def _has_unknown_list(values: Mapping[str, Any], model: ServedModel) -> bool:
-    """Return whether an unknown parameter is a list or an object, which Triton treats as a tensor and refuses."""
-    unknown = values.keys() - field_names(model.backend.parameters_type)
-    return any(not is_scalar(values[name]) for name in unknown)
 
 
 def _of_tensors(

@@ -82,7 +82,9 @@ class InferRequest:
         """Parse the call. Raise InvalidPayload if a field or the binary data are invalid."""
         described, data = _split(call)
         payload = check_payload(described, InferPayload)
-        _check_name(payload, call.path_parameters["model"])
+        served = call.path_parameters["model"]
+        if payload.model_name not in (served, None):
+            raise InvalidPayload(f"`model_name` must be {served}, as in the path. Given: {shown(payload.model_name)}")
         self.id = payload.id
         self.inputs = _tensors(payload.inputs, data)
         self.parameters = dict(payload.parameters)
@@ -123,11 +125,6 @@ def _split(call: Call) -> tuple[dict[str, Any], bytes]:
             f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {shown(given)}"
         )
     return read_object(call.body[: int(given)]), call.body[int(given) :]
-
-
-def _check_name(payload: InferPayload, served: str) -> None:
-    if payload.model_name not in (served, None):
-        raise InvalidPayload(f"`model_name` must be {served}, as in the path. Given: {shown(payload.model_name)}")
 
 
 def _tensors(inputs: list[InferInput], data: bytes) -> dict[str, Tensor]:

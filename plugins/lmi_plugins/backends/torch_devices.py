@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from lmi_core.errors.fault import Fault
 from lmi_core.host.devices import counted_gpus, in_words
-from lmi_core.host.processor import computes_natively
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.model_folder import CONFIG
 from lmi_core.texts.json_files import read_json
@@ -22,6 +21,12 @@ ON_CPU = "the model runs on the CPU, which is many times slower"
 SHORT = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
 LONG = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 ACCELERATED_BUILD = re.compile(r"^(cuda|hip)\b.*=\s*'", re.MULTILINE)  # in torch's own version.py
+
+FACTS = Path("/proc/cpuinfo")
+NATIVE = {
+    "fp16": {"avx512_fp16", "amx_fp16", "asimdhp", "fphp"},
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16", "avx_ne_convert"},
+}
 
 
 class Host(NamedTuple):
@@ -145,3 +150,13 @@ def _configuration(options: EngineOptions) -> dict[str, object]:
         return read_json(Path(options.model) / CONFIG)
     except Fault:
         return {}
+
+
+def computes_natively(data_type: str, facts: Path = FACTS) -> bool | None:
+    """Return whether the CPU has instructions for `fp16` or `bf16`; None if unknown."""
+    try:
+        lines = facts.read_text().splitlines()
+    except OSError:
+        return None
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), None)
+    return None if flags is None else not NATIVE[data_type].isdisjoint(flags)

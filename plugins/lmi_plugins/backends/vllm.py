@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,12 +40,7 @@ from lmi_plugins.backends.vllm_properties import (
     vllm_warnings,
 )
 from lmi_plugins.backends.vllm_stand_in import HOW_TO_INSTALL, TorchForVllm, TorchStandIn
-from lmi_plugins.vllm_engine.arguments.former import (
-    FORMER_ARGUMENTS,
-    Passed,
-    with_present_values,
-    with_replacements,
-)
+from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Passed, with_present_values, with_replacements
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
@@ -193,7 +187,10 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self.replicas = self._service.replicas
         self.tokenizer = tokenizer
         try:
-            with self._reading_ahead():
+            report = self.progress.report
+            report(LOADING)
+            available = int(psutil.virtual_memory().available)
+            with reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING)):
                 adapters = adapter_folders(self.setup.directory, self.setup.properties)
                 self.max_length = await self._service.start(adapters)
             self.max_images = self._service.images.most
@@ -202,13 +199,6 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         except BaseException:
             await self.stop()
             raise
-
-    def _reading_ahead(self) -> AbstractContextManager[None]:
-        """Read the weights ahead while vLLM's processes still import libraries."""
-        report = self.progress.report
-        report(LOADING)
-        available = int(psutil.virtual_memory().available)
-        return reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING))
 
     async def stop(self) -> None:
         if self._service is not None:

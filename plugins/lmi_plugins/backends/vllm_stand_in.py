@@ -71,7 +71,13 @@ class TorchStandIn(TorchBackend):
         Raise ConfigurationError for values that it does not accept, and for options that would change the answers.
         """
         given = _given(setup)
-        _refuse_other_answers(given)
+        refused = [f"option.{name}={given[name]}" for name in sorted(CHANGES_ANSWERS & given.keys())]
+        if refused:
+            raise ConfigurationError(
+                "\n".join(
+                    f"{each} would change the model's answers, and only vLLM has it ({INSTEAD})" for each in refused
+                )
+            )
         properties = _torch_properties(given)
         super().__init__(replace(setup, properties=properties))
         self.warnings = [*self.warnings, *_explanations(type(setup.properties), given, properties)]
@@ -98,14 +104,6 @@ def _given(setup: BackendSetup[Any]) -> dict[str, object]:
     """Return the given options by name; undeclared ones are raw text."""
     properties: VllmProperties = setup.properties
     return {**properties.model_dump(exclude_unset=True), **setup.engine_arguments}
-
-
-def _refuse_other_answers(given: Mapping[str, object]) -> None:
-    refused = [f"option.{name}={given[name]}" for name in sorted(CHANGES_ANSWERS & given.keys())]
-    if refused:
-        raise ConfigurationError(
-            "\n".join(f"{each} would change the model's answers, and only vLLM has it ({INSTEAD})" for each in refused)
-        )
 
 
 def _torch_properties(given: Mapping[str, object]) -> TorchProperties:

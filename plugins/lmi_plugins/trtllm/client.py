@@ -6,7 +6,7 @@ from contextlib import aclosing
 from functools import partial
 from math import prod
 
-from lmi_core.errors import RequestAborted
+from lmi_core.errors import GenerationFailed, RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.endpoint import Endpoint
@@ -29,11 +29,36 @@ from lmi_plugins.trtllm.protocol import (
     Stop,
     decode_from_worker,
 )
-from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 WORKER_TARGET = "lmi_plugins.trtllm.service:run"
 STOPPED = "the request was stopped"
+
+Tensors = Mapping[str, Tensor]
+
+
+class Replay:
+    """The responses already given to one request.
+
+    Every request has a seed, so that repeated responses are the same: one for each token, or one for all.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[bytes] = []  # the ids of each response
+
+    def note(self, response: Tensors) -> int:
+        """Count a response, and return the total."""
+        self._given.append(response["output_ids"].data)
+        return len(self._given)
+
+    async def rest(self, responses: AsyncGenerator[Tensors, None]) -> AsyncGenerator[Tensors, None]:
+        """Yield the responses after those already given. Raise GenerationFailed if the repeated ones differ."""
+        async with aclosing(responses):
+            for expected in self._given.copy():
+                if (await anext(responses))["output_ids"].data != expected:
+                    raise GenerationFailed("the request was lost: run again, it gives other tokens than before")
+            async for response in responses:
+                yield response
 
 
 class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):

@@ -127,7 +127,12 @@ class GptManager:
             self._failure = self._failure or failure
 
     def _iterate(self) -> None:
-        self._fetch()
+        room = self.engine.limits.max_batch_size - len(self._active)
+        for request in self._get_inference_requests(room) if room else ():
+            try:
+                self._admit(request)
+            except LmiError as error:
+                self._send_response(request.request_id, {}, True, ErrorMessage.of(error))
         if not self.engine.has_work:
             self._woken.wait(IDLE_SECONDS)
             self._woken.clear()
@@ -143,14 +148,6 @@ class GptManager:
         if self._return_statistics is not None:
             self._return_statistics(statistics(self.engine, self._iteration, active))
         self._iteration += 1
-
-    def _fetch(self) -> None:
-        room = self.engine.limits.max_batch_size - len(self._active)
-        for request in self._get_inference_requests(room) if room else ():
-            try:
-                self._admit(request)
-            except LmiError as error:
-                self._send_response(request.request_id, {}, True, ErrorMessage.of(error))
 
     def _admit(self, request: InferenceRequest) -> None:
         if request.request_id in self._active:

@@ -64,7 +64,11 @@ class Answer:
         finished = self._unfinished == 0
         if self._streaming:
             return self._stream(gained, finished)
-        _extend(self._sequences[step.sequence_index], gained)
+        sequence = self._sequences[step.sequence_index]
+        sequence.ids += gained.ids
+        sequence.log_probs += gained.log_probs
+        sequence.logits += gained.logits
+        sequence.top += gained.top
         self._cumulated[step.sequence_index] += sum(gained.log_probs)
         return [Response(self._tensors(self._sequences, self._cumulated), True)] if finished else []
 
@@ -96,16 +100,13 @@ class Answer:
         if self._top_tokens:
             tensors |= _top_tensors(sequences, max_length)
         if self._context_logits is not None:
-            tensors["context_logits"] = self._take_context_logits()
+            # They are sent once; those of a prompt table before the input are left out.
+            logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
+            self._context_logits = None
+            tensors["context_logits"] = logits[:, -self._input_length :]
         if self._generation_logits:
             tensors["generation_logits"] = self._logits_of(sequences, max_length)
         return tensors
-
-    def _take_context_logits(self) -> Array:
-        """Return the input's logits, once; those of a prompt table before it are left out."""
-        logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
-        self._context_logits = None
-        return logits[:, -self._input_length :]
 
     def _logits_of(self, sequences: list[GeneratedTokens], max_length: int) -> Array:
         logits = numpy.zeros((1, len(sequences), max_length, self._vocabulary), FLOAT)
@@ -113,13 +114,6 @@ class Answer:
             own = numpy.frombuffer(sequence.logits, FLOAT).reshape(-1, self._vocabulary)
             logits[0, place, : len(own)] = own
         return logits
-
-
-def _extend(sequence: GeneratedTokens, gained: GeneratedTokens) -> None:
-    sequence.ids += gained.ids
-    sequence.log_probs += gained.log_probs
-    sequence.logits += gained.logits
-    sequence.top += gained.top
 
 
 def _top_tensors(sequences: list[GeneratedTokens], max_length: int) -> dict[str, Array]:

@@ -46,11 +46,10 @@ from lmi_plugins.vllm_engine.library import (
     generation_eos_token_ids,
     traces,
 )
-from lmi_plugins.vllm_engine.loading import load_engine, shut_down
+from lmi_plugins.vllm_engine.loading import load_engine, release, shut_down
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.pings import Pings, workers_time
 from lmi_plugins.vllm_engine.processes import kill_with_children
-from lmi_plugins.vllm_engine.release import release
 from lmi_plugins.vllm_engine.requests.verification import verify_guide
 from lmi_plugins.vllm_engine.socket_folder import SocketFolder
 from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from weakref import WeakSet
 
 from pydantic import ValidationError
@@ -29,8 +29,8 @@ from lmi_plugins.vllm_engine.library import (
 )
 from lmi_plugins.vllm_engine.processes import kill_with_children
 from lmi_plugins.vllm_engine.quick_end import announce_end, hold_back_sigterm, send_spans
-from lmi_plugins.vllm_engine.release import release
 from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
+from lmi_plugins.vllm_engine.socket_folder import remove_meeting_files
 from lmi_plugins.vllm_engine.statistics import create_with_statistics
 
 logger = logging.getLogger(__name__)
@@ -43,6 +43,9 @@ ABANDON_SECONDS = 5.0  # after which nobody waits for an engine any more whose p
 THREAD = "vllm-loading"  # the name of each that loads an engine
 
 _engines: WeakSet[AsyncLLM] = WeakSet()  # those that are loaded
+
+SOCKETS = ("input_socket", "output_socket", "first_req_send_socket", "first_req_rcv_socket", "stats_update_socket")
+TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for sockets that are open
 
 
 async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
@@ -104,7 +107,8 @@ async def _warm_up(engine: AsyncLLM) -> None:
 
 def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     try:
-        if _pools(arguments):  # vLLM refuses logits processors then
+        chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
+        if str(chosen) == POOLING:  # vLLM refuses logits processors then
             of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
             arguments.logits_processors = of_others or None
         return create_with_statistics(arguments)
@@ -113,12 +117,6 @@ def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     except Exception as error:  # of whatever class vLLM or the model's own code raises
         found = OutOfMemory if is_out_of_memory(error) else ConfigurationError
         raise found(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
-
-
-def _pools(arguments: AsyncEngineArgs) -> bool:
-    """Return whether vLLM will choose its pooling runner."""
-    chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
-    return str(chosen) == POOLING
 
 
 def _complaints(error: ValidationError) -> str:
@@ -192,3 +190,22 @@ def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
 
 def _children() -> set[int]:
     return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+async def release(engine: AsyncLLM) -> None:
+    """Free the remaining resources of a shut-down engine:
+
+    ZeroMQ's context with its threads, pipes, and files. Call this on the event loop that reads its sockets.
+    """
+    resources: Any = getattr(engine.engine_core, "resources", None)
+    for socket in [getattr(resources, name, None) for name in SOCKETS]:
+        if socket is not None:
+            socket.close(linger=0)
+    if (context := getattr(resources, "ctx", None)) is not None:
+        ending = threading.Thread(target=context.term, name="vllm-release", daemon=True)
+        ending.start()
+        await asyncio.to_thread(ending.join, TERM_SECONDS)
+    processes: list[Any] = getattr(getattr(resources, "engine_manager", None), "processes", [])
+    for process in processes:
+        remove_meeting_files(process.pid)
+    processes.clear()  # their pipes are closed with them

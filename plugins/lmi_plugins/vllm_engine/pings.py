@@ -50,20 +50,17 @@ class WorkersTime:
     def _grows(self) -> bool:
         elapsed, self._looked = time.monotonic() - self._looked, time.monotonic()
         before, self._used, runnable = self._used, {}, False
-        for process in self._workers():
+        found: list[psutil.Process] = []
+        for process_id in self._core_process_ids():
+            with suppress(psutil.Error):
+                found += psutil.Process(process_id).children(recursive=True)
+        for process in found:
             with suppress(psutil.Error):  # it has just ended
                 times = process.cpu_times()
                 self._used[process.pid] = times.user + times.system
                 runnable = runnable or process.status() == psutil.STATUS_RUNNING
         grown = sum(used - before.get(process_id, used) for process_id, used in self._used.items())
         return runnable or grown > MIN_SHARE * elapsed
-
-    def _workers(self) -> list[psutil.Process]:
-        found: list[psutil.Process] = []
-        for process_id in self._core_process_ids():
-            with suppress(psutil.Error):
-                found += psutil.Process(process_id).children(recursive=True)
-        return found
 
 
 def workers_time(engine: AsyncLLM) -> WorkersTime:

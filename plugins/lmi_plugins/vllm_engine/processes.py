@@ -29,18 +29,14 @@ def server_id() -> str:
     own, named = str(os.getpid()), os.environ.get(SERVER_VARIABLE)
     if named in (None, own):
         return own
-    if _is_started_by_another():
+    # Where multiprocessing started this process, it names it before it imports the parent's main module.
+    if multiprocessing.parent_process() is not None or multiprocessing.current_process().name != "MainProcess":
         return named
     os.environ.pop(FAILURES_VARIABLE, None)
     folder = os.environ.pop(FOLDER_VARIABLE, None)
     if folder is not None and os.environ.get(SOCKETS_VARIABLE) == folder:
         del os.environ[SOCKETS_VARIABLE]
     return own
-
-
-def _is_started_by_another() -> bool:
-    """Return whether multiprocessing started this process: it names it before it imports the parent's main module."""
-    return multiprocessing.parent_process() is not None or multiprocessing.current_process().name != "MainProcess"
 
 
 def is_server() -> bool:

@@ -74,21 +74,18 @@ class AcceptanceLog:
                 metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished
                 if metrics is not None:
                     accepted = sum(count * steps for count, steps in enumerate(metrics.histogram))
-                    self._record(request_id, accepted, metrics.num_draft_tokens)
+                    self._accepted += accepted
+                    self._drafted += metrics.num_draft_tokens
+                    if metrics.num_draft_tokens:
+                        logger.info(
+                            "Request %s: %d of %d draft tokens accepted (%.0f%%); of all requests so far %.0f%%",
+                            request_id,
+                            accepted,
+                            metrics.num_draft_tokens,
+                            100 * accepted / metrics.num_draft_tokens,
+                            100 * self._accepted / self._drafted,
+                        )
                 yield output
-
-    def _record(self, request_id: str, accepted: int, drafted: int) -> None:
-        self._accepted += accepted
-        self._drafted += drafted
-        if drafted:
-            logger.info(
-                "Request %s: %d of %d draft tokens accepted (%.0f%%); of all requests so far %.0f%%",
-                request_id,
-                accepted,
-                drafted,
-                100 * accepted / drafted,
-                100 * self._accepted / self._drafted,
-            )
 
 
 class VllmService:

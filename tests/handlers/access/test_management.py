@@ -14,7 +14,7 @@ from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.credentials import Secret
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.access.token_file import TokenFile
-from lmi_handlers.container.exposure import exposures
+from lmi_handlers.cli.serving import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server

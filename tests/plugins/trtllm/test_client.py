@@ -21,9 +21,8 @@ from lmi_plugins.torch_engine.messages.protocol import failure
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.messages.results import StepFailed
 from lmi_plugins.trtllm import client as trtllm_client
-from lmi_plugins.trtllm.client import ManagerClient, ManagerWorker
+from lmi_plugins.trtllm.client import ManagerClient, ManagerWorker, Replay
 from lmi_plugins.trtllm.protocol import ResponseMessage, Responses
-from lmi_plugins.trtllm.replay import Replay
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel

@@ -46,7 +46,7 @@ class BracedCalls(MarkedParser):
                 return False
             if text.strip():
                 key, _, value = text.partition(":")
-                key = self._unquoted(key)
+                key = key.strip().removeprefix(self._quote).removesuffix(self._quote)
                 self.arguments(f"{separator}{json_text(key)}: {json_text(self._typed(key, value))}")
                 separator = ", "
             if end == "}":
@@ -78,9 +78,6 @@ class BracedCalls(MarkedParser):
             return text.strip()
         types = types_of(parameter_schema(self.tools.get(self._name, {}), key))
         return typed_value(value, types) if isinstance(value, str) and types else value
-
-    def _unquoted(self, key: str) -> str:
-        return key.strip().removeprefix(self._quote).removesuffix(self._quote)
 
 
 class BracedValue:

@@ -127,15 +127,6 @@ def _invoke(opening: str, end: str, prefix: str = "", special: bool = False) -> 
     )
 
 
-def _kimi_id(name: str, index: int) -> str:
-    return f"functions.{name}:{index}"
-
-
-def _mistral_id(name: str, index: int) -> str:
-    """Return a call id of nine letters and digits, as required by Mistral's chat templates."""
-    return "".join(choices(ascii_letters + digits, k=9))
-
-
 def _deepseek(kind_end: str, name_end: str, fence: tuple[str, str]) -> SegmentForm:
     return SegmentForm(
         call="<｜tool▁call▁begin｜>",
@@ -230,7 +221,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
             name=re.compile(r"(?:functions\.)?(\S+?)(?::\d+)?"),
             id=re.compile(r"\S+:\d+"),
         ),
-        _kimi_id,
+        lambda name, index: f"functions.{name}:{index}",
     ),
     "kimi_k3": _tags(
         "Kimi K3",
@@ -277,7 +268,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
     "mistral": _segments(
         "Mistral, Mixtral, Magistral, Devstral, Ministral",
         SegmentForm(call="[TOOL_CALLS]", name_ends=("[ARGS]", "{"), id_begin="[CALL_ID]"),
-        _mistral_id,
+        lambda name, index: "".join(choices(ascii_letters + digits, k=9)),  # as Mistral's chat templates require
     ),
     "olmo3": _python("OLMo 3", "<function_calls>", ends=["</function_calls>"]),
     "openai": ToolCallFormat("gpt-oss", HarmonyCalls, HARMONY_MARKERS),

@@ -36,14 +36,12 @@ class HarmonyCalls(IncrementalParser):
         if end != MESSAGE:
             return
         if recipient:
-            yield from self._read_arguments(recipient[1])
+            name = recipient[1]
+            self.begin_call(name)
+            if (yield from read_object(self)):
+                self.end_call()
         elif channel and channel[1] == THOUGHTS:
             _, end = yield from self.reader.until(START, *ENDS)
             self.reader.skip(-len(end))
         elif self._said:
             self.content("\n")
-
-    def _read_arguments(self, name: str) -> Waiting[None]:
-        self.begin_call(name)
-        if (yield from read_object(self)):
-            self.end_call()

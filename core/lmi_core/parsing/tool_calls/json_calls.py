@@ -57,12 +57,9 @@ class JsonCall:
             if self._members.member is None and not self._is_object():
                 self._held = _object_text(self._members.values[member], self._held)
         if self.name is None and self._members.member is None:
-            self._find_name()
+            found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
+            self.name = found if isinstance(found, str) and found else None
         return "" if self.name is None or self.refused else self._known()
-
-    def _find_name(self) -> None:
-        found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
-        self.name = found if isinstance(found, str) and found else None
 
     def _known(self) -> str:
         if self._members.closed and not self._written and not self._held:

@@ -30,7 +30,10 @@ class JsonMembers:
     def push(self, character: str) -> str:
         """Return the character if it belongs to a value, otherwise ""."""
         if self._depth == 0:
-            self._begin(character)
+            if character == "{" and not self.closed:
+                self._depth = 1
+            elif not character.isspace():
+                self.broken = True
             return ""
         if not self._in_string:
             if self._depth == 1 and (character in ":,}" or character.isspace()):
@@ -43,12 +46,6 @@ class JsonMembers:
         self._part.append(character)
         self.broken |= self._depth == 0
         return character if self.member is not None else ""
-
-    def _begin(self, character: str) -> None:
-        if character == "{" and not self.closed:
-            self._depth = 1
-        elif not character.isspace():
-            self.broken = True
 
     def _follow_string(self, character: str) -> None:
         if self._escaped:

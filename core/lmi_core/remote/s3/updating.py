@@ -80,14 +80,10 @@ def _assemble(copies: Copies, listing: Listing, unchanged: Unchanged) -> None:
         if downloaded.exists():
             downloaded.replace(target)
         elif not target.exists():
-            _link(unchanged[each.path, each.identity], target)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard-link an unchanged file of the previous copy, or copy it if the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        unfinished = target.with_name(target.name[:200] + ".copying")
-        shutil.copy2(source, unfinished)
-        unfinished.replace(target)
+            source = unchanged[each.path, each.identity]
+            try:
+                os.link(source, target)
+            except OSError:
+                unfinished = target.with_name(target.name[:200] + ".copying")
+                shutil.copy2(source, unfinished)
+                unfinished.replace(target)

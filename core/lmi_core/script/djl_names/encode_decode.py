@@ -24,16 +24,11 @@ def decode(inputs: Input, content_type: str | None, key: str | None = None, requ
     if kind in ("tensor/ndlist", "application/x-npy"):
         return {"inputs": inputs.get_as_numpy(key)}
     if kind == "application/x-www-form-urlencoded":
-        return _form(inputs, key)
+        text = inputs.get_as_string(key)
+        if not text.lstrip().startswith("{"):
+            return {"inputs": text}
+        return inputs.get_as_json(key)
     return {"inputs": inputs.get_as_bytes(key)}
-
-
-def _form(inputs: Input, key: str | None) -> Any:
-    """Return the JSON object in a body labelled a form; otherwise the text."""
-    text = inputs.get_as_string(key)
-    if not text.lstrip().startswith("{"):
-        return {"inputs": text}
-    return inputs.get_as_json(key)
 
 
 def decode_csv(inputs: Input, require_headers: bool = True) -> Any:

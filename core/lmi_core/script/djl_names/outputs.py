@@ -130,15 +130,12 @@ class Output:
     def _add_chunk(self, chunk: EncodedChunk, key: str | None, batch_index: int | None) -> Self:
         """Add a chunk, which in a batch belongs to one request only."""
         if batch_index is None and not str(key).startswith("batch_"):
-            self._take_fields(chunk)
+            for name, value in (chunk.fields.get("properties") or {}).items():
+                self.add_property(name, value)
+            if chunk.fields.get("error"):
+                self.code = int(chunk.fields.get("code") or 424)
+                self.message = str(chunk.fields["error"])
         return self._put(chunk, BYTES, key, batch_index)
-
-    def _take_fields(self, chunk: EncodedChunk) -> None:
-        for name, value in (chunk.fields.get("properties") or {}).items():
-            self.add_property(name, value)
-        if chunk.fields.get("error"):
-            self.code = int(chunk.fields.get("code") or 424)
-            self.message = str(chunk.fields["error"])
 
 
 def _data(value: Any) -> bytes:

@@ -87,7 +87,10 @@ class EngineResponse:
                 data.pop(name, None)
         texts = self.changed_texts(response)
         if texts != self.texts:
-            _write_texts(data, self._text_path, texts)
+            left = iter(texts)
+            for holder in _holders(data, self._text_path):
+                found = holder[self._text_path[-1]]
+                holder[self._text_path[-1]] = [next(left) for _ in found] if isinstance(found, list) else next(left)
         return data
 
     def _show(self, shown: JsonObject) -> JsonObject:
@@ -124,13 +127,6 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
 def texts_in(data: JsonObject, path: Sequence[str]) -> list[str]:
     """Return the texts at the path in an answer, also through lists; empty if the path does not exist."""
     return [str(text) for holder in _holders(data, path) for text in _listed(holder[path[-1]])]
-
-
-def _write_texts(data: JsonObject, path: Sequence[str], texts: Sequence[str]) -> None:
-    left = iter(texts)
-    for holder in _holders(data, path):
-        found = holder[path[-1]]
-        holder[path[-1]] = [next(left) for _ in found] if isinstance(found, list) else next(left)
 
 
 def _holders(data: JsonObject, path: Sequence[str]) -> list[JsonObject]:

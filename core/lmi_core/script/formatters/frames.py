@@ -44,21 +44,18 @@ def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
     """Return the data with every object changed; `[DONE]`, comments and anything except JSON are kept."""
     kind = media_type(content_type)
     if kind == WHOLE:
-        return _change_whole(orjson.loads(data), change)
+        answer = orjson.loads(data)
+        if isinstance(answer, list):
+            return encode([change(item) for item in answer])
+        result = change(answer)
+        if result is None:
+            raise TypeError("it returned None: it must return the answer")
+        return encode(result)
     if kind == EVENTS:
         events = [event for event in data.split(b"\n\n") if event]
         return b"".join([_change_event(event, change) for event in events])
     results = [change(orjson.loads(line)) for line in data.splitlines() if line]
     return b"".join([frame(result, content_type) for result in results if result is not None])
-
-
-def _change_whole(answer: Any, change: Change) -> bytes:
-    if isinstance(answer, list):
-        return encode([change(item) for item in answer])
-    result = change(answer)
-    if result is None:
-        raise TypeError("it returned None: it must return the answer")
-    return encode(result)
 
 
 def _change_event(event: bytes, change: Change) -> bytes:

@@ -121,7 +121,11 @@ class PieceFormatter(CustomFormatter):
         if not self.whole:
             return b"".join([self._frame(result) for result in results])
         for result in results:
-            self._keep(result, output.prompt_index)
+            kept = self._kept.setdefault(output.prompt_index, [])
+            data = self._encode(result)
+            if not isinstance(result, str | bytes | bytearray) and result is not None:
+                kept.clear()  # an object is the whole answer so far, which replaces the previous one
+            kept.append(data)
         if not output.finished:
             return b""
         return b"".join([piece for place in sorted(self._kept) for piece in self._kept[place]])
@@ -133,13 +137,6 @@ class PieceFormatter(CustomFormatter):
     def type_of(self, result: Any) -> str | None:
         """Return the content type of a result, or None for that of `base`."""
         return None
-
-    def _keep(self, result: Any, place: int) -> None:
-        kept = self._kept.setdefault(place, [])
-        data = self._encode(result)
-        if not isinstance(result, str | bytes | bytearray) and result is not None:
-            kept.clear()  # an object is the whole answer so far, which replaces the previous one
-        kept.append(data)
 
     def _frame(self, result: Any) -> bytes:
         data = self._encode(result)
@@ -258,14 +255,10 @@ class EngineObjectFormatter(ResponseDataFormatter):
         if self.base.full_text is not None and response.texts:
             self._said += response.texts[0]
             self._changed_to += response.changed_texts(result)[0]
-            self._rewrite_full_text(changed, self.base.full_text)
+            text = changed.get(self.base.full_text)
+            if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
+                changed[self.base.full_text] = text.removesuffix(self._said) + self._changed_to
         return changed
-
-    def _rewrite_full_text(self, chunk: dict[str, Any], name: str) -> None:
-        """Replace the full text in a stream's last object with the formatter's texts."""
-        text = chunk.get(name)
-        if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
-            chunk[name] = text.removesuffix(self._said) + self._changed_to
 
 
 _CLASSES: dict[OutputContract, type[CustomFormatter]] = {

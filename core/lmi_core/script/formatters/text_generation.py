@@ -5,7 +5,7 @@ from typing import Any
 
 from lmi_core.errors import LmiError
 from lmi_core.generation import output as generation
-from lmi_core.generation.output import GeneratedSequence, GenerationOutput
+from lmi_core.generation.output import GenerationOutput
 from lmi_core.script.formatters.request_io import CallContext, Sequence, TextGenerationOutput, TextInput, Token
 
 
@@ -47,7 +47,8 @@ def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -
         if len(generated) == 1:
             yield
     if len(generated) > 1 and request_output.finished:
-        _choose_best(request_output, generated)
+        ranked = sorted(range(len(generated)), key=lambda place: -generated[place].cumulative_log_prob)
+        request_output.best_sequence_index, *request_output.other_sequences_indices = ranked
         yield from _until_read(request_output)
 
 
@@ -95,11 +96,6 @@ def _token(token: generation.Token, request_id: int | str | None) -> Token:
     found = Token(token.id, token.text, token.log_prob, token.special or None)
     found.request_id = request_id
     return found
-
-
-def _choose_best(request_output: TextGenerationOutput, generated: list[GeneratedSequence]) -> None:
-    ranked = sorted(range(len(generated)), key=lambda place: -generated[place].cumulative_log_prob)
-    request_output.best_sequence_index, *request_output.other_sequences_indices = ranked
 
 
 def _until_read(request_output: TextGenerationOutput) -> Iterator[None]:

@@ -231,37 +231,29 @@ class FunctionPool:
         number = next(number for number in itertools.count() if number not in self._numbers)
         self._numbers.add(number)
         try:
-            await process.start(self._load_of(number))
+            own = {DEVICE_ID: device_id(number, self._settings.devices)}  # unless an option sets one
+            await process.start(structs.replace(self._load, properties=own | self._load.properties))
         except BaseException:
             self._numbers.discard(number)
             raise
         finally:
             self._starting -= 1
         process.number = number
-        self._log_failure(process.loaded.failure)
+        if process.loaded.failure is not None and process.loaded.failure not in self._failures:
+            self._failures.add(process.loaded.failure)
+            logger.error(
+                "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
+                "requests; those that it cannot answer get status 424\n%s",
+                self._load.script,
+                self._load.function,
+                process.loaded.failure,
+            )
         self.processes.append(process)
         self._why_unhealthy = None
         self._changed.set()
         self._spawn(self._supervise(process))
         self._end_once_idle(process)  # if whoever it was started for is served by another
         return process
-
-    def _load_of(self, number: int) -> Load:
-        """Return a worker's load message, with its own device unless an option sets one."""
-        device = device_id(number, self._settings.devices)
-        return structs.replace(self._load, properties={DEVICE_ID: device} | self._load.properties)
-
-    def _log_failure(self, failure: str | None) -> None:
-        """Log the failure of the first call once, because every process fails in the same way."""
-        if failure is not None and failure not in self._failures:
-            self._failures.add(failure)
-            logger.error(
-                "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
-                "requests; those that it cannot answer get status 424\n%s",
-                self._load.script,
-                self._load.function,
-                failure,
-            )
 
     async def _add_process(self) -> None:
         try:

@@ -38,15 +38,10 @@ def run(channel: Channel) -> None:
             _serve_rolling_batch(script, channel, runner, load.content_type)
         else:
             channel.send(encode(Loaded(1, script.functions, failure)))
-            _serve_in_turn(script, channel, runner)
-
-
-def _serve_in_turn(script: FunctionScript, channel: Channel, runner: asyncio.Runner) -> None:
-    """Make a synchronous function's calls one at a time, in the main thread, where no event loop runs."""
-    while True:
-        message = decode_to_worker(channel.receive())
-        if isinstance(message, Handle):
-            runner.run(_send_unless_cancelled(_call(script, message), message.call_id, channel))
+            while True:
+                message = decode_to_worker(channel.receive())
+                if isinstance(message, Handle):
+                    runner.run(_send_unless_cancelled(_call(script, message), message.call_id, channel))
 
 
 async def _send_unless_cancelled(answer: AsyncGenerator[Reply, None], call_id: int, channel: Channel) -> None:

@@ -77,21 +77,18 @@ class Connections:
         """Close connections whose phase has lasted too long, as long as the server runs."""
         while True:
             await asyncio.sleep(self.limits.sweep_interval)
-            await self._sweep_once()
-
-    async def _sweep_once(self) -> None:
-        late: Counter[Phase] = Counter()
-        refused, self._refused = self._refused, []
-        for index, connection in enumerate([*self._by_protocol.values()], start=1):
-            if (phase := connection.check(asyncio.get_running_loop().time())) is not None:
-                late[phase] += 1
-            if index % AT_A_TIME == 0:
-                await asyncio.sleep(0)
-        for connection in refused:
-            connection.transport.abort()
-        for reason, count in late.items():
-            level = logging.DEBUG if reason is Phase.IDLE else logging.INFO
-            logger.log(level, "closed %d connections: %s", count, reason)
+            late: Counter[Phase] = Counter()
+            refused, self._refused = self._refused, []
+            for index, connection in enumerate([*self._by_protocol.values()], start=1):
+                if (phase := connection.check(asyncio.get_running_loop().time())) is not None:
+                    late[phase] += 1
+                if index % AT_A_TIME == 0:
+                    await asyncio.sleep(0)
+            for connection in refused:
+                connection.transport.abort()
+            for reason, count in late.items():
+                level = logging.DEBUG if reason is Phase.IDLE else logging.INFO
+                logger.log(level, "closed %d connections: %s", count, reason)
 
     def _close_longest_waiting(self) -> bool:
         """Close the connection that has waited longest for its client; return False if none waits."""

@@ -49,7 +49,9 @@ class CrossOriginAnswers:
         found = await request.app.router.resolve(request.clone(method=method))
         if found.route not in self._shared:
             return await handler(request)
-        asked = _asked_headers(request)
+        given = ",".join(request.headers.getall("Access-Control-Request-Headers", ()))
+        names = [name.strip() for name in given.split(",", MAX_HEADERS)]
+        asked = [name for name in names if is_token(name)]
         if (fault := self._fault(request, method, asked)) is not None:
             logger.info("the preflight of a page is refused: %s", fault)
             answer = error_of_path(request.path, fault, 403, request_id(request))
@@ -107,12 +109,6 @@ def is_admitted(rules: CrossOrigin, request: web.Request) -> bool:
     """Return whether the request comes from a page of an admitted origin."""
     origins = request.headers.getall("Origin", ())
     return len(origins) == 1 and rules.admits(origins[0])
-
-
-def _asked_headers(request: web.Request) -> list[str]:
-    given = ",".join(request.headers.getall("Access-Control-Request-Headers", ()))
-    names = [name.strip() for name in given.split(",", MAX_HEADERS)]
-    return [name for name in names if is_token(name)]
 
 
 def _is_to_expose(name: str) -> bool:

@@ -33,7 +33,9 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
         _refuse_foreign_hosts(named, own, request.scheme)
     hosts = {_host(given, request.scheme) for given in named}
     for given in headers.getall("Origin", ()):
-        origin = _origin_host(given)
+        # `null`, which hides the site, and schemes except HTTP's have no host.
+        scheme, separator, host = given.lower().partition("://")
+        origin = _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None
         if origin is None or not (origin in hosts or own.include(origin)):
             raise Forbidden(
                 f"{FOREIGN_PAGE}: `Origin` must be this server's own. Given: {shown(given)}. {ALLOWED_HOSTS}"
@@ -90,9 +92,3 @@ def _host(given: str, scheme: str) -> Host | None:
     except ValueError:
         return None
     return Host(name, DEFAULT_PORTS[scheme] if port is None else port)
-
-
-def _origin_host(given: str) -> Host | None:
-    """Return an origin's host; None for `null`, which hides the site, and for schemes except HTTP's."""
-    scheme, separator, host = given.lower().partition("://")
-    return _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None

@@ -87,7 +87,10 @@ def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] 
         _check(config)
     pairs = _pairs(tensors)
     if config is not None:
-        _check_targets(config, pairs)
+        targets = config.get("target_modules")
+        for target in targets if isinstance(targets, list) else []:  # else a pattern, such as all-linear
+            if not any(module == target or module.endswith(f".{target}") for module in pairs):
+                raise InvalidAdapter(f"target_modules has {target}, but the adapter has no weights for such a module")
     return {module: _pair(module, parts, config) for module, parts in pairs.items()}
 
 
@@ -121,13 +124,6 @@ def _pairs(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Ten
     if not pairs:
         raise InvalidAdapter("the adapter has no weights")
     return pairs
-
-
-def _check_targets(config: Mapping[str, Any], pairs: Mapping[str, Any]) -> None:
-    targets = config.get("target_modules")
-    for target in targets if isinstance(targets, list) else []:  # else a pattern, such as all-linear
-        if not any(module == target or module.endswith(f".{target}") for module in pairs):
-            raise InvalidAdapter(f"target_modules has {target}, but the adapter has no weights for such a module")
 
 
 def _pair(module: str, parts: Mapping[str, torch.Tensor], config: Mapping[str, Any] | None) -> LoraPair:

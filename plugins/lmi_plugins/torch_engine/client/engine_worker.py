@@ -37,11 +37,7 @@ from lmi_plugins.torch_engine.messages.protocol import (
     UnloadAdapter,
     decode_from_worker,
 )
-from lmi_plugins.torch_engine.messages.requests import (
-    AdapterTensors,
-    EngineOptions,
-    EngineRequest,
-)
+from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
 
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):

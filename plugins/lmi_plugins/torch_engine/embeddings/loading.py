@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence as Items
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -17,12 +18,11 @@ from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base, wrong_weights_of_scorer
-from lmi_plugins.torch_engine.embeddings.embedder import Embedder
+from lmi_plugins.torch_engine.embeddings.embedder import Embedder, activation
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates, PaddedStates
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.embeddings.recipe import Recipe, read_recipe
-from lmi_plugins.torch_engine.embeddings.scores import PaddedScores, score_recipe
 from lmi_plugins.torch_engine.embeddings.task import (
     check_scorer,
     choose_task,
@@ -31,13 +31,26 @@ from lmi_plugins.torch_engine.embeddings.task import (
     reads_left_to_right,
 )
 from lmi_plugins.torch_engine.engine.parts import EngineParts
-from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
+from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
 from lmi_plugins.torch_engine.model.threads import Threads
 
 logger = logging.getLogger(__name__)
+
+
+class PaddedScores(PaddedStates):
+    """The logit of each pair, as the one hidden state of a text of one token."""
+
+    def __init__(self, model: PreTrainedModel, rope: RopeByLength | None = None) -> None:
+        super().__init__(model, rope)
+        # Models that read from left to right find a text's last token by the padding.
+        self.alone = self.alone or model.config.get_text_config().pad_token_id is None
+
+    def states(self, texts: list[EmbeddingInput]) -> torch.Tensor:
+        logits: torch.Tensor = self.output(texts).logits
+        return logits[:, None]
 
 
 class BaseModelStates(HiddenStates):
@@ -158,3 +171,19 @@ def _smaller_sizes(config: PreTrainedConfig, options: EngineOptions) -> tuple[in
     if named:
         return tuple(named)
     return None if getattr(config, "is_matryoshka", False) else ()
+
+
+def score_recipe(config: PreTrainedConfig, options: EmbeddingOptions) -> Recipe:
+    """Return the step from logit to score, as vLLM reads it from the configuration: sigmoid by default.
+
+    Raise ConfigurationError for an unknown activation.
+    """
+    of_sentence_transformers: dict[str, Any] = getattr(config, "sentence_transformers", None) or {}
+    former: str | None = getattr(config, "sbert_ce_default_activation_function", None)
+    name = of_sentence_transformers.get("activation_fn") or former or "torch.nn.modules.activation.Sigmoid"
+    if config.problem_type == "regression":
+        name = "torch.nn.modules.linear.Identity"
+    try:
+        return Recipe(("cls",), options.normalize is not False, activation=activation(name))
+    except ValueError as error:
+        raise ConfigurationError(f"{config.name_or_path}: {error}") from None

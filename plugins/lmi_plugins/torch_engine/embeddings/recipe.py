@@ -112,13 +112,15 @@ def _read(folder: Path) -> Recipe:
                 )
     normalize = bool(layers) and layers[-1] is None
     length = _object(folder / LENGTH_FILE)
+    config = _object(folder / PROMPTS_FILE)
+    prompt = (config.get("prompts") or {}).get(config.get("default_prompt_name"))
     return Recipe(
         modes,
         normalize,
         tuple(layers[:-1] if normalize else layers),
         length.get("max_seq_length"),
         bool(length.get("do_lower_case")),
-        _default_prompt(_object(folder / PROMPTS_FILE)),
+        prompt or None,
     )
 
 
@@ -130,11 +132,6 @@ def _pooling_modes(config: dict[str, Any]) -> tuple[Pooling, ...]:
     if unknown := found.difference(MODES):
         raise ConfigurationError(f"the pooling {', '.join(sorted(unknown))} is unknown; known: {', '.join(MODES)}")
     return tuple(mode for mode in MODES if mode in found) or ("mean",)
-
-
-def _default_prompt(config: dict[str, Any]) -> str | None:
-    prompt = (config.get("prompts") or {}).get(config.get("default_prompt_name"))
-    return prompt or None
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:

@@ -2,12 +2,7 @@
 
 from pathlib import Path
 
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_MASKED_LM_MAPPING,
-    AutoConfig,
-    PreTrainedConfig,
-)
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, PreTrainedConfig
 
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.torch_engine.embeddings.recipe import has_recipe

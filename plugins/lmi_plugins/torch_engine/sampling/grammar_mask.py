@@ -43,7 +43,9 @@ class GrammarMask(LogitsProcessor):
             self._thread = None
             bitmask = bitmask.clone()  # the thread will still write into the former one
             bitmask[first + slow] = -1
-            _fail(sequences[first + slow], thread)
+            sequence = sequences[first + slow]
+            sequence.failure = _matcher(sequence).give_up(thread.thread)
+            logger.warning("Request %s ends: %s", sequence.request_id, sequence.failure)
             first += slow + 1
         return bitmask
 
@@ -51,11 +53,6 @@ class GrammarMask(LogitsProcessor):
 def _matcher(sequence: ProcessedSequence) -> Matcher:
     assert sequence.state.matcher is not None, "a guide must be compiled before its sequence runs"
     return sequence.state.matcher
-
-
-def _fail(sequence: ProcessedSequence, thread: MaskThread) -> None:
-    sequence.failure = _matcher(sequence).give_up(thread.thread)
-    logger.warning("Request %s ends: %s", sequence.request_id, sequence.failure)
 
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:

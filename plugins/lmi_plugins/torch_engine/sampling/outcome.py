@@ -65,16 +65,11 @@ def choose(
     for sequence in sequences:
         parameters = sequence.parameters
         if parameters.ranks or parameters.num_top_tokens or parameters.top_ids:
-            _read_details(sequences, logits, outcomes)
+            _read_ranks(sequences, logits, outcomes)
+            _read_top_logprobs(sequences, logits, outcomes)
+            _read_named_tokens(sequences, logits, outcomes)
             break
     return outcomes
-
-
-def _read_details(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in the details that some sequences request about the chosen token; logits: [sequences, vocabulary]."""
-    _read_ranks(sequences, logits, outcomes)
-    _read_top_logprobs(sequences, logits, outcomes)
-    _read_named_tokens(sequences, logits, outcomes)
 
 
 def _read_ranks(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:

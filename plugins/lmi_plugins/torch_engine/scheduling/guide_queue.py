@@ -53,7 +53,9 @@ class GuideQueue:
         for request_id in [name for name, waiting in self.waiting.items() if waiting.compilation.future.done()]:
             waiting = self.waiting.pop(request_id)
             try:
-                self._set_matchers(waiting)
+                for group in waiting.groups:
+                    for sequence in group.sequences:
+                        sequence.state.matcher = self._compiler.matcher(waiting.compilation, sequence.prompt_length)
             except LmiError as error:
                 refused.append((request_id, error))
             except Exception as error:
@@ -61,9 +63,3 @@ class GuideQueue:
             else:
                 ready += waiting.groups
         return ready, refused
-
-    def _set_matchers(self, waiting: Waiting) -> None:
-        """Give each sequence its own matcher; raise the error of the guide's compilation."""
-        for group in waiting.groups:
-            for sequence in group.sequences:
-                sequence.state.matcher = self._compiler.matcher(waiting.compilation, sequence.prompt_length)

@@ -72,19 +72,17 @@ class AdapterLoader:
     def answers(self) -> list[AdapterAnswer]:
         """Return the answers to calls that finished since the last time."""
         for call_id in [call_id for call_id, loading in self._loading.items() if loading.weights.done()]:
-            self._finish(call_id, self._loading.pop(call_id))
+            loading = self._loading.pop(call_id)
+            try:
+                self._engine.adapters.add(loading.name, loading.source, loading.weights.result())
+            except LmiError as error:
+                self._answer(call_id, error)
+            except Exception as error:  # whatever a broken file makes the libraries raise
+                self._answer(call_id, InvalidAdapter(f"the adapter cannot be loaded: {type(error).__name__}: {error}"))
+            else:
+                self._answer(call_id)
         answers, self._answers = self._answers, []
         return answers
-
-    def _finish(self, call_id: str, loading: Loading) -> None:
-        try:
-            self._engine.adapters.add(loading.name, loading.source, loading.weights.result())
-        except LmiError as error:
-            self._answer(call_id, error)
-        except Exception as error:  # whatever a broken file makes the libraries raise
-            self._answer(call_id, InvalidAdapter(f"the adapter cannot be loaded: {type(error).__name__}: {error}"))
-        else:
-            self._answer(call_id)
 
     def _answer(self, call_id: str, error: LmiError | None = None) -> None:
         names = [] if error is not None else self._engine.adapters.names

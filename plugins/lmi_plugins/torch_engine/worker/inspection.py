@@ -119,7 +119,7 @@ def _inspect_weights(
             yield f"{options.model}: {fault}"
         if task == "generate":
             yield from _path(model)
-        size = _bytes(model)
+        size = sum(weight.numel() * weight.itemsize for weight in model.parameters())
     yield from _too_little_memory(options, config, size)
 
 
@@ -128,10 +128,6 @@ def _path(model: PreTrainedModel) -> Iterator[str]:
         check_model(model)
     except UnsupportedAttention as reason:
         yield Note(slower_path(model, reason))
-
-
-def _bytes(model: PreTrainedModel) -> int:
-    return sum(weight.numel() * weight.itemsize for weight in model.parameters())
 
 
 def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights: int) -> Iterator[str]:

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
 from lmi_core.workers.worker import Channel
@@ -17,6 +19,7 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     Embed,
     Failure,
+    Figures,
     LoadAdapter,
     Loaded,
     PinAdapter,
@@ -30,10 +33,32 @@ from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.worker import embedding_service
 from lmi_plugins.torch_engine.worker.adapter_loader import AdapterLoader
 from lmi_plugins.torch_engine.worker.burst import burst
-from lmi_plugins.torch_engine.worker.figures import FiguresReport
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 
 logger = logging.getLogger(__name__)
+
+INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine has no more work
+
+
+class FiguresReport:
+    """A report of changed figures, rare enough to cost nothing per step."""
+
+    def __init__(self, engine: Engine, send: Callable[[bytes], None]) -> None:
+        self._engine = engine
+        self._send = send
+        self._told = EngineFigures()
+        self._next = 0.0
+
+    def report(self) -> None:
+        """Send the figures, if it is time."""
+        now = monotonic()
+        if now < self._next and self._engine.has_work:
+            return
+        self._next = now + INTERVAL
+        figures = read_figures(self._engine)
+        if figures != self._told:
+            self._told = figures
+            self._send(encode(Figures(figures)))
 
 
 def _unheard(what: str) -> None:
@@ -147,3 +172,16 @@ def handle(
         case UnloadAdapter() as call:
             loader.unload(call)
     return []
+
+
+def read_figures(engine: Engine) -> EngineFigures:
+    """Return the engine's figures, counted since its worker started."""
+    parts = engine.parts
+    prefixes = parts.prefix_cache
+    return EngineFigures(
+        running=parts.scheduler.num_running,
+        waiting=parts.scheduler.num_waiting + len(parts.guides.waiting),
+        cache_usage=1 - parts.pool.free / parts.pool.size,
+        looked_up_tokens=None if prefixes is None else prefixes.prompt_tokens,
+        cached_tokens=None if prefixes is None else prefixes.cached_tokens,
+    )

@@ -1,7 +1,10 @@
 """The start of the torch worker, which answers before PyTorch is imported and reports its progress."""
 
+import ctypes
 import gc
+import importlib.util
 import logging
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +17,12 @@ from lmi_core.workers.messages import Progress, encode
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.messages.protocol import Load, decode_to_worker
-from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
 
 logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.1
+
+LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large ones, each with all that it needs
 
 
 def run(channel: Channel) -> None:
@@ -97,3 +101,19 @@ class Reporter:
                 return
             self._last, self._sent = what, now
             self._channel.send(encode(Progress(what, done, total)))
+
+
+def load_shared_libraries(package: str) -> None:
+    """Load a package's large libraries, if found, before it is imported.
+
+    A call of a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
+    """
+    dlopen = getattr(ctypes.CDLL(None), "dlopen", None) if os.name == "posix" else None
+    spec = importlib.util.find_spec(package)
+    if dlopen is None or spec is None or spec.origin is None:
+        return
+    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    for name in LIBRARIES[package]:
+        file = Path(spec.origin).parent / "lib" / name
+        if file.exists():
+            dlopen(bytes(file), os.RTLD_LAZY | os.RTLD_LOCAL)

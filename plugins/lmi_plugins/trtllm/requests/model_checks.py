@@ -26,7 +26,13 @@ def check_model(request: InferenceRequest, vocabulary: int, hidden_size: int, ma
             raise InvalidParameter(
                 f"`{name}` must have rows of {size} numbers, the model's {what}. Given: {tensors[name].shape[-1]}"
             )
-    _check_length(request, 0 if _uses_table(request, vocabulary) else virtual, max_length)
+    added = 0 if _uses_table(request, vocabulary) else virtual
+    length, output = len(request.input_ids) + added, request.output_length
+    if length + output > max_length:
+        raise ContextLengthExceeded(
+            f"`request_output_len` must be at most {max(max_length - length, 0)} after a prompt of {length} tokens (the"
+            f" model's context is {max_length}). Given: {output}"
+        )
 
 
 def _check_ids(name: str, ids: list[int], vocabulary: int) -> None:
@@ -38,12 +44,3 @@ def _check_ids(name: str, ids: list[int], vocabulary: int) -> None:
 def _uses_table(request: InferenceRequest, vocabulary: int) -> bool:
     """Return whether the input has the ids of its prompt table; otherwise the engine puts the table before it."""
     return max(request.input_ids) >= vocabulary
-
-
-def _check_length(request: InferenceRequest, added: int, max_length: int) -> None:
-    length, output = len(request.input_ids) + added, request.output_length
-    if length + output > max_length:
-        raise ContextLengthExceeded(
-            f"`request_output_len` must be at most {max(max_length - length, 0)} after a prompt of {length} tokens (the"
-            f" model's context is {max_length}). Given: {output}"
-        )

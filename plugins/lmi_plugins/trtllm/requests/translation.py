@@ -41,8 +41,10 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
     number, bias = request.number, request.tensors.get("embedding_bias")
     bad_words = _words(request, "bad_words_list")
     top_p = number("runtime_top_p", 0)
+    samples = request.number("runtime_top_k", 0) > 0 or request.number("runtime_top_p", 0) > 0
+    end_id = int(number("end_id", NO_END))
     return SamplingParameters(
-        temperature=_temperature(request),
+        temperature=request.number("temperature", 1) if samples and request.beam_width == 1 else 0.0,  # 0: greedy
         top_k=int(number("runtime_top_k", 0)),
         top_p=top_p or 1.0,
         repetition_penalty=number("repetition_penalty", 1),
@@ -60,24 +62,14 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
         bad_sequences=bad_words,
         bad_texts=request.bad_texts,
         min_length=int(number("min_length", 0)),
-        eos_token_ids=_eos_token_ids(int(number("end_id", NO_END)), bad_words),
+        # The engine lets an end of sequence pass where it is bad: as one that is none, it never comes.
+        eos_token_ids=[] if end_id == NO_END or [end_id] in bad_words else [end_id],
         stop_token_sequences=_words(request, "stop_words_list"),
         include_stop=True,
         num_beams=request.beam_width,
         length_penalty=number("len_penalty", 0),
         early_stopping=EARLY_STOPPING.get(int(number("early_stopping", 0)), "never"),
     )
-
-
-def _temperature(request: InferenceRequest) -> float:
-    """Return the temperature; 0 is greedy, as beams are too."""
-    samples = request.number("runtime_top_k", 0) > 0 or request.number("runtime_top_p", 0) > 0
-    return request.number("temperature", 1) if samples and request.beam_width == 1 else 0.0
-
-
-def _eos_token_ids(end_id: int, bad_words: list[list[int]]) -> list[int]:
-    # The engine lets an end of sequence pass where it is bad: as one that is none, it never comes.
-    return [] if end_id == NO_END or [end_id] in bad_words else [end_id]
 
 
 def _words(request: InferenceRequest, name: str) -> list[list[int]]:

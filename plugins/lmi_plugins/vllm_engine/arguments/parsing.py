@@ -68,20 +68,16 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
     """Return the arguments of vLLM's engine. Raise ConfigurationError for a value that vLLM refuses."""
     values = argparse.Namespace()
     for name, value in _resolved(given).items():
-        _parse(name, value, values)
+        # Each argument is parsed separately, so that errors are about it.
+        words = [*_words(engine_parser().actions[name], name, value)]
+        try:
+            engine_parser().parser.parse_args(words, values)
+        except argparse.ArgumentError as error:
+            raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
     arguments = AsyncEngineArgs.from_cli_args(engine_parser().parser.parse_args([], values))
     if arguments.speculative_config is None:  # vLLM has the one or the other
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments
-
-
-def _parse(name: str, value: str, values: argparse.Namespace) -> None:
-    """Add an argument to the values; it is parsed separately, so that errors are about this argument."""
-    words = [*_words(engine_parser().actions[name], name, value)]
-    try:
-        engine_parser().parser.parse_args(words, values)
-    except argparse.ArgumentError as error:
-        raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
 
 
 def _resolved(given: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
     """Return vLLM's parameters for one sequence; it gets no stop sequences, as `outputs.generation` looks for them."""
     guide = structured_outputs(parameters)
     kind = SamplingParams if guide is None else GuidedSamplingParams
+    asked = parameters.repetition_detection
     return kind(
         temperature=parameters.temperature if parameters.do_sample else 0.0,
         top_k=max(parameters.top_k, 0),
@@ -43,16 +44,11 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
         prompt_logprobs=parameters.num_prompt_top_tokens if parameters.wants_prefill and not sequence_index else None,
         structured_outputs=guide,
         extra_args=all_extra_arguments(parameters),
-        repetition_detection=_repetition_detection(parameters),
+        repetition_detection=None if asked is None else RepetitionDetectionParams(**asked.model_dump()),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
         skip_clone=True,
     )
-
-
-def _repetition_detection(parameters: ExtendedParameters) -> RepetitionDetectionParams | None:
-    asked = parameters.repetition_detection
-    return None if asked is None else RepetitionDetectionParams(**asked.model_dump())
 
 
 def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParams | None:

@@ -11,8 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.serving_runtime import Note
-from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
-from lmi_plugins.torch_engine.embeddings.scores import score_recipe
+from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine, score_recipe
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.worker.inspection import inspect_model

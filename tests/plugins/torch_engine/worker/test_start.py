@@ -9,8 +9,7 @@ from lmi_core.workers.messages import Progress
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.protocol import decode_from_worker
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.torch_engine.worker.libraries import load_shared_libraries
-from lmi_plugins.torch_engine.worker.start import Reporter
+from lmi_plugins.torch_engine.worker.start import Reporter, load_shared_libraries
 
 HELLO = Path(__file__).parents[4] / "examples" / "hello"
 

@@ -58,7 +58,12 @@ class OpenVinoRunner(PagedRunner):
         add_attention(graph, self._shapes, self._options, model.dtype)
         head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
-        _set_shapes(graph, embedding_weight(model).shape[1])
+        hidden = embedding_weight(model).shape[1]
+        shapes = dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True))
+        for parameter in graph.get_parameters():
+            if (shape := shapes.get(parameter.get_friendly_name())) is not None:
+                parameter.set_partial_shape(openvino.PartialShape(shape))
+        graph.validate_nodes_and_infer_types()
         properties = {
             "INFERENCE_PRECISION_HINT": PRECISIONS[model.dtype],
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
@@ -112,15 +117,6 @@ class OpenVinoRunner(PagedRunner):
         while not self._request.wait_for(PROGRESS_MILLISECONDS):
             self.progress()
         return logits
-
-
-def _set_shapes(graph: openvino.Model, hidden: int) -> None:
-    """Declare the shapes of the traced inputs, and check the whole graph."""
-    shapes = dict(zip(INPUTS, ([1, -1, hidden], [1, -1], [-1]), strict=True))
-    for parameter in graph.get_parameters():
-        if (shape := shapes.get(parameter.get_friendly_name())) is not None:
-            parameter.set_partial_shape(openvino.PartialShape(shape))
-    graph.validate_nodes_and_infer_types()
 
 
 def _batch_inputs(batch: StepBatch) -> dict[str, Array]:

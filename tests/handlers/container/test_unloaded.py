@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lmi_core.plugins.unloaded import unloaded_plugins
+from lmi_handlers.container.launch import unloaded_plugins
 
 PLUGIN = "@lmi.hookimpl\ndef lmi_register_backends(register): ...\n"
 

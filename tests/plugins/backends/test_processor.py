@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.host.processor import computes_natively
+from lmi_plugins.backends.torch_devices import computes_natively
 
 X86 = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd fphp asimdhp\n"
