@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import orjson
+
 IGNORED_HEADER = "X-Lmi-Ignored-Parameters"  # the names of `Answer.ignored`
 
 
@@ -15,3 +17,9 @@ class Answer:
     body: bytes
     ignored: tuple[str, ...] = ()  # unknown fields of the request, which were dropped
     headers: Mapping[str, str] = field(default_factory=dict)  # further ones
+
+
+def json_answer(
+    content: object, status: int = 200, ignored: tuple[str, ...] = (), headers: Mapping[str, str] | None = None
+) -> Answer:
+    return Answer(status, "application/json", orjson.dumps(content), ignored, headers or {})

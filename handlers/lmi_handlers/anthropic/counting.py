@@ -3,8 +3,7 @@
 from contextlib import nullcontext
 from functools import partial
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call
 from lmi_core.host.beside_loop import read_beside
@@ -32,7 +31,7 @@ async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     with dispatcher.admit(model) if request.images else nullcontext():
         count = await _count(request, model)
     counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}
-    return Answer(200, "application/json", orjson.dumps(counts), ignored, {REQUEST_ID_HEADER: call.request_id})
+    return json_answer(counts, ignored=ignored, headers={REQUEST_ID_HEADER: call.request_id})
 
 
 async def _count(request: GenerationRequest, model: ManagedModel) -> int:

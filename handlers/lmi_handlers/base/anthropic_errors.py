@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import orjson
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Overloaded
 from lmi_core.handler import Answer
 from lmi_core.served_model import ServedModel
@@ -41,7 +42,7 @@ def error_answer(error: LmiError, model: ServedModel | None) -> Answer:
     content = error_content(_type(error, status), _message(error))
     if isinstance(error, ThreadRefused):
         content["error"]["details"] = error.details
-    return Answer(status, "application/json", orjson.dumps(content))
+    return json_answer(content, status)
 
 
 def stream_error(error: LmiError, request_id: str) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, Call
 from lmi_core.payloads.payload import shown
@@ -87,4 +86,4 @@ def _described(model: ManagedModel, name: str, max_tokens: int | None) -> dict[s
 
 
 def _answer(call: Call, content: dict[str, Any]) -> Answer:
-    return Answer(200, "application/json", orjson.dumps(content), headers={REQUEST_ID_HEADER: call.request_id})
+    return json_answer(content, headers={REQUEST_ID_HEADER: call.request_id})

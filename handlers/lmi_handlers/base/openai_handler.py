@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound, Overloaded
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter
@@ -49,7 +48,7 @@ class OpenAiHandler(Handler):
             "param": self.param(error, status),
             "code": self.code(error),
         }
-        return Answer(status, "application/json", orjson.dumps({"error": content}))
+        return json_answer({"error": content}, status)
 
     def param(self, error: LmiError, status: int) -> str | None:
         """Return the `param` of an error, its field."""

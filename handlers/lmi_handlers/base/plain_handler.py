@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-import orjson
 from pydantic import BaseModel
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import failures
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
@@ -16,10 +16,6 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import LmiRefusal
 from lmi_handlers.base.front_end_errors import front_end_error
 from lmi_handlers.base.statuses import USUAL, Statuses
-
-
-def json_answer(content: object, status: int = 200) -> Answer:
-    return Answer(status, "application/json", orjson.dumps(content))
 
 
 def refusals(statuses: Statuses) -> tuple[AnswerForm, ...]:

@@ -5,9 +5,9 @@ from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
@@ -111,7 +111,7 @@ async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: 
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
     written = partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens)
     text = await read_beside(len(call.body), written)
-    return _json({"prompt": text}, ignored)
+    return json_answer({"prompt": text}, ignored=ignored)
 
 
 def _text(token_ids: list[int], tokenizer: Tokenizer, skip_special_tokens: bool) -> str:
@@ -134,15 +134,15 @@ async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
         )
     tokenizer = model.backend.tokenizer
     template = model.chat_template or tokenizer.chat_template(with_tools=False)
-    return _json(tokenizer.configuration() | ({"chat_template": template} if template else {}))
+    return json_answer(tokenizer.configuration() | ({"chat_template": template} if template else {}))
 
 
 async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
-    return _json({"version": version("lmi-handlers")})
+    return json_answer({"version": version("lmi-handlers")})
 
 
 async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
-    return _json({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
+    return json_answer({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
 
 
 # What reads a body as a dialect does, given the payload's type and whether to be strict: a `take_fields`.
@@ -166,10 +166,6 @@ async def asked(
         take(call.json_object(), payload_type, True)
     model.ignored.report(ignored, lambda: names_of([payload_type]))
     return payload, model, ignored
-
-
-def _json(content: dict[str, Any], ignored: tuple[str, ...] = ()) -> Answer:
-    return Answer(200, "application/json", orjson.dumps(content), ignored)
 
 
 TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)

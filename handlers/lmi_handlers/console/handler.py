@@ -7,10 +7,11 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import PlainHandler, json_answer
+from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
 from lmi_handlers.console.memory import MemoryReader
 from lmi_handlers.console.state import registered_models, shown_errors, shown_models

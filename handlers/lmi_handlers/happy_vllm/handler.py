@@ -7,6 +7,7 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
@@ -63,7 +64,7 @@ def _meant(request_id: str) -> Iterator[str]:
 
 
 def _detail(status: int, message: str) -> Answer:
-    return Answer(status, "application/json", orjson.dumps({"detail": message}))
+    return json_answer({"detail": message}, status)
 
 
 class HappyVllmHandler(Handler):

@@ -6,9 +6,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-import orjson
-
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import read_beside, read_in_steps
@@ -28,7 +27,7 @@ P = TypeVar("P", bound=ToolPayload)
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
     model = described_model(call, dispatcher)
-    return _json(
+    return json_answer(
         {
             "application": "lmi-handlers",
             "version": version("lmi-handlers"),
@@ -41,15 +40,15 @@ async def info(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def liveness(call: Call, dispatcher: ServedModels) -> Answer:
-    return _json({"alive": "ok"})
+    return json_answer({"alive": "ok"})
 
 
 async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
     try:
         await dispatcher.health()
     except LmiError:
-        return _json({"ready": "ko"}, 503)
-    return _json({"ready": "ok"})
+        return json_answer({"ready": "ko"}, 503)
+    return json_answer({"ready": "ok"})
 
 
 async def decode(call: Call, dispatcher: ServedModels) -> Answer:
@@ -64,7 +63,7 @@ async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
     async with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
-        return _json(await read_beside(len(call.body), partial(metadata, payload, model)), ignored=ignored)
+        return json_answer(await read_beside(len(call.body), partial(metadata, payload, model)), ignored=ignored)
 
 
 @asynccontextmanager
@@ -89,10 +88,6 @@ def _version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
-
-
-def _json(content: object, status: int = 200, ignored: tuple[str, ...] = ()) -> Answer:
-    return Answer(status, "application/json", orjson.dumps(content), ignored)
 
 
 ROUTES = (

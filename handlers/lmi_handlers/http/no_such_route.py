@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-import orjson
 from aiohttp import web
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
@@ -56,4 +56,4 @@ def error_of_path(path: str, message: str, status: int, name: str) -> Answer:
     elif f"{path}/".startswith(OPENAI_PATHS):
         code = OPENAI_CODES.get(status)
         content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
-    return Answer(status, "application/json", orjson.dumps(content), headers=headers)
+    return json_answer(content, status, headers=headers)

@@ -5,13 +5,14 @@ from typing import ClassVar, NotRequired
 
 from typing_extensions import TypedDict
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.page import Page
-from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
+from lmi_handlers.base.plain_handler import PlainHandler, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.lmi.adapter_fields import AdapterChange, NewAdapter, ScriptAdapter, ScriptAdapterChange, read_fields
 

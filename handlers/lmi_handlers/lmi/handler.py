@@ -7,9 +7,9 @@ from functools import partial
 from io import StringIO
 from typing import Annotated, Any, ClassVar
 
-import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
@@ -164,7 +164,7 @@ class LmiHandler(Handler):
         content = {"error": error.message, "code": status}
         if error.kind in BEFORE_DISPATCH:
             content = front_end_error(error.message, status)
-        return Answer(status, "application/json", orjson.dumps(content))
+        return json_answer(content, status)
 
 
 def _payload(call: Call) -> dict[str, Any]:

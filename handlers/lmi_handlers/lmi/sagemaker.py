@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-import orjson
 from multidict import CIMultiDict
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import failures
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
@@ -175,4 +175,4 @@ def _model_error(answer: Answer, message: str) -> Answer:
 
 
 def _error(name: str, status: int, content: dict[str, str | int]) -> Answer:
-    return Answer(status, "application/json", orjson.dumps({"__type": name, **content}))
+    return json_answer({"__type": name, **content}, status)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.calls.sessions import Session, Sessions
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, Call
@@ -75,4 +74,4 @@ def _begun(session: Session) -> dict[str, str]:
 
 
 def _answer(result: str, headers: Mapping[str, str]) -> Answer:
-    return Answer(200, "application/json", orjson.dumps({"result": result}), headers=headers)
+    return json_answer({"result": result}, headers=headers)

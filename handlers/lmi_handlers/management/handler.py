@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
@@ -12,7 +13,7 @@ from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.page import Page
-from lmi_handlers.base.plain_handler import PlainHandler, json_answer, operator_route, refusals
+from lmi_handlers.base.plain_handler import PlainHandler, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
 from lmi_handlers.management.afterwards import STATUSES, until_loaded, watch_change, watch_loading

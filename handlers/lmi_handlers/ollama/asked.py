@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
 from lmi_core.formatter import OutputFormatter
@@ -53,6 +52,4 @@ class Asked:
         """Return the answer to a request that loads or unloads a model, which has no effect: it stays loaded."""
         reason = "unload" if self.payload.unloads else "load"
         head = {"model": self.name, "created_at": written_time()}
-        return Answer(
-            200, "application/json", orjson.dumps(head | self.members.of({}) | {"done": True, "done_reason": reason})
-        )
+        return json_answer(head | self.members.of({}) | {"done": True, "done_reason": reason})

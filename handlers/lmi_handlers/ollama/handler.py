@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, Overloaded
 from lmi_core.formatter import OutputFormatter
@@ -85,7 +84,7 @@ class OllamaHandler(Handler):
         status = USUAL.of(error)
         if isinstance(error, Overloaded) and model is not None:
             status = model.server.throttle_error_http_code
-        return Answer(status, "application/json", orjson.dumps({"error": error.message}))
+        return json_answer({"error": error.message}, status)
 
 
 def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:

@@ -6,6 +6,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
@@ -56,14 +57,14 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     except ModelNotFound as error:
         raise ModelNotFound(f"{error.message}: this server downloads none, {DIRECTORIES}") from None
     if payload.stream is False:
-        return Answer(200, JSON, orjson.dumps({"status": "success"}), ignored)
+        return json_answer({"status": "success"}, ignored=ignored)
     lines = [orjson.dumps({"status": status}) + b"\n" for status in ("pulling manifest", "success")]
     return Answer(200, LINES, b"".join(lines), ignored)
 
 
 def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
     async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
-        return Answer(FORBIDDEN, JSON, orjson.dumps({"error": f"this server {what}: {DIRECTORIES}"}))
+        return json_answer({"error": f"this server {what}: {DIRECTORIES}"}, FORBIDDEN)
 
     return refuse
 

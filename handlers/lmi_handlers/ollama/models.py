@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import orjson
 from pydantic import Field
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.pauses import with_pauses
@@ -52,13 +52,13 @@ async def root(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
-    return _json({"version": API_VERSION})
+    return json_answer({"version": API_VERSION})
 
 
 async def tags(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with every name of every model, and the adapters that can be named instead."""
     listed = [await _listed(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
-    return _json({"models": listed})
+    return json_answer({"models": listed})
 
 
 async def running(call: Call, dispatcher: ServedModels) -> Answer:
@@ -70,7 +70,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
             del listed["modified_at"]
             length = {"context_length": model.backend.max_length} if model.generates else {}
             found.append(listed | {"expires_at": NEVER} | length)
-    return _json({"models": found})
+    return json_answer({"models": found})
 
 
 async def show(call: Call, dispatcher: ServedModels) -> Answer:
@@ -88,7 +88,7 @@ async def show(call: Call, dispatcher: ServedModels) -> Answer:
         "capabilities": named_capabilities(model) if model.generates else [],
         "modified_at": written_time(_modified(model, files)),
     }
-    return Answer(200, "application/json", orjson.dumps(content), ignored)
+    return json_answer(content, ignored=ignored)
 
 
 def _all(dispatcher: ServedModels) -> list[tuple[ManagedModel, str]]:
@@ -179,10 +179,6 @@ def named_capabilities(model: ServedModel) -> list[str]:
         "thinking": known.reasoning,
     }
     return [name for name, holds in can.items() if holds]
-
-
-def _json(content: dict[str, Any]) -> Answer:
-    return Answer(200, "application/json", orjson.dumps(content))
 
 
 ROUTES = (

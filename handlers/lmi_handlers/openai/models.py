@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import PurePath
 from typing import Any
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import failures
 from lmi_core.errors import ModelNotFound
 from lmi_core.handler import Answer, AnswerForm, Call
@@ -92,4 +91,4 @@ def _longest(model: ManagedModel) -> int | None:
 
 
 def _answer(content: dict[str, Any]) -> Answer:
-    return Answer(200, "application/json", orjson.dumps(content))
+    return json_answer(content)

@@ -10,11 +10,12 @@ from typing import ClassVar, Literal
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import TEXT
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import PlainHandler, json_answer
+from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_files
 
 

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-import orjson
 from typing_extensions import TypedDict
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.logs.level import change_log_level
@@ -31,7 +31,7 @@ async def set_level(call: Call, models: ServedModels) -> Answer:
     """Set the log level of the server and its workers. Raise InvalidParameter for an unknown one."""
     level = change_log_level(call.query.get("level") or DEFAULT_LEVEL)
     logger.warning("the log level is %s now, as request %s asked", level, call.request_id)
-    return Answer(200, "application/json", orjson.dumps({"status": "OK", "level": level}))
+    return json_answer({"status": "OK", "level": level})
 
 
 class LoggingHandler(PlainHandler):

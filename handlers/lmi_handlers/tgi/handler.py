@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import orjson
 
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
@@ -30,7 +31,7 @@ STATUSES = Statuses(
 
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with information on the model in the header, or the only one."""
-    return Answer(200, "application/json", orjson.dumps(_info(described_model(call, dispatcher))))
+    return json_answer(_info(described_model(call, dispatcher)))
 
 
 def _info(model: ManagedModel) -> dict[str, Any]:

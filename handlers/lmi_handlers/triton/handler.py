@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-import orjson
-
 from lmi_core.calls.access import Access
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
@@ -120,4 +119,4 @@ class TritonHandler(Handler):
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
         status = USUAL.of(error)
-        return Answer(status, "application/json", orjson.dumps({"error": error.message}))
+        return json_answer({"error": error.message}, status)

@@ -3,8 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
-import orjson
-
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import ModelNotFound
 from lmi_core.generation.tensors import TensorBackend, TensorSpecification, TensorType
 from lmi_core.handler import Answer, Call
@@ -119,7 +118,3 @@ def _described(tensor: TensorSpecification) -> dict[str, Any]:
 def _configured(tensor: TensorSpecification) -> dict[str, Any]:
     data_type = CONFIGURATION_TYPES.get(tensor.dtype, f"TYPE_{tensor.dtype}")
     return {"name": tensor.name, "data_type": data_type, "dims": tensor.shape}
-
-
-def json_answer(content: object) -> Answer:
-    return Answer(200, "application/json", orjson.dumps(content))

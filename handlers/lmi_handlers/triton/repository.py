@@ -4,13 +4,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError, ModelNotReady
 from lmi_core.handler import Answer, Call
 from lmi_core.metrics.request_statistics import Durations
 from lmi_core.payloads.payload import read_payload
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.triton.generate import version_of
-from lmi_handlers.triton.metadata import asked_model, json_answer
+from lmi_handlers.triton.metadata import asked_model
 
 
 class IndexPayload(BaseModel):
