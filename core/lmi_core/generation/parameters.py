@@ -38,14 +38,15 @@ NonEmpty = Annotated[str, Field(min_length=1)]
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
-def _as_list(value: object) -> object:
+def as_list(value: object) -> object:
+    """Return a text as a list of it."""
     return [value] if isinstance(value, str) else value
 
 
 StopSequences = Annotated[
     list[StopSequence] | None,
     Field(max_length=MAX_STOPS),
-    BeforeValidator(_as_list, json_schema_input_type=StopSequence | list[StopSequence] | None),
+    BeforeValidator(as_list, json_schema_input_type=StopSequence | list[StopSequence] | None),
 ]
 
 

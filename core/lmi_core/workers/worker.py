@@ -103,10 +103,6 @@ def _remove(socket: Path) -> None:
         socket.parent.rmdir()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
-
 def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
     """Ignore signals to the whole process group, as sent by systemd or containers, and end with the parent instead.
 
@@ -114,12 +110,8 @@ def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
     `clean_up` is called, and this process and all that it has started end.
     """
     for number in LEFT_TO_PARENT:
-        signal.signal(number, _ignore)  # not SIG_IGN, which the programs that this process starts would inherit
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs started here would inherit
     threading.Thread(target=_exit_with_parent, args=(clean_up,), daemon=True).start()
-
-
-def _ignore(number: int, frame: object) -> None:
-    pass
 
 
 def _exit_with_parent(clean_up: Callable[[], None] | None) -> None:
@@ -132,3 +124,7 @@ def _exit_with_parent(clean_up: Callable[[], None] | None) -> None:
         end_session(os.getpid(), descendants(os.getpid()))
     finally:
         os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from lmi_core.generation.parameters import GUIDES
+from lmi_core.generation.parameters import GUIDES, as_list
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate
@@ -18,13 +18,7 @@ LEFT_OUT = frozenset(
     }
 )
 NAMES = all_names({**VLLM_NAMES, "stop": "stop_sequences", "truncate_prompt_tokens": "truncate"}, LEFT_OUT)
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Texts = Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
+Texts = Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
 
 
 @with_parameters(NAMES, nullable=False)

@@ -10,6 +10,7 @@ from lmi_core.embedding_backend import require_embeddings
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
+from lmi_core.generation.parameters import as_list
 from lmi_core.handler import AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
@@ -20,10 +21,6 @@ from lmi_handlers.ollama.handler import OllamaHandler, name_asked
 from lmi_handlers.ollama.stopwatch import Stopwatch
 
 OLDER = "/api/embeddings"
-
-
-def _as_list(given: object) -> object:
-    return [given] if isinstance(given, str) else given
 
 
 class OllamaVectors(TolerantPayload):
@@ -41,7 +38,7 @@ class OllamaEmbed(OllamaVectors):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["What is Deep Learning?"]}]})
 
-    input: Annotated[list[str], BeforeValidator(_as_list, json_schema_input_type=str | list[str])] = Field(
+    input: Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])] = Field(
         description="A text, or several."
     )
     truncate: bool | None = Field(None, description="Cut texts that are too long; false: they are an error.")

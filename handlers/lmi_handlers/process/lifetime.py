@@ -15,9 +15,9 @@ def prepare_process() -> None:
     open_standard_streams()
     if sys.argv[1:2] in (["serve"], ["demo"]):
         for number in WITHOUT_EFFECT:
-            signal.signal(number, _ignore)  # not SIG_IGN, which child processes would inherit
+            signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
         for number in heeded_signals():
-            signal.signal(number, _leave_at_once)
+            signal.signal(number, lambda *_: os._exit(0))
 
 
 def heeded_signals() -> list[signal.Signals]:
@@ -43,11 +43,3 @@ def leave(status: int) -> NoReturn:
         if stream is not None:
             stream.flush()
     os._exit(status)
-
-
-def _ignore(number: int, frame: object) -> None:
-    pass
-
-
-def _leave_at_once(number: int, frame: object) -> NoReturn:
-    os._exit(0)

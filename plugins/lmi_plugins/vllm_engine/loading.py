@@ -146,7 +146,7 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
         for process_id in _started_by(thread, others):
             kill_with_children(process_id)  # SIGTERM is held back, and nothing is lost yet
         await asyncio.wait({loading}, timeout=ABANDON_SECONDS)
-        loading.add_done_callback(_note_exception)
+        loading.add_done_callback(note_exception)
         result.add_done_callback(_discard)
         raise
 
@@ -161,10 +161,10 @@ def _run(create: Callable[[], AsyncLLM], result: "Future[AsyncLLM]") -> None:
         result.set_result(engine)
 
 
-def _note_exception(loading: "asyncio.Future[AsyncLLM]") -> None:
-    """Retrieve the exception of an abandoned load, so that asyncio does not log it."""
-    if not loading.cancelled():
-        loading.exception()
+def note_exception(abandoned: "asyncio.Future[Any]") -> None:
+    """Retrieve the exception of a possibly abandoned future, so that asyncio does not log it."""
+    if not abandoned.cancelled():
+        abandoned.exception()
 
 
 def _discard(loaded: "Future[AsyncLLM]") -> None:

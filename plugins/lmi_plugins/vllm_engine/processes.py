@@ -68,7 +68,7 @@ def attach(parent: BaseProcess) -> None:
     os.setpgid(0, 0)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, _ignore)
+            signal.signal(number, lambda *_: None)
     end_with(parent)
 
 
@@ -92,10 +92,6 @@ def end_with(parent: BaseProcess) -> None:
     """End this process when its parent ends."""
     if not any(thread.name == END_WITH_PARENT for thread in threading.enumerate()):
         threading.Thread(target=_exit_with, args=(parent,), name=END_WITH_PARENT, daemon=True).start()
-
-
-def _ignore(number: int, frame: object) -> None:
-    pass
 
 
 def kill_with_children(process_id: int) -> None:

@@ -40,41 +40,45 @@ async def steps(
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     sequence.push_all(given.token_ids)
     sequence.finish()  # what it still holds back was given: no stop sequence begins in it
-    count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     allowed = allowed_ids(parameters)
     told = given.begun or sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):
         async for output in outputs:
             completion = output.outputs[0]
-            token_ids = completion.token_ids  # vLLM may hand over several at once
-            if allowed is not None and not allowed.issuperset(token_ids):
+            if allowed is not None and not allowed.issuperset(completion.token_ids):
                 raise GenerationFailed("the request's parameters exclude all tokens that it allows")
-            if completion.logprobs:
-                tokens: list[Token] = []
-                for token_id, found in zip(token_ids, completion.logprobs, strict=True):
-                    tokens += sequence.push(token_id, *_found(token_id, found, count, named, writer))
-                    if sequence.stopped:
-                        break
-            else:
-                tokens = sequence.push_all(token_ids)
+            tokens = _new_tokens(completion, sequence, parameters, writer)
             reason = "stop_sequence" if sequence.stopped else finish_reason(completion, parameters)
             if reason is not None:
                 tokens += sequence.finish()
-            prompt = prefill(output, prompt_ids, parameters, writer) if output.prompt_logprobs else None
-            cached, queued = (None, None) if told else (output.num_cached_tokens, queue_time(output))
-            told = True
             yield GenerationStep(
                 tokens,
                 reason,
                 sequence_index,
-                prompt,
+                prefill(output, prompt_ids, parameters, writer),
                 transfer=transfer(output),
                 stop_sequence=sequence.stop_sequence,
-                cached_tokens=cached,
-                queue_time=queued,
+                cached_tokens=None if told else output.num_cached_tokens,
+                queue_time=None if told else queue_time(output),
             )
+            told = True
             if reason is not None:
                 return
+
+
+def _new_tokens(
+    completion: CompletionOutput, sequence: TokenStream, parameters: ExtendedParameters, writer: TokenWriter
+) -> list[Token]:
+    """Return the tokens of an output, which may have several, up to a stop sequence."""
+    if not completion.logprobs:
+        return sequence.push_all(completion.token_ids)
+    count, named = parameters.num_top_tokens, parameters.logprob_token_ids
+    tokens: list[Token] = []
+    for token_id, found in zip(completion.token_ids, completion.logprobs, strict=True):
+        tokens += sequence.push(token_id, *_found(token_id, found, count, named, writer))
+        if sequence.stopped:
+            break
+    return tokens
 
 
 def token_stream(

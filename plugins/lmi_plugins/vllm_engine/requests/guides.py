@@ -17,6 +17,7 @@ from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProc
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.library import StructuredOutputsParams, xgrammar_lacks
+from lmi_plugins.vllm_engine.loading import note_exception
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class GuideTrials:
             return
         compilation = self._compilations.join(key) or self._begin(Compilation(key, guide), vocabulary, library)
         trial = asyncio.wrap_future(compilation.future)
-        trial.add_done_callback(_note_exception)
+        trial.add_done_callback(note_exception)
         try:
             while not (await asyncio.wait({trial}, timeout=PATIENCE))[0]:
                 self._compilations.make_room()
@@ -126,9 +127,3 @@ class GuideTrials:
                 info = TokenizerInfo.from_huggingface(self._tokenizer.pretrained, vocab_size=vocabulary)
                 self._process = CompileProcess(info.serialize_json().encode(), self._limits)
             return self._process
-
-
-def _note_exception(trial: "asyncio.Future[str | None]") -> None:
-    """Retrieve the exception of a possibly abandoned trial, so that asyncio does not log it."""
-    if not trial.cancelled():
-        trial.exception()
