@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -137,25 +138,17 @@ def serve(
     """
     from lmi_handlers.cli.starting import start_event_loop, starting
 
-    given, directories, in_notation = tuple(options or ()), tuple(models or ()), tuple(items or ())
-    given += () if ray is None else (f"ray_address={ray}",)
-    with starting(log_level.value if log_level else None, log_format.value, access_log=access_log), _one_line_errors():
+    level, directories = log_level.value if log_level else None, tuple(models or ())
+    given = (*(options or ()), *(() if ray is None else (f"ray_address={ray}",)))
+    with starting(level, log_format.value, access_log=access_log), _one_line_errors():
         runner = start_event_loop(directories, given)  # before imports, beside which an engine can start
         from lmi_handlers.cli.serving import report_ready, run
         from lmi_handlers.container.search import Arguments
 
-        address = (host, port, given, grpc_port, pages)
-        arguments = Arguments(
-            directories,
-            in_notation,
-            model_store,
-            config_file,
-            *address,
-            tgi_environment=tgi_environment,
-            plugins_directory=plugins_directory,
-        )
-        welcome = partial(report_ready, level=log_level.value if log_level else "info")
-        run(runner, arguments, drain_seconds, strict=strict, welcome=welcome)
+        listening = (host, port, given, grpc_port, pages)
+        arguments = Arguments(directories, tuple(items or ()), model_store, config_file, *listening)
+        arguments = replace(arguments, tgi_environment=tgi_environment, plugins_directory=plugins_directory)
+        run(runner, arguments, drain_seconds, strict=strict, welcome=partial(report_ready, level=level or "info"))
 
 
 @app.command()
@@ -205,16 +198,10 @@ def check(
     from lmi_handlers.cli.check_command import run_check
     from lmi_handlers.container.search import Arguments
 
-    given = tuple(options or ())
     arguments = Arguments(
-        tuple(models or ()),
-        tuple(items or ()),
-        model_store,
-        config_file,
-        options=given,
-        tgi_environment=tgi_environment,
-        plugins_directory=plugins_directory,
+        tuple(models or ()), tuple(items or ()), model_store, config_file, options=tuple(options or ())
     )
+    arguments = replace(arguments, tgi_environment=tgi_environment, plugins_directory=plugins_directory)
     with _one_line_errors():
         run_check(arguments, os.environ, strict=strict, as_json=as_json, every_option=every_option)
 
