@@ -12,7 +12,7 @@ from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.model import Model
-from lmi_handlers.access.key_usage import CountedRequest
+from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest
 
 R = TypeVar("R", covariant=True)
 
@@ -20,21 +20,23 @@ R = TypeVar("R", covariant=True)
 class ModelExchange(Protocol[R]):
     """One request to a model, which reads the call and sends the answer; R is the result for the server."""
 
+    handler: Handler
+    headers: Mapping[str, str]  # the request's, or their equivalent in its protocol
     request_id: str
     client: str  # whose requests take turns with those of others
     key: str | None  # the holder of the client's API key
     usage: CountedRequest  # with the limits of that key
-    model: Model | None
+    model: Model | None  # None until found, as the formatter
     formatter: AnswerWriter | None
     answer_headers: Mapping[str, str]  # those that the parsed call asks for
     record: RequestRecord
 
-    @property
-    def handler(self) -> Handler: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The request's headers, or their equivalent in its protocol."""
+    def __init__(self, handler: Handler, headers: Mapping[str, str], request_id: str, client: str = "") -> None:
+        self.handler, self.headers, self.request_id, self.client = handler, headers, request_id, client
+        self.key, self.usage = None, UNLIMITED
+        self.model = self.formatter = None
+        self.answer_headers = {}
+        self.record = RequestRecord(handler.name, request_id)
 
     def model_name(self, only: Model | None) -> str | None:
         """Return the model named outside of the request's body, or None; `only` is the only one ever served."""

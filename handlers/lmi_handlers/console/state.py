@@ -4,14 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lmi_core.configuration.location import without_secrets
-from lmi_core.errors import LmiError
 from lmi_core.host.pauses import with_pauses
 from lmi_core.metrics.model_metrics import CLIENT_LEFT, FAILED, ModelMetrics
 from lmi_core.metrics.recent_errors import RecentError
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
-from lmi_core.serving.model import Model
 from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
+from lmi_handlers.management.descriptions import fault_of
 
 UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
@@ -55,7 +54,7 @@ async def _shown_model(registered: Registered, memory: int | None) -> ShownModel
     """Describe a version of a model; `memory` is the number of bytes of its own processes; None without any."""
     each, model = registered.model, registered.model.model
     state = each.state
-    fault = await _fault(model) if model is not None and state is ModelState.READY else None
+    fault = await fault_of(model) if state is ModelState.READY else None
     running, waiting = (0, 0) if model is None else model.sequence_counts
     figures = None if model is None else model.runtime.figures()
     tokens = [] if model is None else list(model.metrics.tokens_so_far().values())
@@ -118,11 +117,3 @@ def _requests(metrics: ModelMetrics) -> tuple[int, int]:
         if outcome.status.isdecimal() and int(outcome.status) >= FAILED and int(outcome.status) != CLIENT_LEFT
     ]
     return sum(metrics.outcomes.values()), sum(failed)
-
-
-async def _fault(model: Model) -> LmiError | None:
-    try:
-        await model.health()
-    except LmiError as error:
-        return error
-    return None

@@ -29,13 +29,12 @@ from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.host.beside_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
-from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import ignored_header, names_of
-from lmi_handlers.access.key_usage import UNLIMITED
+from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, named_attributes, named_outside
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
@@ -52,31 +51,19 @@ FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
 
 
-class Exchange:
-    """The state of one request: reads the call, writes the response; `model` and `formatter` are None until found."""
+class Exchange(ModelExchange[web.StreamResponse]):
+    """One request over HTTP: reads the call, writes the response."""
 
     def __init__(self, handler: Handler, route: Route, request: web.Request) -> None:
-        self.handler = handler
+        super().__init__(handler, request.headers, request_id(request), request.remote or "")
         self.payloads = route.payloads
         self.framing = route.framing
         self.compresses = route.compresses
         self.request = request
-        self.request_id = request_id(request)
-        self.model: Model | None = None
-        self.formatter: AnswerWriter | None = None
-        self.answer_headers: Mapping[str, str] = {}  # those that the parsed call asks for
-        self.record = RequestRecord(handler.name, self.request_id)
-        self.client = request.remote or ""
-        self.key: str | None = None
-        self.usage = UNLIMITED
         self.reach = Reach()
         self._ignored: dict[str, str] = {}  # the header that lists ignored parameters
         self._call: Call | None = None
         self._response: web.Response | Stream | None = None
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.request.headers
 
     def model_name(self, only: Model | None) -> str | None:
         """Return the model in the path, in DJLServing's parameter, or in SageMaker's header.

@@ -11,12 +11,11 @@ from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Answer, Call
 from lmi_core.inference import ResponseWriter
-from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
-from lmi_handlers.access.key_usage import UNLIMITED
+from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
 from lmi_handlers.kserve_grpc.handler import GrpcHandler
 from lmi_handlers.kserve_grpc.writer import GrpcFormatter
@@ -27,21 +26,14 @@ logger = logging.getLogger(__name__)
 Send = Callable[[Any], Awaitable[None]]
 
 
-class GrpcExchange:
-    """The state of one request: reads the call, sends the responses; `model` and `formatter` are None until found."""
+class GrpcExchange(ModelExchange[None]):
+    """One request over gRPC: reads the call, sends the responses."""
+
+    handler: GrpcHandler
 
     def __init__(self, message: Any, headers: Mapping[str, str], peer: str, send: Send, *, streams: bool) -> None:
-        self.handler = GrpcHandler(streams=streams)
-        self.request_id = request_id(message, headers)
-        self.model: Model | None = None
-        self.formatter: AnswerWriter | None = None
-        self.answer_headers: Mapping[str, str] = {}
-        self.record = RequestRecord(self.handler.name, self.request_id)
-        self.client = ""
-        self.key: str | None = None
-        self.usage = UNLIMITED
+        super().__init__(GrpcHandler(streams=streams), headers, request_id(message, headers))
         self._message = message
-        self.headers = headers
         self._peer = peer
         self._send = send
         self._streams = streams

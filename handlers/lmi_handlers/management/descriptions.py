@@ -73,7 +73,7 @@ async def _workflow(registry: ModelRegistry, registered: RegisteredModel) -> Des
 async def _described(registry: ModelRegistry, registered: RegisteredModel) -> DescribedModel:
     model, state = registered.model, registered.state
     server = ServerProperties() if model is None else model.server
-    fault = await _fault(model) if state is ModelState.READY else None
+    fault = await fault_of(model) if state is ModelState.READY else None
     reason = fault or registered.failure
     found = DescribedModel(
         modelName=registered.name,
@@ -101,7 +101,8 @@ async def _described(registry: ModelRegistry, registered: RegisteredModel) -> De
     return found
 
 
-async def _fault(model: Model | None) -> LmiError | None:
+async def fault_of(model: Model | None) -> LmiError | None:
+    """Return why a model takes no requests, or None."""
     try:
         if model is not None:
             await model.health()

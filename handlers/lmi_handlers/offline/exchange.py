@@ -15,11 +15,10 @@ from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Generation
 from lmi_core.inference import ResponseWriter
-from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.model import Model
-from lmi_handlers.access.key_usage import UNLIMITED
+from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.openai_handler import OpenAiHandler
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
@@ -71,20 +70,13 @@ class ChatHandler(OpenAiHandler):
         return with_own(replace(generation, strict=True), own)
 
 
-class OfflineExchange:
+class OfflineExchange(ModelExchange[None]):
     """One request; `write` gets each step with the formatter of its dialect."""
 
+    handler: TextHandler | ChatHandler
+
     def __init__(self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], write: Write) -> None:
-        self.handler = handler
-        self.request_id = secrets.token_hex(8)
-        self.client = ""
-        self.key: str | None = None
-        self.usage = UNLIMITED
-        self.model: Model | None = None
-        self.formatter: AnswerWriter | None = None
-        self.answer_headers: Mapping[str, str] = {}
-        self.headers: Mapping[str, str] = {}
-        self.record = RequestRecord(handler.name, self.request_id)
+        super().__init__(handler, {}, secrets.token_hex(8))
         self._body = body
         self._write = write
 
