@@ -135,13 +135,18 @@ class TextBackend(Backend[P]):
                 if tokens.stopped or tokens.is_full:
                     break
                 if new:
-                    yield self._step(request, new, None, index, prefill, queued)
+                    if parameters.num_top_tokens:
+                        _add_top_tokens(new)
+                    yield GenerationStep(new, None, index, prefill, queue_time=queued)
                     prefill = queued = None
             else:
                 new = []
         if not tokens.stopped:
             new += tokens.finish()
-        yield self._last_step(request, tokens, new, index, prefill, queued)
+        reason = self._end(tokens, new)
+        if parameters.num_top_tokens:
+            _add_top_tokens(new)
+        yield GenerationStep(new, reason, index, prefill, queue_time=queued, stop_sequence=tokens.stop_sequence)
 
     def _texts(self, request: ValidRequest) -> AsyncGenerator[str, None]:
         return read_texts(
@@ -163,38 +168,15 @@ class TextBackend(Backend[P]):
             _add_top_tokens(others)
         return [first, *others]
 
-    def _last_step(
-        self,
-        request: ValidRequest,
-        tokens: TextTokens,
-        new: list[Token],
-        index: int,
-        prefill: list[Token] | None,
-        queued: float | None,
-    ) -> GenerationStep:
-        reason: FinishReason = "eos_token"
+    def _end(self, tokens: TextTokens, new: list[Token]) -> FinishReason:
+        """Return the finish reason; where the text itself has ended, add the token for that."""
         if tokens.stopped:
-            reason = "stop_sequence"
-        elif tokens.is_full:
-            reason = "length"
-        elif (end := self.tokenizer.eos_token_id) is not None:
+            return "stop_sequence"
+        if tokens.is_full:
+            return "length"
+        if (end := self.tokenizer.eos_token_id) is not None:
             new.append(Token(end, "", CERTAIN, special=True, rank=1))
-        step = self._step(request, new, reason, index, prefill, queued)
-        step.stop_sequence = tokens.stop_sequence
-        return step
-
-    def _step(
-        self,
-        request: ValidRequest,
-        tokens: list[Token],
-        reason: FinishReason | None,
-        index: int,
-        prefill: list[Token] | None,
-        queued: float | None,
-    ) -> GenerationStep:
-        if request.parameters.num_top_tokens:
-            _add_top_tokens(tokens)
-        return GenerationStep(tokens, reason, index, prefill, queue_time=queued)
+        return "eos_token"
 
 
 def _add_top_tokens(tokens: Iterable[Token]) -> None:

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from lmi_core.generation.embedding_request import EmbeddingRequest
+from lmi_core.generation.embedding_request import EmbeddingRequest, Side
 from lmi_core.generation.parameters import CacheSalt
 from lmi_core.handler import Call
 from lmi_core.payloads.tolerant_payload import TolerantPayload
@@ -46,9 +46,13 @@ class VectorFields(BaseModel):
             raise ValueError("`use_activation` and `normalize` are the same; give one of them")
         return self
 
-    @property
-    def normalized(self) -> bool | None:
-        return self.normalize if self.use_activation is None else self.use_activation
+    def request_for(
+        self, text: str | list[int], name: str, special: bool, truncate: int | None, side: Side | None
+    ) -> EmbeddingRequest:
+        """Return the request for a text's vector in this form."""
+        normalize = self.normalize if self.use_activation is None else self.use_activation
+        salt = self.cache_salt
+        return EmbeddingRequest(text, name, special, self.dimensions, normalize, truncate, side, NAMES, cache_salt=salt)
 
 
 class EmbeddingsRequest(VectorFields, TolerantPayload):
@@ -79,18 +83,10 @@ class EmbeddingsRequest(VectorFields, TolerantPayload):
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each input."""
         one = len(self.input) == 1
+        special = self.add_special_tokens is not False
+        cut = (self.truncate_prompt_tokens, self.truncation_side)
         return tuple(
-            EmbeddingRequest(
-                text,
-                "input" if one else f"input.{index}",
-                self.add_special_tokens is not False,
-                self.dimensions,
-                self.normalized,
-                self.truncate_prompt_tokens,
-                self.truncation_side,
-                NAMES,
-                cache_salt=self.cache_salt,
-            )
+            self.request_for(text, "input" if one else f"input.{index}", special, *cut)
             for index, text in enumerate(self.input)
         )
 
@@ -102,14 +98,5 @@ class EmbeddingsChat(VectorFields, ChatRequest):
 
     def request(self, prompt: str) -> EmbeddingRequest:
         """Return the request for the vector of the chat's prompt."""
-        return EmbeddingRequest(
-            prompt,
-            "messages",
-            bool(self.add_special_tokens),
-            self.dimensions,
-            self.normalized,
-            self.truncate_prompt_tokens,
-            self.truncation_side,
-            NAMES,
-            cache_salt=self.cache_salt,
-        )
+        cut = (self.truncate_prompt_tokens, self.truncation_side)
+        return self.request_for(prompt, "messages", bool(self.add_special_tokens), *cut)
