@@ -84,3 +84,8 @@ def inquiry(
 ) -> Route:
     """Return a route for clients whose method is POST although it changes nothing, so that any page may use it."""
     return Route(path, "POST", answer, summary, payloads, guarded=False, access=Access.CLIENTS, answers=answers)
+
+
+def reading(path: str, answer: RouteAnswer, summary: str, *answers: AnswerForm, access: Access | None = None) -> Route:
+    """Return a route whose method is GET."""
+    return Route(path, "GET", answer, summary, access=access, answers=answers)

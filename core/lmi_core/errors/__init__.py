@@ -25,10 +25,13 @@ class LmiError(Exception):
         """Set the `kind`; without one, that of the base class."""
         cls.kind = kind or cls.kind
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """Set the seconds after which to retry, if known."""
         message = message.encode(errors="backslashreplace").decode()  # it may quote bytes that are not UTF-8
         self.message = _cut(message) if self._bounded and len(message) > MAX_NAME_LENGTH else message
         super().__init__(self.message)
+        if retry_after is not None:
+            self.retry_after = retry_after
 
 
 class ConfigurationError(LmiError, kind="configuration"):
@@ -134,12 +137,6 @@ class Overloaded(LmiError, kind="overloaded"):
 
     retry_after = 1.0
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """Set the seconds after which to retry, if known."""
-        super().__init__(message)
-        if retry_after is not None:
-            self.retry_after = retry_after
-
 
 class QueueTimeout(Overloaded):
     """The request's turn did not come within `option.queue_timeout`."""
@@ -148,18 +145,11 @@ class QueueTimeout(Overloaded):
 class RateLimited(LmiError, kind="rate_limited"):
     """The client's API key has exceeded its limits; `retry_after` is in seconds."""
 
-    def __init__(self, message: str, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
+    retry_after = 1.0
 
 
 class BackendUnhealthy(LmiError, kind="backend_unhealthy"):
-    """The engine is down or restarting."""
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        """Set the seconds after which an engine may accept requests again, if one is starting."""
-        super().__init__(message)
-        self.retry_after = retry_after
+    """The engine is down or restarting; `retry_after` is known if one is starting."""
 
 
 class BackendGivenUp(LmiError, kind="backend_given_up"):

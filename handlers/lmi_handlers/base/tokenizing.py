@@ -15,7 +15,7 @@ from lmi_core.host.beside_loop import read_beside, read_in_steps
 from lmi_core.payloads.json_list import encoded_items, object_with_lists
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.route import inquiry
+from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
@@ -172,12 +172,11 @@ TOKENIZE_PAYLOADS = (TokenizeText, TokenizeChat)
 ROUTES = (
     inquiry("/tokenize", tokenize, "Tokenize a text or a chat", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
     inquiry("/detokenize", detokenize, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
-    Route(
+    reading(
         "/tokenizer_info",
-        "GET",
         tokenizer_info,
         "Show the tokenizer's configuration, if an option allows it",
-        answers=(AnswerForm(dict[str, Any]),),
+        AnswerForm(dict[str, Any]),
     ),
     Route("/load", "GET", show_load, "Count the requests in progress", answers=(AnswerForm(ServerLoad),)),
     Route("/version", "GET", show_version, "Show the version of this server", answers=(AnswerForm(ServerVersion),)),

@@ -10,6 +10,7 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
@@ -45,32 +46,20 @@ async def console_errors(call: Call, served: ServedModels) -> Answer:
     return json_answer(ConsoleErrors(errors=shown_errors(iter(served.metrics.errors))))
 
 
+def _polled(answer: RouteAnswer, name: str, summary: str, form: type) -> Route:
+    access, answers = Access.OPERATORS, (AnswerForm(form),)
+    path = f"/console/{name}"
+    return Route(path, "GET", answer, summary, access=access, is_polled=True, compresses=True, answers=answers)
+
+
 class ConsoleHandler(PlainHandler):
     """The console's data, for operators."""
 
     name: ClassVar[str] = "console"
     summary: ClassVar[str] = "The console"
     routes: ClassVar[tuple[Route, ...]] = (
-        Route(
-            "/console/state",
-            "GET",
-            console_state,
-            "The models, their queues, tokens and memory, as they are now",
-            access=Access.OPERATORS,
-            is_polled=True,
-            compresses=True,
-            answers=(AnswerForm(ConsoleState),),
-        ),
-        Route(
-            "/console/errors",
-            "GET",
-            console_errors,
-            "The latest errors of requests",
-            access=Access.OPERATORS,
-            is_polled=True,
-            compresses=True,
-            answers=(AnswerForm(ConsoleErrors),),
-        ),
+        _polled(console_state, "state", "The models, their queues, tokens and memory, as they are now", ConsoleState),
+        _polled(console_errors, "errors", "The latest errors of requests", ConsoleErrors),
     )
 
 

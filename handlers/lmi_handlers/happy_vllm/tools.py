@@ -13,7 +13,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import read_beside, read_in_steps
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import take_known
-from lmi_core.route import inquiry
+from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
@@ -92,21 +92,13 @@ def _version(distribution: str) -> str | None:
 
 ROUTES = (
     Route("/v1/info", "GET", info, "Information about the served model", answers=(AnswerForm(HappyInfo),)),
-    Route(
-        "/liveness",
-        "GET",
-        liveness,
-        "Whether the server is running",
-        access=Access.EVERYBODY,
-        answers=(AnswerForm(Liveness),),
-    ),
-    Route(
+    reading("/liveness", liveness, "Whether the server is running", AnswerForm(Liveness), access=Access.EVERYBODY),
+    reading(
         "/readiness",
-        "GET",
         readiness,
         "Whether every model is ready",
+        AnswerForm(Readiness, statuses=(200, 503)),
         access=Access.EVERYBODY,
-        answers=(AnswerForm(Readiness, statuses=(200, 503)),),
     ),
     inquiry("/v2/tokenizer", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
     inquiry("/v2/decode", decode, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),

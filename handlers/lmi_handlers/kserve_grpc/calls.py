@@ -41,7 +41,10 @@ def infer_call(message: Any, headers: Mapping[str, str], peer: str) -> Call:
     """Return the call of an infer request. Raise InvalidPayload if its tensors violate the protocol."""
     data = input_data(message)
     parameters, adapters = take_lora_names(plain(message.parameters))
-    adapters += _texts(parameters.pop(ADAPTERS, ""))
+    value = parameters.pop(ADAPTERS, "")
+    if not isinstance(value, str):
+        raise InvalidPayload(f"`{ADAPTERS}` must be the name of an adapter. Given: {value}")
+    adapters += [value] if value else []
     data, named = _take_from_sampling_parameters(message, data)
     inputs = [{**_named(tensor), "datatype": tensor.datatype, "shape": list(tensor.shape)} for tensor in message.inputs]
     for tensor, content in zip(inputs, data, strict=True):
@@ -91,12 +94,6 @@ def _take_from_sampling_parameters(message: Any, data: list[bytes]) -> tuple[lis
             kept[place] = len(written).to_bytes(LENGTH_SIZE, "little") + written
             names += found
     return kept, names
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, str):
-        raise InvalidPayload(f"`{ADAPTERS}` must be the name of an adapter. Given: {value}")
-    return [value] if value else []
 
 
 def _with_adapters(headers: Mapping[str, str], adapters: Iterable[str], head_length: int) -> CIMultiDict[str]:

@@ -7,7 +7,6 @@ from typing import ClassVar
 from multidict import CIMultiDict
 from typing_extensions import TypedDict
 
-from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import failures
 from lmi_core.embedding_call import EmbeddingCall
@@ -15,6 +14,7 @@ from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.payloads.plain_text import is_plain_text
+from lmi_core.route import inquiry
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
@@ -89,14 +89,12 @@ class SageMakerHandler(LmiHandler):
             framing=EventStream(),
             answers=(AnswerForm(None, CONTENT_TYPE),),
         ),
-        Route(
+        inquiry(
             "/endpoints/{endpoint}/async-invocations",
-            answer=refuse_asynchronous,
-            summary="Refused: nothing here keeps answers for later",
-            payloads=PAYLOADS,
-            guarded=False,
-            access=Access.CLIENTS,
-            answers=(failures(EndpointError, INVALID_STATUS),),
+            refuse_asynchronous,
+            "Refused: nothing here keeps answers for later",
+            PAYLOADS,
+            failures(EndpointError, INVALID_STATUS),
         ),
     )
 

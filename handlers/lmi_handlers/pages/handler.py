@@ -14,6 +14,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import TEXT
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.route import reading
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_files
@@ -118,54 +119,32 @@ class PagesHandler(PlainHandler):
             access=Access.EVERYBODY,
             answers=PAGE,
         ),
-        Route(
+        reading(
             "/docs",
-            "GET",
             docs_page,
             "A page of this API: what to try first, and every route",
+            AnswerForm(None, HTML, (200, NOT_CHANGED)),
+            *WITH_SLASH,
             access=Access.EVERYBODY,
-            answers=(AnswerForm(None, HTML, (200, NOT_CHANGED)), *WITH_SLASH),
         ),
-        Route(
-            "/docs/",
-            "GET",
-            docs_without_slash,
-            "Leads to /docs",
-            access=Access.EVERYBODY,
-            answers=WITH_SLASH,
-        ),
-        Route(
+        reading("/docs/", docs_without_slash, "Leads to /docs", *WITH_SLASH, access=Access.EVERYBODY),
+        reading(
             "/console",
-            "GET",
             console_page,
             "A page to manage the models: their state, what they do, and errors",
+            AnswerForm(None, HTML, (200, NOT_CHANGED)),
+            *WITH_SLASH,
             access=Access.CONSOLE,
-            answers=(AnswerForm(None, HTML, (200, NOT_CHANGED)), *WITH_SLASH),
         ),
-        Route(
-            "/console/",
-            "GET",
-            console_without_slash,
-            "Leads to /console",
-            access=Access.CONSOLE,
-            answers=WITH_SLASH,
-        ),
-        Route(
+        reading("/console/", console_without_slash, "Leads to /console", *WITH_SLASH, access=Access.CONSOLE),
+        reading(
             "/pages",
-            "GET",
             reached_pages,
             "The names of the pages that this client reaches at this address",
+            *REACHED,
             access=Access.EVERYBODY,
-            answers=REACHED,
         ),
-        Route(
-            "/pages/{page}/{file}",
-            "GET",
-            page_file,
-            "A file of the pages for browsers",
-            access=Access.EVERYBODY,
-            answers=FILES,
-        ),
+        reading("/pages/{page}/{file}", page_file, "A file of the pages for browsers", *FILES, access=Access.EVERYBODY),
     )
 
 

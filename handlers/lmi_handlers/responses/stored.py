@@ -9,6 +9,7 @@ from lmi_core.calls.conversations import RunningAnswer, Turn
 from lmi_core.errors import InvalidPayload, ResponseNotFound
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import shown
+from lmi_core.route import reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.responses.answers import DeletedResponse, InputItems, OpenAiResponse
 from lmi_handlers.responses.history import past_items
@@ -122,11 +123,5 @@ ROUTES = (
         access=Access.CLIENTS,
         answers=KEPT,
     ),
-    Route(
-        f"{PATH}/input_items",
-        "GET",
-        list_input_items,
-        "The items that a response was made of",
-        answers=(AnswerForm(InputItems),),
-    ),
+    reading(f"{PATH}/input_items", list_input_items, "The items that a response was made of", AnswerForm(InputItems)),
 )

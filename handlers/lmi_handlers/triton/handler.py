@@ -9,6 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.inference import Inference
+from lmi_core.route import reading
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.triton.adapters import with_adapters
@@ -58,29 +59,16 @@ def _model_routes(model: str) -> tuple[Route, ...]:
             compresses=True,
             answers=INFERRED,
         ),
-        Route(
-            model,
-            "GET",
-            model_metadata,
-            "The model's metadata: its input and output tensors",
-            answers=(AnswerForm(TritonModel),),
-        ),
-        Route(
-            f"{model}/config",
-            "GET",
-            model_configuration,
-            "The model's configuration",
-            answers=(AnswerForm(TritonConfiguration),),
-        ),
+        reading(model, model_metadata, "The model's metadata: its input and output tensors", AnswerForm(TritonModel)),
+        reading(f"{model}/config", model_configuration, "The model's configuration", AnswerForm(TritonConfiguration)),
         Route(
             f"{model}/ready", "GET", model_ready, "Whether the model is ready", access=Access.EVERYBODY, answers=EMPTY
         ),
-        Route(
+        reading(
             f"{model}/stats",
-            "GET",
             model_statistics,
             "The number of the model's requests, and how long they took",
-            answers=STATISTICS,
+            *STATISTICS,
         ),
     )
 

@@ -33,7 +33,10 @@ def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
             return copies.set_current(listing.version, files)
         unchanged = _unchanged(copies)
         missing = _missing(copies, listing, unchanged)
-        _remove_stale(copies, listing)
+        wanted = {each.identity for each in listing.objects}
+        for path in copies.partial.glob("*"):
+            if path.name.partition(".")[0] not in wanted:
+                path.unlink()
         needed = sum(each.size for each in missing)
         check_space(model.source, copies.folder, needed)
         there = listing.size - needed
@@ -61,14 +64,6 @@ def _missing(copies: Copies, listing: Listing, unchanged: Unchanged) -> list[Sto
         if (each.path, each.identity) not in unchanged
         and each.size not in (file_size(staged / each.path), file_size(copies.partial / each.identity))
     ]
-
-
-def _remove_stale(copies: Copies, listing: Listing) -> None:
-    """Remove partial downloads of objects that have changed."""
-    wanted = {each.identity for each in listing.objects}
-    for path in copies.partial.glob("*"):
-        if path.name.partition(".")[0] not in wanted:
-            path.unlink()
 
 
 def _assemble(copies: Copies, listing: Listing, unchanged: Unchanged) -> None:
