@@ -149,7 +149,7 @@ class RateLimited(LmiError, kind="rate_limited"):
 
 
 class BackendUnhealthy(LmiError, kind="backend_unhealthy"):
-    """The engine is down or restarting; `retry_after` is known if one is starting."""
+    """The engine is down or restarting."""
 
 
 class BackendGivenUp(LmiError, kind="backend_given_up"):
