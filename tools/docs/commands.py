@@ -12,17 +12,17 @@ from lmi_handlers.cli.main import app
 
 INTRODUCTION = """# Commands
 
-`lmi COMMAND --help`, or `-h`, shows the same, and `lmi --version` the version. Options may stand before or after
-arguments. What is wrong goes to stderr, answers and tables go to stdout.
-[Install](../how_to/install.md) has extras and shell completion.
+`lmi COMMAND --help`, or `-h`, prints this reference, and `lmi --version` the version. Options may come before or after
+arguments. Errors and warnings go to stderr, answers and tables to stdout.
+[Install](../how_to/install.md) describes extras and shell completion.
 
 | exit status | meaning |
 |---|---|
-| 0 | the command did what it says; `lmi serve` was stopped by Ctrl-C or SIGTERM |
+| 0 | the command succeeded; `lmi serve` was stopped by Ctrl-C or SIGTERM |
 | 1 | `lmi serve`: an engine crashed more often than `retry_threshold` allows; other commands: the request failed |
-| 2 | the arguments, the environment or a model directory are wrong, as a line on stderr says |
+| 2 | the arguments, the environment or a model directory are invalid, for the reason on stderr |
 """
-FORMS = "<!-- not run: the forms of the command, in which capital letters stand for names -->"
+FORMS = "<!-- not run: forms of the command, with placeholders in capital letters -->"
 VERBATIM = "\b"  # begins a paragraph whose lines stay as they are
 
 

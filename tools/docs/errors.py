@@ -14,23 +14,23 @@ from lmi_core.plugins.loading import Plugins
 MESSAGE = "`top_k` must be a valid integer. Given: 'many'"
 INTRODUCTION = """# Errors
 
-Every API has its own statuses and its own form of an error. What went wrong has the same message everywhere: it
-names the field, the bound, the value given, and what to do.
+Each API has its own status codes and error format. The message is the same in every API: it names the field, the
+bound, the value given, and what to do.
 
-- An answer that has begun cannot change its status. A stream then ends with an error in the form of the API, as its
+- Once an answer has begun, its status cannot change. A stream then ends with an error in the format of the API, as its
   last line or event.
-- The response header `x-request-id` names the request in the log.
-- `Retry-After` comes with the answer of a full queue, and of an engine that restarts.
-- A status of 500 with the kind `internal` is a fault of the server: please report it with the log's traceback.
+- The response header `x-request-id` identifies the request in the log.
+- When the queue is full or an engine restarts, the response has a `Retry-After` header.
+- A status of 500 with the kind `internal` is a bug in the server: please report it with the traceback in the log.
 
 ## Statuses
 
-An empty cell is an error that the API does not have. The status of a full queue is that of `throttle_error_http_code`
-in the dialects of LMI, OpenAI and Ollama.
+An empty cell means that the API does not have the error. In the dialects of LMI, OpenAI and Ollama,
+`throttle_error_http_code` sets the status of a full queue.
 """
 SHAPES = """## Forms
 
-The same error in each API: a parameter with a wrong value.
+The same error in each API: a parameter with an invalid value.
 """
 
 
@@ -54,7 +54,8 @@ def kinds() -> list[type[LmiError]]:
     """Return the errors that a request can be answered with, in the order in which they are declared."""
     family = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, LmiError)]
     stopping = (ConfigurationError, BackendGivenUp)
-    return [each for each in family if not issubclass(each, stopping) or each is OutOfMemory]  # of an idle model
+    found = [each for each in family if not issubclass(each, stopping) or each is OutOfMemory]  # of an idle model
+    return list({each.kind: each for each in reversed(found)}.values())[::-1]
 
 
 def _statuses(handlers: list[Handler]) -> Iterator[str]:
@@ -72,7 +73,7 @@ def _status(handler: Handler, kind: type[LmiError]) -> str:
 
 def _meaning(kind: type[LmiError]) -> str:
     if kind is LmiError:
-        return "The server has a fault."
+        return "An unexpected error in the server."
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 

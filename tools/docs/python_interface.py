@@ -14,11 +14,10 @@ from tools.docs.public_interface import MODULES, public_members, public_objects
 HEAD = """\
 # The Python interface
 
-What `import lmi` and `import lmi.testing` have, for authors of backends, formatters, dialects, a `model.py` and tests:
-every name with its signature and its public members. [Plugins](../how_to/plugins.md) and
-[testing](../how_to/testing.md) say how they are used. The names and what is here of each change only as
-[CONTRIBUTING.md](../../CONTRIBUTING.md#releases) promises; other modules may change in any release. `make docs` writes
-this page.
+The names in `lmi` and `lmi.testing`, for authors of backends, formatters, dialects, a `model.py` and tests: each with
+its signature and its public members. [Plugins](../how_to/plugins.md) and [testing](../how_to/testing.md) describe how
+to use them. This interface changes only as [CONTRIBUTING.md](../../CONTRIBUTING.md#releases) promises; other modules
+may change in any release. `make docs` writes this page.
 """
 INVALID_STATUS = 400
 ERRORS = "Errors"
@@ -101,7 +100,7 @@ def _errors() -> str:
     return "\n".join(
         [
             "Every failure is one of these. `kind` is stable, and `message` is written for the person who caused it.",
-            "A dialect's `error` answers each with a status; this is the usual one, in `STATUSES` where it is not 400.",
+            "A dialect's `error` maps each to a status; the table lists the usual one, from `STATUSES` or otherwise 400.",
             "",
             "| error | `kind` | usual status |",
             "|---|---|---|",

@@ -198,7 +198,9 @@ class EngineParameters(GenerationParameters):
     )
     ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
     stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
-    logprobs: int | None = Field(None, ge=0, le=20, description="Return this many most likely tokens at each position.")
+    logprobs: int | None = Field(
+        None, ge=0, le=20, description="The number of most likely tokens to return at each position."
+    )
 
     _biases = field_validator("logit_bias")(by_token_ids)
 
@@ -239,12 +241,16 @@ class ExtendedParameters(EngineParameters):
         None, min_length=1, description="The only token ids that may be generated."
     )
     repetition_detection: RepetitionDetection | None = Field(
-        None, description="Stop once a sequence of tokens has been repeated this often in a row."
+        None,
+        description="End the generation when a sequence of tokens repeats: its minimum and maximum length, and the "
+        "number of repetitions.",
     )
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
     skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")
     spaces_between_special_tokens: bool = Field(True, description="Put spaces between special tokens in the text.")
-    truncate: int | None = Field(None, ge=1, description="Truncate the prompt to its last tokens, this many.")
+    truncate: int | None = Field(
+        None, ge=1, description="Truncate the prompt to this many tokens, by default its last ones."
+    )
     truncation_side: Literal["left", "right"] = Field(
         "left", description="The side of the prompt that `truncate` cuts off; right keeps the first tokens."
     )
@@ -259,7 +265,7 @@ class ExtendedParameters(EngineParameters):
         None,
         ge=ALL_TOKENS,
         le=20,
-        description="Return this many most likely tokens at each position of the prompt; -1 means the whole "
+        description="The number of most likely tokens to return at each position of the prompt; -1 means the whole "
         "vocabulary.",
     )
     top_n_tokens: int | None = Field(None, ge=0, le=20, description="TGI's name for logprobs.")
@@ -286,8 +292,8 @@ class ExtendedParameters(EngineParameters):
     )
     reasoning_budget: ReasoningBudget | None = Field(
         None,
-        description="The maximum number of reasoning tokens, after which the end is forced, with the token ids of the "
-        "markers.",
+        description="Limit the reasoning: the maximum number of tokens, and the token ids of the markers that begin "
+        "and end it.",
     )
 
     cache_salt: CacheSalt | None = Field(

@@ -19,7 +19,7 @@ class ReasoningBudget(BaseModel):
     )
     ends: list[Marker] = Field(
         min_length=1,
-        description="Markers that end the reasoning, each as a list of token ids; the first is the one that is forced.",
+        description="Markers that end the reasoning, each as a list of token ids; at the limit, the first is inserted.",
     )
     inside: bool = Field(False, description="Whether the prompt already begins the reasoning.")
 

@@ -42,9 +42,9 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME=]DIR",
-        help="Model directories, each with or without a name, or a folder of several; or their s3:// URLs, or ids of"
-        " models of the Hugging Face hub. Without any, those that the environment or config.properties name, or"
-        " /opt/ml/model.",
+        help="Model directories, optionally with names; a folder of several; s3:// URLs; or ids of models on "
+        "the Hugging Face hub. Default: the models named in the environment or in config.properties, otherwise "
+        "/opt/ml/model.",
         show_default=False,
     ),
 ]
@@ -68,8 +68,8 @@ ConfigFile = Annotated[
         "-f",
         "--config-file",
         metavar="FILE",
-        help="A config.properties, as of DJLServing: API keys, TLS, limits and more. Default: the one in "
-        "MODEL_SERVER_HOME.",
+        help="A config.properties file, as for DJLServing: API keys, TLS, limits and more. Default: the one "
+        "in MODEL_SERVER_HOME.",
         show_default=False,
     ),
 ]
@@ -88,7 +88,8 @@ Options = Annotated[
         "-o",
         "--option",
         metavar="KEY=VALUE",
-        help="A key of serving.properties for every model, over file and environment. May be given several times.",
+        help="Set a key of serving.properties for every model, overriding the file and the environment. Can "
+        "be repeated.",
         show_default=False,
     ),
 ]
@@ -119,8 +120,8 @@ TgiEnvironment = Annotated[
     bool,
     typer.Option(
         "--tgi-environment",
-        help="Read the environment variables of text-generation-launcher too, such as MODEL_ID, NUM_SHARD and PORT, and"
-        " answer as its container does.",
+        help="Also read the environment variables of text-generation-launcher, such as MODEL_ID, NUM_SHARD "
+        "and PORT, and answer as its container does.",
     ),
 ]
 Host = Annotated[
@@ -147,8 +148,8 @@ GrpcPort = Annotated[
         "--grpc-port",
         min=0,
         max=65535,
-        help="Serve KServe's protocol over gRPC too, on this port of the same host; 0 takes a free one. Default:"
-        " SERVING_GRPC_PORT, otherwise there is no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
+        help="Also serve KServe's protocol over gRPC, on this port of the same host; 0 selects a free one. "
+        "Default: SERVING_GRPC_PORT, otherwise no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
         show_default=False,
     ),
 ]
@@ -156,7 +157,7 @@ Pages = Annotated[
     bool | None,
     typer.Option(
         "--pages/--no-pages",
-        help="Whether browsers get a page at / to chat with the models. Default: SERVING_PAGES, otherwise they do.",
+        help="Serve a chat page for browsers at /. Default: SERVING_PAGES, otherwise on.",
         show_default=False,
     ),
 ]
@@ -184,7 +185,8 @@ LogFormatOption = Annotated[
     typer.Option(
         envvar=LOG_FORMAT,
         show_envvar=False,
-        help="The form of log lines: text for people, json for collectors. Default: SERVING_LOG_FORMAT, or text.",
+        help="The format of log lines: text for people, json for log collectors. Default: SERVING_LOG_FORMAT, "
+        "otherwise text.",
         show_default=False,
     ),
 ]
@@ -194,7 +196,7 @@ AccessLog = Annotated[
         "--access-log/--no-access-log",
         envvar=ACCESS_LOG,
         show_envvar=False,
-        help="Whether each request is logged at its end. Default: SERVING_ACCESS_LOG, otherwise it is.",
+        help="Log each request when it ends. Default: SERVING_ACCESS_LOG, otherwise on.",
         show_default=False,
     ),
 ]
@@ -220,11 +222,13 @@ MaxTokens = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="The maximum number of tokens of an answer. Default: 16 for a text, what the context holds for a chat.",
+        help="The maximum number of tokens to generate. Default: 16 for a text, as many as fit for a chat.",
         show_default=False,
     ),
 ]
-Temperature = Annotated[float | None, typer.Option(min=0, help="0 takes the most likely token.", show_default=False)]
+Temperature = Annotated[
+    float | None, typer.Option(min=0, help="The sampling temperature; 0 means greedy decoding.", show_default=False)
+]
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="The model or adapter, where there are several.", show_default=False)
+    str | None, typer.Option("--model", help="The model or adapter to use, if there are several.", show_default=False)
 ]

@@ -177,7 +177,7 @@ def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> N
         console.print(f"  plugins, whose code runs in the server: {', '.join(plugins)}")
     for warning in launch.warnings:
         console.print(f"  warning: {warning}")
-    rows = table("setting", "value", "from", "what becomes of it")
+    rows = table("setting", "value", "from", "effect")
     for given in launch.listening:
         rows.add_row(given.name, given.value, given.source, Fate.HONOURED.value)
     for model in launch.models:
@@ -188,7 +188,7 @@ def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> N
     for fate, given in launch.settings.shown:
         rows.add_row(given.name, given.value, given.source, fate)
     for given in launch.settings.for_models:
-        rows.add_row(given.name, given.value, given.source, "honoured, by models that do not have it themselves")
+        rows.add_row(given.name, given.value, given.source, "honoured for models that do not set it themselves")
     console.print(rows)
 
 

@@ -119,22 +119,22 @@ def serve(
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
-    """Serve model directories over HTTP, and if asked gRPC, until Ctrl-C.
+    """Serve model directories over HTTP, and optionally gRPC, until Ctrl-C.
 
     \b
     lmi serve DIR                   a model directory, or a folder of several
     lmi serve ORG/NAME              a model of the Hugging Face hub
     lmi serve NAME=DIR NAME=DIR     several, by name
     lmi serve -m NAME:v1=file:/DIR  in DJLServing's notation
-    lmi serve                       as in its container: HF_MODEL_ID,
+    lmi serve                       as in that container: HF_MODEL_ID,
                                     SERVING_LOAD_MODELS, /opt/ml/model, ...
 
-    Who may use the server is set by keys of a config.properties (-f), each also an environment variable:
+    Keys of a config.properties (-f), each also an environment variable, control the access to the server:
     api_keys_file (SERVING_API_KEYS_FILE), certificate_file and private_key_file, management_address and
     management_token_file, cors_allowed_origin.
 
-    GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are wrong, as a
-    line on stderr says. Exit status 1: an engine crashed more often than retry_threshold allows.
+    GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are invalid, for
+    the reason on stderr. Exit status 1: an engine crashed more often than retry_threshold allows.
     """
     from lmi_handlers.cli.starting import start_event_loop, starting
 
@@ -156,10 +156,10 @@ def demo(
     port: Port = None,
     opens: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Open the chat page in a browser. Default: where there is a display."),
+        typer.Option("--open/--no-open", help="Open the chat page in a browser. Default: if there is a display."),
     ] = None,
 ) -> None:
-    """Serve a tiny model that comes with this package: one answer here, then a page to chat, until Ctrl-C."""
+    """Serve a tiny model that comes with this package: print one answer, then serve a chat page until Ctrl-C."""
     from lmi_handlers.cli.starting import start_event_loop, starting
 
     model = Path(__file__).with_name("hello")
@@ -180,18 +180,20 @@ def check(
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    every_option: Annotated[bool, typer.Option("--all", help="Show the options that have their default, too.")] = False,
+    every_option: Annotated[
+        bool, typer.Option("--all", help="Also show options that have their default value.")
+    ] = False,
     tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
 ) -> None:
-    """Read the same settings as `lmi serve` with these arguments, start nothing, and print what it would do.
+    """Print what `lmi serve` would do with the same arguments, without starting anything.
 
-    Shows the models and where the server would listen, what has no effect and why, and for each model the backend, the
-    output formatters, and each option that is set: its value and where it came from.
+    Shows the models, the server's address, and settings without effect with the reason; for each model the backend, the
+    output formatters, and the value and source of each option that is set.
 
-    Exit status 2: models cannot be served. All reasons that files tell without loading weights are on stderr, one a
-    line: wrong options, missing or damaged files, weights that are not those of config.json, too little memory.
+    Exit status 2: a model cannot be served. Every problem that can be found without loading weights is on stderr, one
+    per line: invalid options, missing or damaged files, weights that do not match config.json, too little memory.
     """
     gc.disable()  # imports make no garbage, looking for it takes a quarter of the time, and the process ends soon
 
@@ -210,11 +212,14 @@ def check(
 def try_(
     directory: Directory,
     prompt: Annotated[str | None, typer.Option(help="The prompt to send.", show_default=False)] = None,
-    body: Annotated[Path | None, typer.Option(help="A file with the request body to send instead of a prompt.")] = None,
+    body: Annotated[
+        Path | None, typer.Option(help="A file that contains the request body, instead of a prompt.")
+    ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
     route: Annotated[str, typer.Option(help="The path of the request, with its query.")] = "/invocations",
     method: Annotated[
-        str, typer.Option("-X", "--request", metavar="METHOD", help="The method, such as GET, which has no body.")
+        str,
+        typer.Option("-X", "--request", metavar="METHOD", help="The HTTP method, such as GET, which sends no body."),
     ] = "POST",
     say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.", show_default=False)] = None,
     real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,
@@ -222,13 +227,13 @@ def try_(
     options: Options = None,
     plugins_directory: PluginsDirectory = None,
 ) -> None:
-    """Send one request through the model directory DIR and print each chunk of the answer with its time.
+    """Send one request to the model directory DIR and print each chunk of the answer with its time.
 
-    Runs DIR's own formatters and its handle function. In place of the model, the scripted backend answers. The warnings
-    of lmi check are on stderr.
+    Runs DIR's own formatters and its handle function; the scripted backend answers in place of the model. Prints the
+    warnings of lmi check to stderr.
 
     \b
-    lmi try DIR --stream                        a prompt, whose answer is streamed
+    lmi try DIR --stream                        stream the answer to a prompt
     lmi try DIR -X GET --route /v1/models       another method and route
     lmi try DIR --real --prompt "Who are you?"  the model itself
     """
@@ -250,9 +255,9 @@ def generate(
     target: Target,
     prompt: Annotated[
         str | None,
-        typer.Argument(help="The text to continue; without it, or with -, it is read from standard input."),
+        typer.Argument(help="The text to continue. Without it, or with -, the text is read from standard input."),
     ] = None,
-    as_chat: Annotated[bool, typer.Option("--chat", help="Answer the text as a message of a chat.")] = False,
+    as_chat: Annotated[bool, typer.Option("--chat", help="Send the text as a chat message.")] = False,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     model: ModelName = None,
@@ -275,7 +280,7 @@ def generate(
 @app.command()
 def chat(
     target: Target,
-    system: Annotated[str, typer.Option(help="What the model is told first.", show_default=False)] = "",
+    system: Annotated[str, typer.Option(help="The system prompt.", show_default=False)] = "",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     model: ModelName = None,

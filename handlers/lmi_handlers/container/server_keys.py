@@ -48,11 +48,11 @@ SERVER_KEYS: tuple[Declared, ...] = (
     honoured(PORT, "The port to listen on; overrides the one in `inference_address`."),
     honoured(
         GRPC_PORT,
-        "This server's own: the port of KServe's protocol over gRPC, on the same host. Without it there is no gRPC.",
+        "The port of KServe's protocol over gRPC, on the same host. Without it there is no gRPC.",
     ),
     honoured(
         PAGES,
-        "This server's own: `false` turns off the page at `/` on which people chat with the models. Default: `true`.",
+        "`false` turns off the chat page at `/`. Default: `true`.",
     ),
     honoured(
         PROMETHEUS,
@@ -60,86 +60,84 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         OTLP_TRACES_ENDPOINT,
-        "This server's own: URL of an OpenTelemetry collector, such as `http://localhost:4318/v1/traces`, which gets "
-        "a span of each request over HTTP. Needs `pip install 'lmi-handlers[tracing]'`.",
+        "URL of an OpenTelemetry collector, such as `http://localhost:4318/v1/traces`, which gets a span "
+        "for each request over HTTP. Needs `pip install 'lmi-handlers[tracing]'`.",
     ),
     honoured(
         MAX_CONNECTIONS,
-        "This server's own: the maximum number of clients' connections, 10000 by default. Beyond it, the one that has "
-        "waited longest for its client is closed; where none waits, new ones get 503.",
+        "The maximum number of client connections, 10000 by default. Beyond it, the connection that has "
+        "waited longest for its client is closed; if none is waiting, new ones get 503.",
     ),
     honoured(
         HEADER_TIMEOUT,
-        "This server's own: the maximum time for the headers of a request, or for the first one of a new connection, "
-        "in seconds; 30 by default.",
+        "The maximum time for the headers of a request, or for the first one of a new connection, in "
+        "seconds; 30 by default.",
     ),
     honoured(
         BODY_TIMEOUT,
-        "This server's own: the time in which `min_transfer_rate` must be reached by a request's body, in seconds; 30 "
-        "by default. A body that is slower is refused with 408.",
+        "The time over which a request body must average `min_transfer_rate`, in seconds; 30 by default. "
+        "A slower body is refused with 408.",
     ),
     honoured(
         WRITE_TIMEOUT,
-        "This server's own: the time in which `min_transfer_rate` must be reached by a client that reads its answer "
-        "more slowly than it is made, in seconds; 60 by default. One that is slower is disconnected, and its request "
+        "The time over which a client must read an answer at `min_transfer_rate` on average, unless the "
+        "answer itself is slower, in seconds; 60 by default. A slower client is disconnected, and its request "
         "aborted.",
     ),
     honoured(
         KEEP_ALIVE_TIMEOUT,
-        "This server's own: the time after which a connection without a request is closed, in seconds; 75 by default. "
-        "Give more than the proxy or load balancer in front keeps its connections.",
+        "The time after which a connection without a request is closed, in seconds; 75 by default. Set "
+        "it higher than the keep-alive time of the proxy or load balancer in front.",
     ),
     honoured(
         MIN_TRANSFER_RATE,
-        "This server's own: the bytes per second that bodies and answers must move at, over a whole `body_timeout` or "
-        "`write_timeout`; 1024 by default.",
+        "The minimum rate of request bodies and answers, in bytes per second, averaged over "
+        "`body_timeout` or `write_timeout`; 1024 by default.",
     ),
     honoured(
         MAX_PENDING_BODY_BYTES,
-        "This server's own: the maximum size of all bodies together whose rest is still to come; 536870912 by default. "
-        "Beyond it, bodies of more than 64 KB get 503.",
+        "The maximum total size of all request bodies that are being received, in bytes; 536870912 by "
+        "default. Beyond it, bodies of more than 64 KB get 503.",
     ),
     honoured(
         LOAD_MODELS,
-        "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, separated by commas; `ALL`, the default, "
-        "means those of the model store; `NONE` means that requests load them later.",
+        "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, separated by commas. `ALL`, the "
+        "default, means the models of the model store; `NONE` means that requests load models later.",
     ),
     honoured(MODEL_STORE, "The folder of model directories to serve, or a single model directory."),
     honoured(
         MANAGEMENT_ADDRESS,
-        "The address of the routes that manage the server, `http[s]://HOST:PORT` or `unix:PATH`: inference is not "
-        "served there, and they are not served elsewhere. Without it they are for this host alone, where inference is.",
+        "The address of the routes that manage the server, `http[s]://HOST:PORT` or `unix:PATH`; it "
+        "serves no inference. Without it, these routes are at the inference address, for this host only.",
     ),
     honoured(
         MANAGEMENT_TOKEN,
-        "This server's own: the secret for management routes, sent as `Authorization: Bearer`.",
+        "The secret for management routes, sent as `Authorization: Bearer`.",
         secret=True,
     ),
-    honoured(
-        MANAGEMENT_TOKEN_FILE, "This server's own: a file with the `management_token`, read again when it changes."
-    ),
+    honoured(MANAGEMENT_TOKEN_FILE, "A file with the `management_token`, read again when it changes."),
     honoured(
         API_KEYS,
-        "This server's own: the keys of clients, separated by commas, each as in a line of `api_keys_file`. Without "
-        "either, clients need none.",
+        "API keys of clients, separated by commas, each in the form of a line of `api_keys_file`. "
+        "Without either, clients need no key.",
         secret=True,
     ),
     honoured(
         API_KEYS_FILE,
-        "This server's own: a file of clients' keys, read again when it changes: a line for each, `[NAME] KEY`, and "
-        "perhaps its limits as `requests_per_minute=NUMBER` and `max_concurrent_requests=NUMBER`.",
+        "A file of API keys, read again when it changes. Each line is `[NAME] KEY`, optionally followed "
+        "by the limits `requests_per_minute=NUMBER` and `max_concurrent_requests=NUMBER`.",
     ),
     honoured(
         KEY_REQUESTS,
-        "This server's own: the requests that a key may begin per minute, each sequence counted as one, if its line "
-        "has no number of its own.",
+        "The maximum number of requests per minute for each key whose line has no limit of its own; each "
+        "sequence counts as a request.",
     ),
     honoured(
         KEY_RUNNING,
-        "This server's own: the requests that a key may have at the same time, each sequence counted as one, if its "
-        "line has no number of its own.",
+        "The maximum number of concurrent requests for each key whose line has no limit of its own; each "
+        "sequence counts as a request.",
     ),
-    honoured(METRICS_NEED_KEY, "This server's own: `true` has metrics ask for a key too. Default: `false`."),
+    honoured(METRICS_NEED_KEY, "`true` makes metrics require a key too. Default: `false`."),
     ignored("cluster_address", "a server runs on one machine"),
     refused("load_workflows", "workflows are not supported: name their models in load_models"),
     ignored(
@@ -153,37 +151,39 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ignored("io_ratio", NETTY),
     honoured(
         CORS_ORIGIN,
-        "The origins of the web pages that may use the routes of clients, separated by commas, such as "
-        "`https://app.example.com`, `https://*.example.com` or `http://localhost:*`; `*` admits every page. Without it "
-        "pages of other web sites cannot read answers. Routes that manage the server are for none of them.",
+        "The origins of the web pages that may use client routes, separated by commas, such as "
+        "`https://app.example.com`, `https://*.example.com` or `http://localhost:*`; `*` allows every page. "
+        "Without it, pages of other web sites cannot read answers. Management routes are never available to pages.",
     ),
     honoured(
         CORS_METHODS,
-        "The methods that those pages may use, separated by commas; `*`, the default, means those of routes for "
-        "clients, `GET, HEAD, POST, DELETE`.",
+        "The methods that those pages may use, separated by commas; `*`, the default, means those of "
+        "client routes, `GET, HEAD, POST, DELETE`.",
     ),
     honoured(
         CORS_HEADERS,
-        "The headers that those pages may send, separated by commas; `*`, the default, means all, `Authorization` too.",
+        "The headers that those pages may send, separated by commas; `*`, the default, means all, "
+        "including `Authorization`.",
     ),
     honoured(
         CORS_CREDENTIALS,
-        "This server's own: `true` lets those pages send cookies and certificates, for a proxy in front that asks for "
-        "them; API keys do not need it. Not with `*` as origin. Default: `false`.",
+        "`true` lets those pages send cookies and certificates, for a proxy in front that requires them; "
+        "API keys do not need it. Cannot be used with `*` as origin. Default: `false`.",
     ),
     ignored("keystore", KEYSTORE),
     ignored("keystore_pass", KEYSTORE, secret=True),
     ignored("keystore_type", KEYSTORE),
     honoured(
         CERTIFICATE_FILE,
-        "A certificate, with those that lead to its authority, in PEM, for HTTPS and gRPC over TLS; read again when it "
-        "changes. Needs `private_key_file`, and `https://` in `inference_address` if that is set.",
+        "A certificate in PEM, followed by its intermediate certificates, for HTTPS and gRPC over TLS; "
+        "read again when it changes. Needs `private_key_file`, and `https://` in `inference_address` if that is "
+        "set.",
     ),
     honoured(PRIVATE_KEY_FILE, "The private key of `certificate_file`, in PEM and without a password."),
     honoured(
         EVICT_MODELS,
-        "This server's own: `true` unloads the least recently used models, until their next requests, where another "
-        "one needs their memory. Default: `false`, with 507 for what does not fit.",
+        "`true` unloads the least recently used models when another one needs their memory; their next "
+        "requests load them again. Default: `false`, and a model that does not fit gets 507.",
     ),
     ignored("model_url_pattern", "requests cannot make the server load a model"),
     ignored("plugin_folder", "it is a folder of Java plugins; --plugins-dir is the folder of Python plugins"),

@@ -46,9 +46,7 @@ VARIABLES: tuple[Declared, ...] = (
         "max_request_size",
         factor=1024 * 1024,
     ),
-    honoured(
-        MULTI_MODEL, "`true` starts the server without models where there are none: SageMaker's requests load them."
-    ),
+    honoured(MULTI_MODEL, "`true` starts the server even if there are no models: SageMaker's requests load them."),
     noted("SAGEMAKER_SAFE_PORT_RANGE", "the server opens one port; VLLM_PORT is the first of vLLM's own ports"),
     refused("SAGEMAKER_SECURE_MODE", "the checks that it asks for are not supported", "false"),
     noted("SAGEMAKER_TRUSTED_CHANNELS", "it belongs to SAGEMAKER_SECURE_MODE"),
@@ -57,8 +55,8 @@ VARIABLES: tuple[Declared, ...] = (
     noted("SAGEMAKER_BATCH", BATCH),
     noted("SAGEMAKER_BATCH_STRATEGY", BATCH),
     noted("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", BATCH),
-    noted("SAGEMAKER_REGION", "it tells where the container runs"),
-    noted("SAGEMAKER_ENV", "it tells that SageMaker runs the container"),
+    noted("SAGEMAKER_REGION", "it names the region of the container"),
+    noted("SAGEMAKER_ENV", "it marks containers that SageMaker runs"),
     ignored("SAGEMAKER_CONTAINER_LOG_LEVEL", "--log-level sets the lowest level of messages to log"),
     ignored("SAGEMAKER_PROGRAM", OTHER_TOOLKIT),
     ignored("SAGEMAKER_SUBMIT_DIRECTORY", OTHER_TOOLKIT),
@@ -72,14 +70,14 @@ VARIABLES: tuple[Declared, ...] = (
     # DJLServing
     honoured(MODEL_SERVER_HOME, "The folder of `conf/config.properties` or `config.properties`."),
     honoured("DJL_ENTRY_POINT", "The model's Python file, or a built-in module of LMI.", "option.entryPoint"),
-    noted("SERVING_FEATURES", "it tells what an image contains; option.rolling_batch=auto detects it"),
+    noted("SERVING_FEATURES", "it lists the contents of an image; option.rolling_batch=auto detects them"),
     ignored("SERVING_OPTS", LOG_LEVEL),
     ignored("DEFAULT_JVM_OPTS", LOG_LEVEL),
     noted("JAVA_OPTS", JVM),
     noted("JAVA_HOME", JVM),
-    honoured("SERVING_DOWNLOAD_DIR", "The folder of downloads from S3; `default` means the default."),
+    honoured("SERVING_DOWNLOAD_DIR", "The folder for downloads from S3; `default` means the default folder."),
     honoured("SERVING_LOG_FORMAT", "The form of log lines, `text` or `json`; `--log-format` sets it."),
-    honoured("SERVING_ACCESS_LOG", "`false` logs no line for each request; `--no-access-log` sets it."),
+    honoured("SERVING_ACCESS_LOG", "`false` turns off the access log; `--no-access-log` sets it."),
     honoured(
         "SERVING_DRAIN_TIMEOUT", "Time for requests to finish after SIGTERM, in seconds; `--drain-seconds` sets it."
     ),

@@ -37,63 +37,68 @@ def _histogram(name: str, help: str) -> DeclaredMetric:
 
 REQUESTS = _counter(
     "lmi_requests",
-    "Requests that have ended, by the status of the answer and the reason: a finish reason or the kind of an error.",
+    "Finished requests, by status and reason: a finish reason or the kind of an error.",
     (*ADAPTER, "dialect", "status", "reason"),
 )
 REJECTED = _counter(
     "lmi_requests_rejected",
-    "Requests that were refused although nothing was wrong with them, such as those that found the queue full.",
+    "Requests refused for reasons other than an error in the request, such as a full queue.",
     (*MODEL, "reason"),
 )
 ABORTED = _counter(
     "lmi_requests_aborted",
-    "Requests that were ended before their answer was complete: by their client, by another or by a time limit.",
+    "Requests aborted before their answer was complete: by their client, by another client or by a time limit.",
     (*MODEL, "reason"),
 )
 PROMPT_TOKENS = _counter("lmi_prompt_tokens", "Prompt tokens of requests that reached the engine.", ADAPTER)
 GENERATED_TOKENS = _counter(
     "lmi_generated_tokens",
-    "Tokens generated so far, including those of failed and aborted answers.",
+    "Generated tokens, including those of failed and aborted answers.",
     ADAPTER,
 )
 CACHED_TOKENS = _counter("lmi_cached_prompt_tokens", "Prompt tokens found in the engine's prefix cache.", ADAPTER)
 
 QUEUE_TIME = _histogram(
-    "lmi_queue_time_seconds", "Time that a request waited: for the model to load, for its turn, and in the engine."
+    "lmi_queue_time_seconds", "Time that a request waited for the model to load, in the queue, and in the engine."
 )
 TIME_TO_FIRST_TOKEN = _histogram(
     "lmi_time_to_first_token_seconds", "Time from a request's headers to its first generated token."
 )
 TIME_PER_TOKEN = _histogram(
-    "lmi_time_per_output_token_seconds", "Mean time between two tokens of a sequence, one value for each request."
+    "lmi_time_per_output_token_seconds", "Mean time between two tokens of a sequence, one value per request."
 )
 END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
 ENGINE_TIME = _counter(
     "lmi_engine_time_seconds",
-    "Part of lmi_request_duration_seconds_sum: from the start of the engine's work on a request to its last output.",
+    "Part of lmi_request_duration_seconds_sum from the engine's start of work on a request to its last output.",
 )
 SERVER_TIME = _counter(
     "lmi_server_time_seconds",
-    "Part of lmi_request_duration_seconds_sum in the server itself: to read, parse and tokenize a request, and to send "
-    "the end of its answer.",
+    "Part of lmi_request_duration_seconds_sum spent in the server itself, to read, parse and "
+    "tokenize a request and to send the end of its answer.",
 )
 
 READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
-IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue, one for each sequence of a request.")
-QUEUE_SIZE = _gauge("lmi_queue_size", "Places in the model's queue: job_queue_size, and as many as run.")
+IN_FLIGHT = _gauge(
+    "lmi_requests_in_flight",
+    "Occupied places in the model's queue, including running requests; a request takes one for each of its sequences.",
+)
+QUEUE_SIZE = _gauge(
+    "lmi_queue_size",
+    "Capacity of the model's queue: job_queue_size plus the number of requests that can run at the same time.",
+)
 RUNNING = _gauge(
-    "lmi_requests_running", "Sequences that the engine generates now, or requests that the model function works on."
+    "lmi_requests_running",
+    "Sequences that the engine is generating, or requests that the model function is processing.",
 )
-WAITING = _gauge(
-    "lmi_requests_waiting", "Sequences with a place in the queue that wait: in the server, or in the engine."
-)
+WAITING = _gauge("lmi_requests_waiting", "Sequences that wait in the queue or in the engine.")
 CACHE_USAGE = _gauge("lmi_cache_usage_ratio", "Share of the engine's KV cache that is in use, from 0 to 1.")
 PREFIX_QUERIES = _counter("lmi_prefix_cache_queries", "Prompt tokens that the engine looked for in its prefix cache.")
 PREFIX_HITS = _counter("lmi_prefix_cache_hits", "Prompt tokens that the engine found in its prefix cache.")
-RESTARTS = _counter("lmi_worker_restarts", "Restarts of the engine's process or of workers after they died.")
+RESTARTS = _counter("lmi_worker_restarts", "Restarts of engines or workers that died.")
 WORKERS = _gauge(
     "lmi_workers",
-    "Engines that accept requests, where a model may have several, or processes that run the model function.",
+    "Engines that accept requests, if the model can have several, or processes that run the model function.",
 )
 WORKER_SEQUENCES = _gauge(
     "lmi_worker_sequences",
@@ -115,8 +120,10 @@ DJL_MODEL = ("Model",)
 RESPONSE_2XX = _counter("Response_2XX", "DJLServing's: requests answered with a status of 2xx.", HOST)
 RESPONSE_4XX = _counter("Response_4XX", "DJLServing's: requests answered with a status of 4xx.", HOST)
 RESPONSE_5XX = _counter("Response_5XX", "DJLServing's: requests answered with a status of 5xx.", HOST)
-SERVER_ERROR = _counter("ServerError", "DJLServing's: requests that failed by an error nobody expected.", HOST)
-WLM_ERROR = _counter("WlmError", "DJLServing's: requests that found the queue full or no model ready.", HOST)
+SERVER_ERROR = _counter("ServerError", "DJLServing's: requests that failed with an unexpected error.", HOST)
+WLM_ERROR = _counter(
+    "WlmError", "DJLServing's: requests refused because the queue was full or no model was ready.", HOST
+)
 LATEST_QUEUE_TIME = _gauge("QueueTime", "DJLServing's: microseconds the latest request waited.", DJL_MODEL)
 LATEST_LATENCY = _gauge("RequestLatency", "DJLServing's: microseconds the latest request took.", DJL_MODEL)
 LATEST_TOKEN_LATENCY = _gauge(
@@ -126,7 +133,7 @@ LATEST_THROUGHPUT = _gauge(
     "TokenThroughput", "DJLServing's: generated tokens per second of the latest request.", DJL_MODEL
 )
 LATEST_TOKENS = _gauge("OutputTokens", "DJLServing's: generated tokens of the latest request.", DJL_MODEL)
-ROLLING_BATCH_SIZE = _gauge("RollingBatchSize", "DJLServing's: sequences that the engine generates now.", DJL_MODEL)
+ROLLING_BATCH_SIZE = _gauge("RollingBatchSize", "DJLServing's: sequences that the engine is generating.", DJL_MODEL)
 
 DJL_METRICS = (
     RESPONSE_2XX, RESPONSE_4XX, RESPONSE_5XX, SERVER_ERROR, WLM_ERROR, LATEST_QUEUE_TIME, LATEST_LATENCY,

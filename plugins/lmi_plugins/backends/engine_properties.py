@@ -22,18 +22,18 @@ class EmbeddingProperties(ModelProperties):
 
     pooling: Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "last"] | None = Field(
         None,
-        description="How a vector is made of a text's hidden states; what the model's own files say when not given, or "
-        "else its first token, or of models that generate the last.",
+        description="How the hidden states of a text are combined into a vector. Default: as the model's files "
+        "configure it, otherwise its first token, or its last for models that generate.",
     )
     normalize: bool | None = Field(
         None,
-        description="Normalize vectors to length 1; by default, as in the model's sentence-transformers files, or true "
+        description="Normalize vectors to length 1. Default: as in the model's sentence-transformers files, or true "
         "without such files.",
     )
     matryoshka_dimensions: str | None = Field(
         None,
-        description="Smaller sizes to which requests may cut vectors, separated by commas, or any; by default, those "
-        "in the model's configuration.",
+        description="Smaller sizes to which requests may truncate vectors, separated by commas, or any. Default: "
+        "those in the model's configuration.",
     )
 
     @field_validator("matryoshka_dimensions")
@@ -79,15 +79,15 @@ class EngineProperties(EmbeddingProperties):
         None,
         gt=0,
         le=1,
-        description="Share of a GPU's memory for the model and its KV cache together.",
+        description="Share of each GPU's memory for the model and its KV cache.",
     )
     max_model_len: PositiveInt | None = Field(
         None, description="Maximum length of prompt and answer together, in tokens. Default: the model's own limit."
     )
     speculative_draft_model: Annotated[str | None, Names(aliases=("speculative_model",))] = Field(
         None,
-        description="A folder, an s3:// URL or a Hugging Face hub id with a draft model for speculative decoding, a "
-        "smaller model with the same vocabulary.",
+        description="Draft model for speculative decoding, a smaller model with the same vocabulary: a folder, an "
+        "s3:// URL or a Hugging Face hub id.",
     )
     speculative_length: Annotated[PositiveInt, Names(aliases=("num_speculative_tokens",))] = Field(
         5, description="Number of tokens that the draft model proposes at a time."
@@ -95,18 +95,18 @@ class EngineProperties(EmbeddingProperties):
     record_acceptance_rate: bool = Field(False, description="Log how many draft tokens of each request were accepted.")
     max_stream_delay: NonNegativeInt = Field(
         50,
-        description="Maximum time that a token is held back, while many requests run, to be sent together with the "
-        "next ones of its request, in milliseconds (with vLLM on average); 0 disables it.",
+        description="Maximum time that a token is held back, when many requests run, to be sent together with later "
+        "ones of its request, in milliseconds (with vLLM, on average); 0 disables it.",
     )
     heartbeat_timeout: NonNegativeInt = Field(
         HEARTBEAT_TIMEOUT,
-        description="Time without a sign of life from the engine's own loop after which it counts as frozen: it is "
-        "killed and started again, in seconds; 0 disables it. While vLLM's workers compute, silence counts a tenth.",
+        description="Time without a heartbeat after which an engine counts as frozen and is killed and restarted, in "
+        "seconds; 0 disables it. While vLLM's workers compute, the limit is ten times as long.",
     )
     resume: bool = Field(
         True,
-        description="When the engine dies, have its requests go on in the next one, so that clients do not notice; "
-        "otherwise they end with an error.",
+        description="When an engine dies, continue its requests on the next one, unnoticed by clients; if false, "
+        "they end with an error.",
     )
     max_loras: PositiveInt = Field(4, description="Maximum number of LoRA adapters in use at the same time.")
     max_cpu_loras: PositiveInt | None = Field(

@@ -11,19 +11,19 @@ class GuideProperties(ModelProperties):
 
     max_guide_size: PositiveInt = Field(
         2**20,
-        description="Maximum size of a schema, regular expression, grammar, list of choices or structural tag of "
-        "structured output, in bytes; regular expressions are counted with bounded repetitions written out.",
+        description="Maximum size of a structured-output constraint (schema, regular expression, grammar, list of "
+        "choices or structural tag), in bytes; bounded repetitions in regular expressions count as written out.",
     )
     guide_compile_timeout: PositiveInt = Field(
-        20, description="CPU time within which such a constraint must compile, in seconds."
+        20, description="Maximum CPU time for compiling a constraint, in seconds."
     )
     guide_memory_limit: PositiveInt = Field(
-        512 * 2**20, description="Memory that compiling one such constraint may take, in bytes."
+        512 * 2**20, description="Maximum memory for compiling a constraint, in bytes."
     )
     guide_mask_timeout: PositiveInt = Field(
         50,
-        description="CPU time that telling the tokens allowed next in one sequence may take, in milliseconds; a "
-        "request that needs more ends with an error.",
+        description="Maximum CPU time for computing the tokens that a constraint allows next in a sequence, in "
+        "milliseconds; a request that needs more ends with an error.",
     )
 
     @property

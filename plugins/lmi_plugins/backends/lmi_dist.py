@@ -18,11 +18,9 @@ class LmiDistProperties(VllmProperties):
     """vLLM's options, and LMI-Dist's further ones."""
 
     cpu_offload_gb_per_gpu: Annotated[float | None, Names(aliases=("cpu_offload_gb",))] = Field(
-        None, ge=0, description="GiB of the weights to keep in main memory, for each GPU."
+        None, ge=0, description="Amount of the weights to keep in main memory for each GPU, in GiB."
     )
-    lora_extra_vocab_size: Annotated[
-        int | None, NoEffect("LoRA adapters with tokens of their own are not supported")
-    ] = None
+    lora_extra_vocab_size: Annotated[int | None, NoEffect("LoRA adapters that add tokens are not supported")] = None
 
 
 class TorchForLmiDist(TorchStandIn):

@@ -67,23 +67,23 @@ class TorchProperties(EngineProperties, GuideProperties):
     )
     cpu_runner: CpuRunner = Field(
         "auto",
-        description="The library that computes on the CPU: torch, openvino (of the extra `cpu`), or auto, which means "
-        "openvino if it is installed, supports the model, and the model has at least 8 million parameters.",
+        description="The library that computes on the CPU: torch, openvino (needs the extra `cpu`), or auto: "
+        "openvino if it is installed and supports the model, and the model has at least 8 million parameters.",
     )
     max_rolling_batch_prefill_tokens: Annotated[PositiveInt, Names(environment=("MAX_BATCH_PREFILL_TOKENS",))] = Field(
         512,
-        description="Maximum number of prompt tokens in one step; longer prompts are split over several steps, between "
-        "decode steps.",
+        description="Maximum number of prompt tokens in one step; longer prompts are split into several steps, with "
+        "decode steps in between.",
     )
     kv_cache_memory: PositiveInt | None = Field(
         None,
-        description="Size of the KV cache, which is allocated at the start, in bytes. Default: a share of the free "
+        description="Size of the KV cache, in bytes, which is allocated at the start. Default: a share of the free "
         "memory.",
     )
     enable_prefix_caching: bool = Field(
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
-    enable_lora: bool = Field(True, description="Support LoRA adapters; costs nothing while there are none.")
+    enable_lora: bool = Field(True, description="Support LoRA adapters, at no cost while there are none.")
     enforce_eager: Annotated[bool, NoEffect("the torch engine does not capture CUDA graphs")] = False
     load_format: Annotated[
         str, NoEffect("the torch engine detects the format of the weights, safetensors or PyTorch's own")
@@ -97,11 +97,11 @@ class TorchProperties(EngineProperties, GuideProperties):
         ),
     ] = Field(
         None,
-        description="int8 or int4: quantize the weights while loading, on CPUs with OpenVINO. Other methods have no "
+        description="int8 or int4 quantizes the weights while loading, on CPUs with OpenVINO. Other methods have no "
         "effect: quantized weights are loaded as the model's configuration says.",
     )
     device_map: str | None = Field(
-        None, description="transformers' name for option.device, which takes precedence; auto or one device."
+        None, description="transformers' name for option.device, which takes precedence: auto or a single device."
     )
     lora_dtype: Annotated[str | None, NoEffect("adapters have the data type of the model")] = None
 

@@ -33,7 +33,7 @@ class EngineBuildProperties(TorchProperties):
     rotary_scaling_type: Annotated[Given, OWN_CONFIGURATION] = None
     use_fp8_context_fmha: Annotated[Given, OWN_KERNELS] = None
     use_paged_context_fmha: Annotated[Given, OWN_KERNELS] = None
-    tokens_per_block: Annotated[Given, NoEffect("the size of the cache's blocks is fixed")] = None
+    tokens_per_block: Annotated[Given, NoEffect("the cache's block size is fixed")] = None
     batch_scheduler_policy: Annotated[
         Given, NoEffect("as many requests run as fit in memory, and a paused one continues where it stopped")
     ] = "max_utilization"
@@ -97,7 +97,7 @@ class TrtllmProperties(EngineBuildProperties):
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
     kv_cache_free_gpu_mem_fraction: Annotated[float | None, Names(aliases=("free_gpu_memory_fraction",))] = Field(
-        None, gt=0, lt=1, description="Share of the memory that is free after the model is loaded, for the KV cache."
+        None, gt=0, lt=1, description="Share of the memory left free by the loaded model to use for the KV cache."
     )
     max_model_len: Annotated[PositiveInt | None, Names(aliases=("max_seq_len",))] = Field(
         None, description="Maximum length of prompt and answer together, in tokens. Default: the model's own limit."

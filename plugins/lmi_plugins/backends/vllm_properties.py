@@ -52,7 +52,9 @@ class VllmProperties(EngineProperties, GuideProperties):
     ] = Field(default=256, description="Maximum number of requests that generate at the same time.")
     max_rolling_batch_prefill_tokens: Annotated[
         PositiveInt | None, Names(aliases=("max_num_batched_tokens",), environment=("MAX_BATCH_PREFILL_TOKENS",))
-    ] = Field(None, description="Maximum number of tokens in one step, of prompts and others. Default: vLLM's choice.")
+    ] = Field(
+        None, description="Maximum number of tokens in one step, from prompts and generation. Default: vLLM's choice."
+    )
     dtype: Annotated[DataType, Names(aliases=("data_type",))] = Field(
         "auto", description="Data type of the weights and the computation; auto means the model's own."
     )
@@ -66,13 +68,12 @@ class VllmProperties(EngineProperties, GuideProperties):
     )
     lmcache_config_file: str | None = Field(
         None,
-        description="LMCache's configuration, a file in the model directory; option.kv_transfer_config enables "
-        "LMCache.",
+        description="LMCache's configuration file in the model directory; option.kv_transfer_config enables LMCache.",
     )
     trust_request_mm_kwargs: bool = Field(
         default=False,
-        description="Allow requests to bring `mm_processor_kwargs` and `media_io_kwargs`. Every client must be "
-        "trusted with the CPU time and memory that reading its images takes.",
+        description="Allow requests to send `mm_processor_kwargs` and `media_io_kwargs`. Enable this only if you "
+        "trust every client with the CPU time and memory that reading its images can use.",
     )
     enable_lora: bool | None = Field(
         None, description="Support LoRA adapters. Default: true if the model directory contains some."

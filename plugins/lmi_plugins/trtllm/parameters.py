@@ -17,7 +17,7 @@ class TrtllmParameters(EngineParameters):
 
     do_sample: bool = Field(
         False,
-        description="Selects the defaults of temperature, top_k and top_p; if false is given, decoding is greedy.",
+        description="Selects the defaults of temperature, top_k and top_p; an explicit false means greedy decoding.",
     )
     temperature: float = Field(
         0.8,

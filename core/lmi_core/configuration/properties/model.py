@@ -33,18 +33,18 @@ class ModelProperties(Properties):
 
     model_id: Annotated[str | None, Names(aliases=("s3url",), environment=("HF_MODEL_ID",))] = Field(
         default=None,
-        description="A folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory.",
+        description="The weights: a folder, an s3:// URL or a Hugging Face hub id. Default: the model directory.",
     )
     revision: Annotated[str | None, Names(environment=("HF_REVISION", "HF_MODEL_REVISION"))] = Field(
         default=None, description="Branch, tag or commit of the model on the hub."
     )
     trust_remote_code: Annotated[bool, Names(environment=("HF_MODEL_TRUST_REMOTE_CODE", "HF_TRUST_REMOTE_CODE"))] = (
-        Field(default=False, description="Allow the model's repository to bring Python code that is run to load it.")
+        Field(default=False, description="Allow Python code in the model's repository to run when the model is loaded.")
     )
     allow_pickle: bool = Field(
         default=False,
-        description="Allow weights and adapters in PyTorch's own format (.bin, .pt), which Python's pickle wrote and "
-        "which may contain code. Without it they are refused, and safetensors alone are read.",
+        description="Allow weights and adapters in PyTorch's own format (.bin, .pt), which uses Python's pickle and "
+        "can contain code. By default, only safetensors are read.",
     )
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
         default=32, description="Maximum number of requests that generate at the same time."
@@ -52,8 +52,8 @@ class ModelProperties(Properties):
     adapters: str = Field(default="adapters", description="The folder of LoRA adapters in the model directory.")
     task: Annotated[str | None, Names(environment=("HF_TASK",)), AfterValidator(_served_here)] = Field(
         default=None,
-        description="The task of the model: text-generation, text-embedding or reranking. Default: what the model's "
-        "files say.",
+        description="The task of the model: text-generation, text-embedding or reranking. Default: detected from the "
+        "model's files.",
     )
 
     @property

@@ -67,8 +67,8 @@ class RequestProperties(Properties):
 
     rolling_batch: Annotated[str, AfterValidator(_selection)] = Field(
         default="auto",
-        description="The name of the backend. auto selects the best one that works here; disable does too, with "
-        "dynamic batching.",
+        description="The name of the backend. auto and disable select the best one that works on this machine; "
+        "disable uses dynamic batching.",
     )
     output_formatter: str | None = Field(
         default=None,
@@ -80,23 +80,23 @@ class RequestProperties(Properties):
     )
     strict_parameters: bool = Field(
         default=False,
-        description="Refuse requests with an unknown parameter; otherwise it is ignored, logged once, and listed in "
-        "the response header X-Lmi-Ignored-Parameters.",
+        description="Refuse requests with unknown parameters. By default, unknown parameters are ignored, logged "
+        "once, and listed in the response header X-Lmi-Ignored-Parameters.",
     )
     chat_template: str | None = Field(
         default=None,
-        description="Jinja template that turns chat messages into a prompt, or a file with one in the model directory. "
-        "Default: the tokenizer's own, or "
-        "chat_template.jinja of a model directory without a tokenizer.",
+        description="Jinja template that turns chat messages into a prompt, or the name of a file in the model "
+        "directory that contains one. Default: the tokenizer's template, or chat_template.jinja if the model "
+        "directory has no tokenizer.",
     )
     trust_request_chat_template: bool = Field(
         default=False,
-        description="Allow requests to bring a chat template as `chat_template`. A template is a program: every "
-        "client must be trusted with the CPU time and memory that it takes.",
+        description="Allow requests to send a chat template as `chat_template`. A template is a program: enable this "
+        "only if you trust every client with the CPU time and memory that it can use.",
     )
     enable_auto_tool_choice: bool = Field(
         default=True,
-        description="Extract tool calls where `tool_choice` is auto; otherwise they remain part of the text.",
+        description="Extract tool calls when `tool_choice` is auto; if false, they remain part of the text.",
     )
     tool_call_parser: str | None = Field(
         default=None,
@@ -106,7 +106,7 @@ class RequestProperties(Properties):
     tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
     reasoning_parser: str | None = Field(
         default=None,
-        description="The format in which the model marks its reasoning, by vLLM's or SGLang's name: deepseek_r1, "
+        description="The format in which the model marks its reasoning, as vLLM or SGLang names it: deepseek_r1, "
         "qwen3, glm45, openai_gptoss, ... (docs/reference/openai.md lists all).",
     )
     enable_reasoning: bool | None = Field(
@@ -121,27 +121,27 @@ class RequestProperties(Properties):
     )
     example_questions: str | None = Field(
         default=None,
-        description="Questions that the page for browsers offers in an empty chat, one a line or as a JSON array.",
+        description="Questions that the chat page suggests in an empty chat, one per line or as a JSON array.",
     )
     strict_model_name: bool = Field(
         default=False,
-        description="On OpenAI's and vLLM's routes accept as `model` only the names of the model and of its adapters; "
-        "otherwise placeholders of clients with one model (tgi, dummy and the empty string) are accepted too, and with "
-        "option.tgi_compat any name.",
+        description="On OpenAI's and vLLM's routes, accept only the names of the model and of its adapters as "
+        "`model`. If false, the placeholders tgi, dummy and the empty string are accepted too and, with "
+        "option.tgi_compat, any name.",
     )
     enable_tokenizer_info_endpoint: bool = Field(
         default=False,
-        description="Answer GET /tokenizer_info with the tokenizer's configuration, and the chat template in it.",
+        description="Serve the tokenizer's configuration, including its chat template, at GET /tokenizer_info.",
     )
     allowed_media_domains: str | None = Field(
         default=None,
-        description="Hosts from which images of chats may be fetched, separated by commas; * allows any host on the "
-        "Internet. Default: images must be in the request.",
+        description="Hosts from which chat images may be fetched, separated by commas; * allows any host on the "
+        "Internet. Default: none, so images must be in the request.",
     )
     allowed_private_media_domains: str | None = Field(
         default=None,
-        description="Hosts, separated by commas, from which images of chats may be fetched although they are not on "
-        "the Internet, such as a store of images in the same network. Default: private addresses are refused.",
+        description="Hosts with private addresses from which chat images may be fetched, separated by commas, such "
+        "as an image store in the same network. Default: none.",
     )
     max_images: PositiveInt = Field(
         default=16, description="Maximum number of images in one chat; the model may allow fewer."
@@ -150,41 +150,42 @@ class RequestProperties(Properties):
     image_fetch_timeout: PositiveInt = Field(default=5, description="Maximum time for fetching an image, in seconds.")
     predict_timeout: Annotated[PositiveInt | None, Names(environment=("PREDICT_TIMEOUT",))] = Field(
         default=None,
-        description="Maximum time for a whole answer, in seconds, from when its request has a place in the queue. "
-        "Default: unlimited, as its phases have limits. Of the model's own code the time for a call, by default 120.",
+        description="Maximum time for a whole answer, in seconds, from when its request enters the queue. Default: "
+        "unlimited for generation, whose phases have limits of their own; 120 for each call of the model's own "
+        "code.",
     )
     queue_timeout: NonNegativeFloat | None = Field(
         default=None,
-        description="Maximum time that a request waits for its turn, in seconds; 0 means unlimited. Where it is set, a "
-        "request that surely could not begin in time is refused at once. Default: unlimited.",
+        description="Maximum time that a request waits in the queue, in seconds; 0 means unlimited. A request that "
+        "would certainly exceed it is refused at once. Default: unlimited.",
     )
     first_token_timeout: NonNegativeFloat | None = Field(
         default=None,
-        description="Maximum time from a request's turn to its first token, in seconds; 0 means unlimited. Default: "
-        "120, or unlimited with option.predict_timeout.",
+        description="Maximum time from the end of a request's wait in the queue to its first token, in seconds; 0 "
+        "means unlimited. Default: 120, or unlimited with option.predict_timeout.",
     )
     max_num_queued_tokens: PositiveInt | None = Field(
         default=None,
-        description="Maximum number of prompt tokens of all requests together that have no first token yet; further "
-        "requests are refused, but for one alone. Default: unlimited.",
+        description="Maximum total number of prompt tokens of requests that have no first token yet. Requests beyond "
+        "it are refused; a request that would be the only one is always accepted. Default: unlimited.",
     )
     inter_token_timeout: NonNegativeFloat | None = Field(
         default=None,
-        description="Maximum time from one token to the next, in seconds; 0 means unlimited. Default: 120, or "
-        "unlimited with option.predict_timeout.",
+        description="Maximum time between two tokens, in seconds; 0 means unlimited. Default: 120, or unlimited with "
+        "option.predict_timeout.",
     )
     sse_keep_alive_interval: NonNegativeFloat = Field(
         default=0,
         description="Time without an event after which a stream of server-sent events gets a comment, in seconds, so "
-        "that proxies and clients go on waiting; 0 means never.",
+        "that clients and proxies keep the connection open; 0 disables it.",
     )
     model_loading_timeout: Annotated[PositiveInt, Names(environment=("MODEL_LOADING_TIMEOUT",))] = Field(
         default=1800, description="Maximum time for loading the model, in seconds."
     )
     entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
         default=None,
-        description="A Python file in the model directory, or the name of one of LMI's built-in modules, which are all "
-        "served in the same way (*_async_service as async_mode=true). Default: model.py.",
+        description="A Python file in the model directory, or one of LMI's built-in modules. These are all treated "
+        "alike, but *_async_service implies option.async_mode=true. Default: model.py.",
     )
     handler: str = Field(default="handle", description="The function in the Python file that answers requests.")
     enable_venv: bool = Field(
@@ -192,19 +193,19 @@ class RequestProperties(Properties):
     )
     async_mode: bool = Field(
         default=False,
-        description="LMI's async mode: rolling batch even with option.rolling_batch=disable, and the schema of LMI's "
-        "newest containers, with vLLM's completions and chats on LMI's routes.",
+        description="LMI's async mode: use rolling batch even with option.rolling_batch=disable, and answer in the "
+        "schema of LMI's newest containers, with vLLM's completions and chats on LMI's routes.",
     )
     mpi_mode: Annotated[bool, NoEffect(NO_MPI)] = False
     parallel_loading: Annotated[bool, NoEffect("workers always start in parallel")] = False
     enable_stateful_sessions: bool = Field(
-        default=True, description="Let clients of SageMaker begin sessions, which bind them to this server."
+        default=True, description="Allow SageMaker clients to open sessions, which bind them to this server."
     )
-    sessions_expiration: PositiveInt = Field(default=1200, description="Seconds that a session lasts.")
+    sessions_expiration: PositiveInt = Field(default=1200, description="Lifetime of a session, in seconds.")
     response_store_size: NonNegativeInt = Field(
         default=64 * 1024 * 1024,
-        description="Maximum memory, in bytes, for the responses of /v1/responses that later requests may continue or "
-        "read again; the least recently used are dropped first, and 0 keeps none.",
+        description="Maximum memory for stored responses of /v1/responses, which later requests can read or "
+        "continue, in bytes. The least recently used are dropped first; 0 stores none.",
     )
     max_output_size: PositiveInt = Field(
         default=64 * 1024 * 1024, description="Maximum size of an answer of the model function, in bytes."

@@ -39,27 +39,27 @@ class ServerProperties(Properties):
 
     engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
         default="Python",
-        description="DJLServing's engine: Python, MPI, DeepSpeed and FasterTransformer are all served in the same way, "
-        "and Rust, OnnxRuntime and PyTorch with option.task=text-embedding or reranking; engines for other kinds of "
-        "models are refused.",
+        description="DJLServing's engine. Python, MPI, DeepSpeed and FasterTransformer are treated alike; Rust, "
+        "OnnxRuntime and PyTorch are accepted with option.task=text-embedding or reranking; other engines are "
+        "refused.",
     )
     reranking: bool = Field(
-        default=False, description="DJLServing's key for rerankers: the same as option.task=reranking."
+        default=False, description="DJLServing's key for rerankers; true is the same as option.task=reranking."
     )
     job_queue_size: Annotated[PositiveInt, Names(environment=("MAX_CONCURRENT_REQUESTS",))] = Field(
         default=1000,
-        description="Maximum number of waiting requests, in addition to those that run: option.max_rolling_batch_size, "
-        "batch_size in dynamic batches, and batch_size for each of maxWorkers processes of a model function. Further "
-        "requests are refused. A request counts once for each prompt and each of its sequences.",
+        description="Maximum number of waiting requests; further ones are refused. Running requests do not count: up "
+        "to option.max_rolling_batch_size, batch_size with dynamic batching, or batch_size for each of maxWorkers "
+        "processes of a model function. A request counts once for each sequence of each of its prompts.",
     )
     batch_size: Annotated[PositiveInt, Names(aliases=("max_dynamic_batch_size",))] = Field(
         default=1,
-        description="Maximum number of requests in one dynamic batch; above 1 implies option.rolling_batch=disable "
-        "unless that is set.",
+        description="Maximum number of requests in a dynamic batch. A value above 1 implies "
+        "option.rolling_batch=disable unless option.rolling_batch is set.",
     )
     max_batch_delay: NonNegativeInt = Field(
         default=100,
-        description="Maximum time that a dynamic batch waits for further requests before it starts, in milliseconds.",
+        description="Maximum time that a dynamic batch waits for more requests, in milliseconds.",
     )
     min_workers: Annotated[
         NonNegativeInt,
@@ -78,8 +78,7 @@ class ServerProperties(Properties):
         ),
     ] = Field(
         default=1,
-        description="Maximum number of engines or processes; more are started when all are full or busy. At least "
-        "minWorkers.",
+        description="Maximum number of engines or processes, at least minWorkers. More are started when all are busy.",
     )
     gpu_min_workers: Annotated[NonNegativeInt | None, Names(key="gpu.minWorkers")] = Field(
         default=None, description="Overrides minWorkers on a host with GPUs."
@@ -100,63 +99,63 @@ class ServerProperties(Properties):
     )
     max_idle_time: PositiveInt = Field(
         default=60,
-        description="Time after which an idle engine or process beyond minWorkers is stopped, and with unload_idle the "
-        "model unloaded, in seconds.",
+        description="Time after which an idle engine or process beyond minWorkers is stopped and, with unload_idle, "
+        "an idle model is unloaded, in seconds.",
     )
     unload_idle: bool = Field(
         default=False,
-        description="Unload the model when it has had no request for max_idle_time; the next request loads it again, "
-        "and waits.",
+        description="Unload the model after max_idle_time without requests. The next request loads it again and "
+        "waits for it.",
     )
     load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",))] = Field(
         default=None,
-        description="The devices of the model: cpu, or GPUs by number, separated by ;. Each group of as many as an "
-        "engine needs has its own engines, each process of a model function gets the next, and minWorkers and "
-        "maxWorkers are for each of them. Default, and *: all.",
+        description="The model's devices: cpu, or GPU numbers separated by semicolons; by default, or with *, all. "
+        "They are divided into groups of as many as an engine needs, or of one for a process of a model function; "
+        "minWorkers and maxWorkers apply to each group.",
     )
     ray_address: str | None = Field(
         default=None,
-        description="Run the engines on a Ray cluster: auto, local (one of this machine, which ends with the server), "
-        "host:port or ray://host:port. Needs the extra `ray`; engines of torch and trtllm only.",
+        description="Run the engines on a Ray cluster: auto, local (a cluster on this machine that ends with the "
+        "server), host:port or ray://host:port. Needs the extra `ray`; only for the torch and trtllm backends.",
     )
     required_memory_mb: PositiveInt | None = Field(
         default=None,
-        description="Memory that the model needs to be loaded, in MiB; by default the size of its weights, where they "
-        "are on this host. A model that does not fit is not loaded: a request gets 507.",
+        description="Memory needed to load the model, in MiB. Default: the size of its weights, if they are on this "
+        "host. A model that does not fit is not loaded, and its requests get status 507.",
     )
     reserved_memory_mb: NonNegativeInt = Field(
-        default=0, description="Memory that must be free beyond required_memory_mb, for inference, in MiB."
+        default=0, description="Memory that must be free for inference in addition to required_memory_mb, in MiB."
     )
     gpu_required_memory_mb: Annotated[PositiveInt | None, Names(key="gpu.required_memory_mb")] = Field(
-        default=None, description="Overrides required_memory_mb for a model on a GPU; of several, of each."
+        default=None, description="Overrides required_memory_mb for a model on GPUs; the value applies to each GPU."
     )
     gpu_reserved_memory_mb: Annotated[NonNegativeInt | None, Names(key="gpu.reserved_memory_mb")] = Field(
-        default=None, description="Overrides reserved_memory_mb for a model on a GPU."
+        default=None, description="Overrides reserved_memory_mb for a model on GPUs."
     )
     log_prompts: bool = Field(
         default=False,
-        description="Log the prompts of requests with the line of their end; anybody who reads the log reads them.",
+        description="Log each request's prompts when the request ends. Anyone who can read the log can read them.",
     )
     log_request_metric: bool = Field(default=False, description="Log each request's token counts and times.")
     max_request_size: PositiveInt = Field(
         default=16 * 1024 * 1024,
-        description="Maximum size of a request body, in bytes. The default has room for an image of the default "
-        "option.max_image_size, in base64.",
+        description="Maximum size of a request body, in bytes. The default fits a base64-encoded image of the "
+        "default option.max_image_size.",
     )
     max_request_members: PositiveInt = Field(
         default=50_000,
-        description="Maximum number of objects, lists and members of objects, together, in the JSON of a request body.",
+        description="Maximum total number of objects, lists and their members in the JSON of a request body.",
     )
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
         default=503, description="HTTP status of requests that are refused because the queue is full."
     )
     open_management: bool = Field(
-        default=False, description="Allow other hosts, not only the server's own, to manage the model's adapters."
+        default=False, description="Allow other hosts than the server's own to manage the model and its adapters."
     )
     allowed_hosts: str | None = Field(
         default=None,
-        description="Host names by which clients and proxies reach this server, separated by commas, with or without a "
-        "port. Routes that change the server refuse other names; *.example.com allows all subdomains, * any "
+        description="Host names, with or without a port, by which clients and proxies reach this server, separated "
+        "by commas. Routes that change the server refuse other names; *.example.com allows all subdomains, * any "
         "name.",
     )
 
