@@ -47,8 +47,8 @@ def require_embeddings(backend: Backend[Any], name: str) -> EmbeddingModel:
         raise ModelNotFound(f"model `{name}` {SCORES} makes no embeddings: {SCORE_ROUTES}")
     if found is None:
         raise ModelNotFound(
-            f"model `{name}` generates text and makes no embeddings on the {backend.name} backend: where it can, "
-            "option.task=text-embedding has it make them"
+            f"model `{name}` makes no embeddings on the {backend.name} backend: set option.task=text-embedding if the "
+            "model supports them"
         )
     return found
 
@@ -58,7 +58,7 @@ def require_scores(backend: Backend[Any], name: str) -> EmbeddingModel:
     found = _embedding(backend)
     if found is None or not found.scores:
         raise ModelNotFound(
-            f"model `{name}` is no reranker: scores need a model for sequence classification with one label, on the "
+            f"model `{name}` is not a reranker: scores need a model for sequence classification with one label, on the "
             "torch or vllm backend"
         )
     return found
@@ -80,6 +80,5 @@ def require_generation(backend: Backend[Any], name: str) -> None:
         if is_reranker(backend):
             raise ModelNotFound(f"model `{name}` {SCORES} generates no text: {SCORE_ROUTES}")
         raise ModelNotFound(
-            f"model `{name}` makes embeddings and generates no text: POST /v1/embeddings and POST /invocations take "
-            "its inputs"
+            f"model `{name}` makes embeddings and generates no text: use POST /v1/embeddings or POST /invocations"
         )

@@ -43,7 +43,7 @@ CACHE_BYTES = 250_000_000
 
 
 class Runner:
-    """An engine in a process of its own, which stands still while others run."""
+    """An engine in a process of its own, which is paused while others run."""
 
     def __init__(self, name: str, directory: Path) -> None:
         command = [sys.executable, "-m", "tests.benchmarks.bench_cpu", "--serve", name, str(directory)]
@@ -141,11 +141,11 @@ The models have random weights:
 {models}
 
 Each round generates {NEW_TOKENS} tokens for each stream, prompts included in the time. The engines take turns in
-{rounds} rounds, and stand still while another runs. Other programs use the machine too, and slow PyTorch down the most:
-the ratio is that of the fastest rounds. Memory is that of the process without mapped files, with a KV cache of
+{rounds} rounds, and are paused while another runs. Other programs on the machine slow PyTorch down the most, so the
+ratio compares the fastest rounds. Memory is the process's without mapped files, with a KV cache of
 {CACHE_BYTES / 1e6:.0f} MB.
 
-| model | streams | tokens of a prompt | computed by | tokens/s, fastest | median | ratio | memory |
+| model | streams | prompt tokens | library | tokens/s, fastest | median | ratio | memory |
 |---|---|---|---|---|---|---|---|
 {table}
 """

@@ -75,7 +75,7 @@ class Contender:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended; `python -m tests.benchmarks.contenders` tells why")
+            raise RuntimeError(f"{self.name} ended; `python -m tests.benchmarks.contenders` prints the reason")
         result: dict[str, float] = json.loads(line)
         return result
 
@@ -120,7 +120,7 @@ def engine_rows(directory: Path) -> list[Row]:
     start = asyncio.run(seconds_to_first_token(ROOT / "examples" / "hello"))
     return [
         Row(
-            f"time between tokens of {STREAMS} streams, p50 and p99, while a prompt of {ARRIVING_LENGTH} tokens comes"
+            f"time between tokens of {STREAMS} streams, p50 and p99, while a prompt of {ARRIVING_LENGTH} tokens arrives"
             f" every {ARRIVAL_SECONDS} s",
             f"{median * 1000:.1f} ms, {slowest * 1000:.1f} ms",
             f"{slowest / median:.2f}",
@@ -143,7 +143,7 @@ def section(rows: list[Row], rounds: int, load: float, vllm_python: str | None) 
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"""## The torch engine
 
-`make bench-engine` measures the torch engine and what else runs the same models here.
+`make bench-engine` compares the torch engine with other engines that run the same models on this machine.
 
 Machine: {machine.description(vllm_python)}; load average {load:.1f} before the start.
 
@@ -151,14 +151,14 @@ The models have random weights:
 
 {models}
 
-Speed is that of {REQUESTS} concurrent requests with prompts of {PROMPT_LENGTH} tokens and {NEW_TOKENS} tokens to
-generate each, the median of {rounds} rounds in which all take turns and stand still while another runs, but
-`generate_batch` as it is called by default, which takes nearly all memory and so runs alone, {SLOW_ROUNDS} rounds.
-The torch engine runs in its worker and streams, each request by itself, and so does vLLM; `generate` gets all prompts
-as one static batch. The ratio is the torch engine's speed over the other's; of the first rows, which are of the small
-model, the second number over the first.
+Speed is measured with {REQUESTS} concurrent requests, each with a prompt of {PROMPT_LENGTH} tokens and {NEW_TOKENS}
+tokens to generate. It is the median of {rounds} rounds, in which the engines take turns and are paused while another
+runs. `generate_batch` takes nearly all memory by default, so it runs alone, in {SLOW_ROUNDS} rounds.
+The torch engine runs in its worker and streams each request separately, like vLLM; `generate` gets all prompts as one
+static batch. The ratio is the torch engine's speed over the other engine's. The first rows are for the small model;
+their ratio is the second number over the first.
 
-| what | measured | ratio | must be |
+| measurement | result | ratio | required |
 |---|---|---|---|
 {table}
 """

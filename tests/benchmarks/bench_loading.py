@@ -136,20 +136,20 @@ def section(found: dict[str, Turns], rounds: int, seconds: float, load: float) -
     return f"""## Loading beside traffic
 
 `python -m tests.benchmarks.bench_loading --write` measures the time between the tokens of {STREAMS} streams while
-`examples/hello` is loaded on the torch engine, asked, and unloaded again and again on the same server:
-{loads}. Quiet turns and others follow each other, {rounds} of {seconds:g} s each; a number is the median of the turns'.
+`examples/hello` is repeatedly loaded on the torch engine, queried and unloaded on the same server:
+{loads}. Quiet and busy turns alternate, {rounds} of each, of {seconds:g} s; each number is the median of the turns.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
-The scripted engine makes a token each {DELAY * 1000:g} ms and computes nothing, so that what is slower there is the
-server. The torch engine computes in a process of its own, which shares the cores with the one that is being loaded:
-two cores are what its streams are slower for.
+The scripted engine yields a token every {DELAY * 1000:g} ms and computes nothing, so its streams show the delay of the
+server. The torch engine computes in a process of its own, which shares the two cores with the engine that is being
+loaded, and that slows its streams down.
 
-What was seen to hold the event loop meanwhile is the creation of the worker's process alone: 2 ms of work, but a wait
-until the system runs the new process, of up to 80 ms where the cores were busy. Loading and unloading otherwise hold
-the loop for less than 20 ms of its own time: `tests/handlers/management/test_held_by_loading.py`.
+Only the creation of the worker's process was seen to block the event loop: for 2 ms of work, and for up to 80 ms until
+the system runs the new process when the cores are busy. Otherwise, loading and unloading block the loop for less than
+20 ms of its own time: `tests/handlers/management/test_held_by_loading.py`.
 
-| engine | time between tokens | quiet | while models come and go | ratio |
+| engine | time between tokens | quiet | while models load and unload | ratio |
 |---|---|---|---|---|
 {table}
 """

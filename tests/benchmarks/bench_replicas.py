@@ -95,16 +95,16 @@ async def measure() -> str:
 
 Machine: {machine.description(None)}; load average {load:.1f} before the start.
 
-CPU time of a choice among {MANY} engines, by the tokens of the prompt:
+CPU time to choose among {MANY} engines, by the length of the prompt:
 
 | tokens | time |
 |---|---|
 {costs}
 
-A trace of {CHATS} chats of {TURNS} turns in a random order, {QUESTION} tokens of a question and {ANSWER} of an
-answer, each chat with one of {SYSTEM_PROMPTS} system prompts of {SYSTEM_TOKENS} tokens, on {ENGINES} engines with a
-prefix cache of {CACHED_BLOCKS * BLOCK} tokens each and {AT_ONCE} requests at the same time: {chosen:.0%} of the blocks
-of {BLOCK} tokens are in the cache of the chosen engine, {in_turn:.0%} if engines take turns.
+A trace has {CHATS} chats of {TURNS} turns in random order, with {QUESTION} tokens per question and {ANSWER} per answer;
+each chat has one of {SYSTEM_PROMPTS} system prompts of {SYSTEM_TOKENS} tokens. On {ENGINES} engines with a prefix cache
+of {CACHED_BLOCKS * BLOCK} tokens each and {AT_ONCE} concurrent requests, {chosen:.0%} of the blocks of {BLOCK} tokens
+are in the cache of the chosen engine, and {in_turn:.0%} if engines take turns.
 """
 
 

@@ -174,23 +174,23 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
     arguments = ", ".join(f"{name}={value}" for name, value in ENGINE_ARGUMENTS.items())
     return f"""## The server
 
-`make bench-server` measures what a server adds to vLLM's engine: `examples/hello`, prompts of {len(PROMPT_IDS)} tokens,
-{NEW_TOKENS} tokens a stream. Our client, in a process of its own, only counts; {WAVES} times it sends as many
-requests at once as there are streams. vLLM's client is `vllm bench serve`: it sends as many random prompts, one when
-another ends, and takes more of the CPUs that it shares with the servers. CPU is that of the server's process alone,
-without the engine's own. The contenders take turns in {rounds} rounds, and stand still while another runs; what else
-runs on the machine meets them alike. CPU is the mean of the rounds, tokens/s the median, and so is the longest time
-between a stream's reads: `lmi serve` lets tokens gather ([api.md](../reference/api.md#streams-under-load)), by default
-as here. Neither server logs requests. All engines have the same arguments:
-{arguments}.
+`make bench-server` measures the overhead of a server over vLLM's engine, with `examples/hello`, prompts of
+{len(PROMPT_IDS)} tokens and {NEW_TOKENS} generated tokens per stream. Our client runs in its own process and only
+counts tokens; {WAVES} times, it sends as many requests at once as there are streams. vLLM's client,
+`vllm bench serve`, sends as many random prompts, a new one whenever one ends, and takes more of the CPUs that it shares
+with the servers. CPU is the CPU time of the server's process, without the engine's. The contenders take turns in
+{rounds} rounds and are paused while another runs, so other load on the machine affects all alike. CPU is the mean of
+the rounds; tokens/s and the longest gap between a stream's reads are medians. As by default, `lmi serve` sends tokens
+[together under load](../reference/api.md#streams-under-load). Neither server logs requests. All engines have the same
+arguments: {arguments}.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
-| what | streams | CPU per token | tokens/s | first token p50 | p99 | longest gap |
+| contender | streams | CPU per token | tokens/s | first token p50 | p99 | longest gap |
 |---|---|---|---|---|---|---|
 {rows}
 
-| at 64 streams | ratio | must be |
+| at 64 streams | ratio | required |
 |---|---|---|
 {ratios}
 """

@@ -126,7 +126,7 @@ def vllm_eager(directory: str) -> Round:
 
 
 ALONE = "transformers generate_batch"  # the default leaves no memory for others
-SMALL_CACHE = "transformers generate_batch, told to take a tenth of the memory"
+SMALL_CACHE = "transformers generate_batch, limited to a tenth of the memory"
 
 CONTENDERS: dict[str, Callable[[str], Round]] = {
     "torch engine": torch_engine,

@@ -1,7 +1,7 @@
 """`python -m tests.benchmarks.crowd HOST PORT COUNT`: clients that ask a full server, all at once and again and again.
 
-They connect, and then obey the lines of the standard input: "ask" has all of them ask until "stop", each again as soon
-as `Retry-After` allows. After each "stop" a line tells how many requests were refused, and how many were not.
+They connect and then follow commands on standard input: after "ask", each sends requests until "stop", again as soon as
+`Retry-After` allows. After each "stop", they print how many requests were refused, and how many were not.
 """
 
 import asyncio

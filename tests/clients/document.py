@@ -1,4 +1,4 @@
-"""Runs every client and writes the page of what works: `python -m tests.clients.document FILE`."""
+"""Runs every client and writes the page of tested features: `python -m tests.clients.document FILE`."""
 
 import asyncio
 import sys
@@ -11,22 +11,22 @@ from tests.clients.run_programs import Outcomes, run_programs
 INTRODUCTION = """\
 # Clients
 
-What works with the clients that people have, in the versions that are tested. Each feature is a test, which runs the
-unmodified client against `lmi serve` and checks texts, counts and finish reasons. `make clients-page` runs all of them
-and writes this page; `make test` runs them too, and fails where the page says something else.
+The features of common clients that are tested, with the tested versions. Each test runs the unmodified client against
+`lmi serve` and checks texts, counts and finish reasons. `make clients-page` runs all tests and writes this page;
+`make test` runs them too, and fails if this page is out of date.
 
-The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools and reasoning, one
-that says what the test needs. How each client is told the URL is in `tests/clients/programs`.
+The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools and reasoning, a
+model with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
 
-| client | version | dialect | what works |
+| client | version | dialect | features |
 |---|---|---|---|
 """
 FAULTS = """
-## What clients do wrong by themselves
+## Client bugs
 
-Each of these is tested too: when a newer version of the client mends it, the test says so.
+Each bug has a test, which fails when a new version of the client fixes the bug.
 
-| client | dialect | what it does | what helps |
+| client | dialect | bug | workaround |
 |---|---|---|---|
 """
 

@@ -54,8 +54,8 @@ def kinds() -> list[type[LmiError]]:
     """Return the errors that a request can be answered with, in the order in which they are declared."""
     family = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, LmiError)]
     stopping = (ConfigurationError, BackendGivenUp)
-    found = [each for each in family if not issubclass(each, stopping) or each is OutOfMemory]  # of an idle model
-    return list({each.kind: each for each in reversed(found)}.values())[::-1]
+    own = [each for each in family if "kind" in vars(each)]
+    return [each for each in own if not issubclass(each, stopping) or each is OutOfMemory]  # of an idle model
 
 
 def _statuses(handlers: list[Handler]) -> Iterator[str]:

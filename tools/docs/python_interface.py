@@ -100,7 +100,7 @@ def _errors() -> str:
     return "\n".join(
         [
             "Every failure is one of these. `kind` is stable, and `message` is written for the person who caused it.",
-            "A dialect's `error` maps each to a status; the table lists the usual one, from `STATUSES` or otherwise 400.",
+            "A dialect's `error` maps each to a status; the table lists the usual one, from `STATUSES` or 400.",
             "",
             "| error | `kind` | usual status |",
             "|---|---|---|",

@@ -38,7 +38,7 @@ class Sessions:
         self._remove_expired()
         left = MAX_SESSIONS - len(self._open)
         if left <= 0:
-            raise Overloaded(f"there are {MAX_SESSIONS} open sessions, the most that a model has")
+            raise Overloaded(f"there are {MAX_SESSIONS} open sessions, the maximum of a model")
         if key is not None and self._by_key[key] >= left:
             raise Overloaded(f"this key has {self._by_key[key]} open sessions: the remaining ones are for other keys")
         session = Session(str(uuid.uuid4()), key, time() + self._seconds, monotonic() + self._seconds)
@@ -52,7 +52,7 @@ class Sessions:
         session = self._open.get(session_id)
         if session is None or key not in (None, session.key):
             raise InvalidPayload(
-                f"there is no session {session_id!r}: it was closed, has expired, or is of another server"
+                f"there is no session {session_id!r}: it was closed, has expired, or belongs to another server"
             )
 
     def end(self, session_id: str, key: str | None = None) -> None:

@@ -199,7 +199,7 @@ class EngineParameters(GenerationParameters):
     ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
     stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
     logprobs: int | None = Field(
-        None, ge=0, le=20, description="The number of most likely tokens to return at each position."
+        None, ge=0, le=20, description="How many most likely tokens to return at each position."
     )
 
     _biases = field_validator("logit_bias")(by_token_ids)
@@ -242,15 +242,12 @@ class ExtendedParameters(EngineParameters):
     )
     repetition_detection: RepetitionDetection | None = Field(
         None,
-        description="End the generation when a sequence of tokens repeats: its minimum and maximum length, and the "
-        "number of repetitions.",
+        description="Stop when a sequence of tokens repeats too often.",
     )
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
     skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")
     spaces_between_special_tokens: bool = Field(True, description="Put spaces between special tokens in the text.")
-    truncate: int | None = Field(
-        None, ge=1, description="Truncate the prompt to this many tokens, by default its last ones."
-    )
+    truncate: int | None = Field(None, ge=1, description="Truncate the prompt to this many tokens.")
     truncation_side: Literal["left", "right"] = Field(
         "left", description="The side of the prompt that `truncate` cuts off; right keeps the first tokens."
     )

@@ -52,7 +52,7 @@ def read_header(file: Path) -> dict[str, WeightFacts]:
     whole = LENGTH_BYTES + length + max((value["data_offsets"][1] for value in header.values()), default=0)
     if whole != size:
         what = "cut off" if size < whole else "too long"
-        raise Fault(f"{file}: the file is {what}: it has {size:,} bytes, but its header tells of {whole:,}")
+        raise Fault(f"{file}: the file is {what}: it has {size:,} bytes, but its header declares {whole:,}")
     return weights
 
 
@@ -79,7 +79,7 @@ def _weight(file: Path, name: str, value: Any) -> WeightFacts:
         if len(numbers) > MAX_DIMENSIONS or not all(type(each) is int and abs(each) < MAX_SIZE for each in numbers):
             raise TypeError
     except (KeyError, TypeError, ValueError):
-        raise Fault(f"{file}: the header is not one of the safetensors format") from None
+        raise Fault(f"{file}: the header is not in the safetensors format") from None
     name = name[:MAX_SHOWN]
     if weight.data_type not in BITS:
         unknown = weight.data_type[:MAX_SHOWN]

@@ -156,7 +156,7 @@ class ModelRegistry:
         ModelExists if this version is already registered and has not failed.
         """
         if self.reader is None:
-            raise ConfigurationError("this server takes no further models")
+            raise ConfigurationError("this server accepts no more models")
         before = (
             self._versions[registration.name].get(registration.version) if registration.name in self._versions else None
         )

@@ -59,8 +59,8 @@ def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
         return
     if model.dimensions == ():
         raise InvalidParameter(
-            f"`{name}` must be left out or {model.size}, the one size of this model's vectors: nothing says that it is "
-            f"a matryoshka model, whose vectors can be cut. Given: {given}"
+            f"`{name}` must be omitted or {model.size}, the size of this model's vectors: it is not declared as a matryoshka "
+            f"model, whose vectors can be truncated. Given: {given}"
         )
     if model.dimensions is None and not 1 <= given <= model.size:
         raise InvalidParameter(f"`{name}` must be from 1 to {model.size}, the size of the vectors. Given: {given}")
@@ -84,7 +84,7 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
     if model.lower_case:
         text = text.lower()
     if any(request.text_limits):
-        raise InvalidParameter("tokens of the single texts cannot be limited: this model reads a pair as one text")
+        raise InvalidParameter("texts cannot be truncated separately: this model reads a pair as one text")
     ids = tokenizer.encode(text, request.add_special_tokens)
     if most is None or len(ids) <= most:
         return ids

@@ -152,7 +152,7 @@ def _parameters(request: GenerationRequest, backend: Backend[Any]) -> Generation
     for name, value in given.items():
         if name in backend.parameters_type.model_fields and not (backend.obeys(name) or is_neutral(name, value)):
             raise InvalidParameter(
-                f"`{_name(request, name)}` must be omitted: the {backend.name} backend cannot obey it. "
+                f"`{_name(request, name)}` must be omitted: the {backend.name} backend does not support it. "
                 f"Given: {shown(value)}"
             )
     try:

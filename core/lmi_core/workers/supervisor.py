@@ -98,7 +98,7 @@ class Supervisor(Generic[T]):
                 try:
                     await self._end(engine)
                 except Exception:  # what is left of it must not keep a new one from being started
-                    logger.exception("what is left of the engine could not be ended")
+                    logger.exception("the rest of the engine could not be stopped")
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason

@@ -130,7 +130,7 @@ class AccessControl:
     def _check_managing(self, route: Route, caller: Caller) -> Permit:
         """Check a request at the management address, which the operator has chosen to open."""
         if route.answer is None:
-            raise Forbidden(f"{route.path} is not served here: management_address is for routes that generate nothing")
+            raise Forbidden(f"{route.path} is not served here: management_address serves no inference")
         return self._check_token(caller)
 
     def _check_place(self, caller: Caller, model: str | None = None) -> None:
@@ -138,7 +138,7 @@ class AccessControl:
         if self._scope is Scope.MANAGEMENT:
             return
         if self._scope is Scope.INFERENCE:
-            raise Forbidden("this route manages the server, which is done at its management_address")
+            raise Forbidden("this route is only served at the server's management_address")
         if not caller.is_local and not self._is_open(model):
             what = "the server" if model is None else f"model {model}"
             raise Forbidden(
@@ -153,7 +153,7 @@ class AccessControl:
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
         fault = "the one given is another" if credentials else "none was given"
-        raise Unauthorized(f"management needs its token (management_token), as `Authorization: Bearer`: {fault}")
+        raise Unauthorized(f"management needs the management_token, as `Authorization: Bearer`: {fault}")
 
     def _has_token(self, credentials: list[str]) -> bool:
         token = self.options.management_token

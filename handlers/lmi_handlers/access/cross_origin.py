@@ -58,7 +58,7 @@ class CrossOrigin:
 
     def __post_init__(self) -> None:
         if self.allow_credentials and self.origins is None:
-            raise ValueError("credentials are not for pages of every web site: list the origins")
+            raise ValueError("credentials cannot be allowed for every web site: list the origins")
 
     def admits(self, origin: str) -> bool:
         """Return whether pages of an origin, as the browser names it, may use the server."""

@@ -27,7 +27,7 @@ class TokenFile:
     def read_again(self) -> None:
         """Use the file's current secret. Raise ConfigurationError, and keep the old one, if there is none."""
         self._secret = self._read()
-        logger.info("%s was read again: management asks for the token that it has now", self.file)
+        logger.info("%s was read again: management now needs its new token", self.file)
 
     def _read(self) -> Secret:
         try:

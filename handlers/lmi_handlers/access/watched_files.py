@@ -34,7 +34,7 @@ async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
                 try:
                     each.read()
                 except ConfigurationError as error:
-                    logger.error("%s. What was read before stays in use", error.message)
+                    logger.error("%s. The previous contents stay in use", error.message)
 
 
 def _versions(each: Watched) -> list[Version]:

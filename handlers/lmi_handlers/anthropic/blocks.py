@@ -63,18 +63,18 @@ class ContentBlock(BaseModel):
 
     type: Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
     text: str | None = None
-    source: Source | None = Field(None, description="Of an image or a document.")
-    title: str | None = Field(None, description="Of a document.")
-    context: str | None = Field(None, description="Of a document.")
+    source: Source | None = Field(None, description="The content of an image or a document.")
+    title: str | None = Field(None, description="The title of a document.")
+    context: str | None = Field(None, description="The context of a document.")
     citations: Citations | list[Any] | None = None
-    id: str | None = Field(None, min_length=1, description="Of a use of a tool.")
-    name: str | None = Field(None, min_length=1, description="Of the tool that is used.")
-    input: dict[str, Any] | None = Field(None, description="Of the tool that is used.")
-    tool_use_id: str | None = Field(None, min_length=1, description="The use of a tool that this is the result of.")
+    id: str | None = Field(None, min_length=1, description="The id of a tool use.")
+    name: str | None = Field(None, min_length=1, description="The tool to use.")
+    input: dict[str, Any] | None = Field(None, description="The input of the tool.")
+    tool_use_id: str | None = Field(None, min_length=1, description="The id of the tool use with this result.")
     content: Annotated[
         "list[ContentBlock]",
         BeforeValidator(as_no_blocks, json_schema_input_type="str | list[ContentBlock] | None"),
-    ] = Field(default_factory=list, description="Of a tool's result: a text, or blocks.")
+    ] = Field(default_factory=list, description="The result of a tool: a text, or blocks.")
     is_error: bool | None = Field(None, description="Whether the tool has failed.")
     thinking: str | None = None
 
@@ -87,7 +87,7 @@ class ContentBlock(BaseModel):
             SOURCE_CHECKS[self.type](self.source)
         check_blocks(self.content, BLOCKS_OF_RESULTS, "a tool's result")
         if isinstance(self.citations, Citations) and self.citations.enabled:
-            raise ValueError("must have no `citations`: nothing here cites documents")
+            raise ValueError("must have no `citations`: they are not supported")
         return self
 
 
@@ -105,14 +105,14 @@ def _check_image(source: Source) -> None:
         if source.media_type not in IMAGE_TYPES or source.data is None:
             raise ValueError(f"must have `source.data`, and as `source.media_type` one of {', '.join(IMAGE_TYPES)}")
     elif source.type != "url":
-        raise ValueError(f"must have a `source` of the type base64 or url, not {source.type}: no files are kept here")
+        raise ValueError(f"must have a `source` of the type base64 or url, not {source.type}: no files are stored")
     elif source.url is None or not source.url.lower().startswith(LINKS):
         raise ValueError("must have an http or https URL as `source.url`")
 
 
 def _check_document(source: Source) -> None:
     if source.type not in ("text", "content"):
-        raise ValueError(f"must have a `source` of the type text or content, not {source.type}: no PDF is read here")
+        raise ValueError(f"must have a `source` of the type text or content, not {source.type}: PDFs are not read")
     if (source.data if source.type == "text" else source.content) is None:
         raise ValueError(f"must have `source.{'data' if source.type == 'text' else 'content'}`")
     check_blocks(source.content or (), BLOCKS_OF_DOCUMENTS, "a document")

@@ -36,9 +36,9 @@ class Thinking(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["enabled", "adaptive", "disabled"]
-    budget_tokens: int | None = Field(None, ge=MIN_BUDGET, description="Where it is enabled: the most tokens of it.")
+    budget_tokens: int | None = Field(None, ge=MIN_BUDGET, description="The maximum number of thinking tokens.")
     display: Literal["summarized", "omitted", "updates"] | None = Field(
-        None, description="omitted: the answer tells that there was thinking, but not what."
+        None, description="omitted: return the thinking blocks without their text."
     )
 
     @model_validator(mode="after")
@@ -59,7 +59,7 @@ class OutputConfig(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="For the chat template, as `reasoning_effort`."
+        None, description="Passed to the chat template as `reasoning_effort`."
     )
     format: OutputFormat | None = None
 
@@ -67,7 +67,7 @@ class OutputConfig(BaseModel):
 class Metadata(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    user_id: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
+    user_id: str | None = Field(None, description="The end user, written to the server's log.")
 
 
 class CountTokensRequest(PassedFields):
@@ -78,14 +78,14 @@ class CountTokensRequest(PassedFields):
     messages: list[AnthropicMessage] = Field(min_length=1, description="The conversation so far.")
     system: Blocks | None = Field(None, description="The system prompt: a text, or blocks of text.")
     max_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
-    stop_sequences: list[str] | None = Field(None, description="Texts that end the generation.")
+    stop_sequences: list[str] | None = Field(None, description="Strings that end the generation.")
     tools: OfferedTools | None = Field(None, description="The tools that the model may use.")
     tool_choice: AnthropicToolChoice | None = Field(None, description="auto, any, none, or the tool to use.")
-    thinking: Thinking | None = Field(None, description="Whether the model thinks first, and how long.")
-    output_config: OutputConfig | None = Field(None, description="The effort and the form of the answer.")
+    thinking: Thinking | None = Field(None, description="Whether and how long the model thinks first.")
+    output_config: OutputConfig | None = Field(None, description="The reasoning effort and the format of the answer.")
     output_format: OutputFormat | None = Field(None, description="The older name of `output_config.format`.")
-    metadata: Metadata | None = Field(None, description="Who asks.")
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Further names for the chat template.")
+    metadata: Metadata | None = Field(None, description="The end user.")
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
 
     @field_validator("system")
     @classmethod
@@ -122,9 +122,7 @@ class MessagesRequest(CountTokensRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    max_tokens: int | None = Field(
-        ge=1, description="The maximum number of tokens to generate; fewer where the context is full."
-    )
+    max_tokens: int | None = Field(ge=1, description="The maximum number of tokens to generate.")
 
     @field_validator("max_tokens")
     @classmethod

@@ -16,11 +16,11 @@ class AnthropicTool(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: Literal["custom"] | None = Field(None, description="`custom`, or nothing.")
+    type: Literal["custom"] | None = Field(None, description="`custom` or null.")
     name: str = Field(min_length=1)
     description: str | None = None
     input_schema: dict[str, Any] | None = Field(None, description="The JSON schema of the input.")
-    strict: bool | None = Field(None, description="Holds where `tool_choice` asks for a call, whatever is given.")
+    strict: bool | None = Field(None, description="Ignored: required calls always follow the schema.")
 
     @field_validator("input_schema")
     @classmethod
@@ -56,8 +56,8 @@ class AnthropicToolChoice(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["auto", "any", "tool", "none"]
-    name: str | None = Field(None, min_length=1, description="Of the tool to use, where the type is tool.")
-    disable_parallel_tool_use: bool | None = Field(None, description="Whether to use one tool at most.")
+    name: str | None = Field(None, min_length=1, description="With the type tool: the name of the tool to use.")
+    disable_parallel_tool_use: bool | None = Field(None, description="Whether to allow at most one tool use.")
 
     @model_validator(mode="after")
     def _names_a_tool(self) -> "AnthropicToolChoice":

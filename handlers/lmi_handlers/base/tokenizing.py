@@ -129,8 +129,8 @@ async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
     check_tokenizer(model)
     if not model.options.enable_tokenizer_info_endpoint:
         raise ModelNotFound(
-            f"the tokenizer of model `{model.name}` is not shown here: option.enable_tokenizer_info_endpoint=true "
-            "shows it, and with it the chat template"
+            f"the tokenizer of model `{model.name}` is not served: option.enable_tokenizer_info_endpoint=true "
+            "serves it, including the chat template"
         )
     tokenizer = model.backend.tokenizer
     template = model.chat_template or tokenizer.chat_template(with_tools=False)

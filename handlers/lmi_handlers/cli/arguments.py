@@ -88,8 +88,7 @@ Options = Annotated[
         "-o",
         "--option",
         metavar="KEY=VALUE",
-        help="Set a key of serving.properties for every model, overriding the file and the environment. Can "
-        "be repeated.",
+        help="Set a key of serving.properties for every model, over file and environment. Can be repeated.",
         show_default=False,
     ),
 ]
@@ -185,8 +184,7 @@ LogFormatOption = Annotated[
     typer.Option(
         envvar=LOG_FORMAT,
         show_envvar=False,
-        help="The format of log lines: text for people, json for log collectors. Default: SERVING_LOG_FORMAT, "
-        "otherwise text.",
+        help="The log format: text for people, json for collectors. Default: SERVING_LOG_FORMAT, otherwise text.",
         show_default=False,
     ),
 ]
@@ -227,7 +225,7 @@ MaxTokens = Annotated[
     ),
 ]
 Temperature = Annotated[
-    float | None, typer.Option(min=0, help="The sampling temperature; 0 means greedy decoding.", show_default=False)
+    float | None, typer.Option(min=0, help="Sampling temperature; 0 means greedy decoding.", show_default=False)
 ]
 ModelName = Annotated[
     str | None, typer.Option("--model", help="The model or adapter to use, if there are several.", show_default=False)

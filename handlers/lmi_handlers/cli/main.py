@@ -126,7 +126,7 @@ def serve(
     lmi serve ORG/NAME              a model of the Hugging Face hub
     lmi serve NAME=DIR NAME=DIR     several, by name
     lmi serve -m NAME:v1=file:/DIR  in DJLServing's notation
-    lmi serve                       as in that container: HF_MODEL_ID,
+    lmi serve                       as in DJLServing's container: HF_MODEL_ID,
                                     SERVING_LOAD_MODELS, /opt/ml/model, ...
 
     Keys of a config.properties (-f), each also an environment variable, control the access to the server:
@@ -180,9 +180,7 @@ def check(
     plugins_directory: PluginsDirectory = None,
     strict: Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
-    every_option: Annotated[
-        bool, typer.Option("--all", help="Also show options that have their default value.")
-    ] = False,
+    every_option: Annotated[bool, typer.Option("--all", help="Also show options with default values.")] = False,
     tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
@@ -212,14 +210,12 @@ def check(
 def try_(
     directory: Directory,
     prompt: Annotated[str | None, typer.Option(help="The prompt to send.", show_default=False)] = None,
-    body: Annotated[
-        Path | None, typer.Option(help="A file that contains the request body, instead of a prompt.")
-    ] = None,
+    body: Annotated[Path | None, typer.Option(help="A file with the request body, instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
     route: Annotated[str, typer.Option(help="The path of the request, with its query.")] = "/invocations",
     method: Annotated[
         str,
-        typer.Option("-X", "--request", metavar="METHOD", help="The HTTP method, such as GET, which sends no body."),
+        typer.Option("-X", "--request", metavar="METHOD", help="The HTTP method; GET sends no body."),
     ] = "POST",
     say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.", show_default=False)] = None,
     real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,

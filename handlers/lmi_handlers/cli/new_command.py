@@ -38,7 +38,7 @@ def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> s
             f"{name} is not a valid name for a {kind}: use lower-case letters, digits and underscores"
         )
     if keyword.iskeyword(name):
-        raise ConfigurationError(f"{name} is not a valid name for a {kind}: it is a word of Python's own")
+        raise ConfigurationError(f"{name} is not a valid name for a {kind}: it is a Python keyword")
     plugins = load_plugins()
     registries: Mapping[str, Registry[Any]] = {
         FORMATTER: plugins.formatters,
@@ -46,9 +46,9 @@ def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> s
         BACKEND: plugins.backends,
     }
     if name in registries[kind] or (kind == FORMATTER and name in plugins.formatter_functions):
-        raise ConfigurationError(f"there is a {kind} `{name}` already, see lmi plugins: choose another name")
+        raise ConfigurationError(f"the {kind} `{name}` already exists (see lmi plugins): choose another name")
     if package and importlib.util.find_spec(name) is not None:
-        raise ConfigurationError(f"there is a Python package or module `{name}` already: choose another name")
+        raise ConfigurationError(f"a Python package or module `{name}` already exists: choose another name")
     folder = parent / name
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists")

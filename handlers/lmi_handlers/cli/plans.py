@@ -58,4 +58,4 @@ def warnings_of(models: Sequence[Model], launch: Launch) -> list[str]:
 def refuse_warnings(warnings: Sequence[str]) -> None:
     """Raise ConfigurationError with all warnings, if there are any, for `--strict`."""
     if warnings:
-        raise ConfigurationError("\n".join(["--strict makes errors of all warnings:", *warnings]))
+        raise ConfigurationError("\n".join(["--strict makes all warnings errors:", *warnings]))

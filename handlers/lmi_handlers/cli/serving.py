@@ -189,7 +189,7 @@ def _tracer(launch: Launch) -> "RequestTracer | None":
         return RequestTracer.to(endpoint.value)
     except ImportError as error:
         raise ConfigurationError(
-            f"{endpoint.source} needs other libraries: pip install 'lmi-handlers[tracing]'. Importing said: {error}"
+            f"{endpoint.source} needs other libraries: pip install 'lmi-handlers[tracing]'. The import failed: {error}"
         ) from None
 
 
@@ -199,7 +199,7 @@ def check_grpc() -> None:
         import lmi_handlers.kserve_grpc.server  # noqa: F401
     except (ImportError, RuntimeError, TypeError) as error:  # generated code raises the latter two
         raise ConfigurationError(
-            f"gRPC needs other libraries: pip install 'lmi-handlers[grpc]'. Importing them said: {error}"
+            f"gRPC needs other libraries: pip install 'lmi-handlers[grpc]'. The import failed: {error}"
         ) from None
 
 

@@ -106,7 +106,7 @@ class CallFields(SamplingFields):
     thinking_token_budget: int | None = Field(
         None,
         ge=NO_BUDGET,
-        description="The maximum number of reasoning tokens, after which the end is forced; -1 means no limit.",
+        description="The maximum number of reasoning tokens, after which the reasoning is ended; -1 means no limit.",
     )
     logprob_token_ids: list[int] | None = Field(
         None, max_length=128, description="With `logprobs`: return these token ids instead of the most likely."

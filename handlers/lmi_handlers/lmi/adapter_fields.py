@@ -23,10 +23,10 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterVali
 Source = Annotated[str, Field(min_length=1)]
 
 SOURCE = (
-    "The adapter's folder, or an archive of it, on the server's host, as an absolute path or relative to the model "
+    "The adapter's folder or an archive of it: a path on the server's host, absolute or relative to the model "
     "directory; an s3:// URL; or the URL of an archive."
 )
-PIN = "Keep the adapter on the device, whichever others are used: at most option.max_loras - 1 can be pinned."
+PIN = "Keep the adapter on the device at all times. At most option.max_loras - 1 adapters can be pinned."
 
 
 class AdapterChange(BaseModel):
@@ -36,13 +36,13 @@ class AdapterChange(BaseModel):
 
     src: Source | None = Field(
         default=None,
-        description=f"{SOURCE} By default the one that it has: it is read again, unless only `pin` is given.",
+        description=f"{SOURCE} Default: the current one, which is read again unless only `pin` is given.",
     )
     preload: bool = Field(
         default=True,
         description="Ignored: the adapter is always loaded before the response, which reports any failure.",
     )
-    pin: bool | None = Field(default=None, description=f"{PIN} By default as it is.")
+    pin: bool | None = Field(default=None, description=f"{PIN} Default: unchanged.")
 
     @property
     def further(self) -> dict[str, str]:

@@ -17,11 +17,9 @@ from lmi_handlers.fields.vectors import CutSide, json_numbers
 class TruncationFields(TolerantPayload):
     """The model, and Text Embeddings Inference's fields for texts that are too long."""
 
-    model: str | None = Field(None, description="The model's name, where several are served.")
-    truncate: bool | None = Field(None, description="Cut texts that are too long. Default: they are an error.")
-    truncation_direction: CutSide | None = Field(
-        None, description="Which end is cut off. Default: as the tokenizer says."
-    )
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
+    truncate: bool | None = Field(None, description="Truncate texts that are too long. Default: they are an error.")
+    truncation_direction: CutSide | None = Field(None, description="The side to truncate. Default: the tokenizer's.")
 
 
 class EmbeddingPayload(TruncationFields):
@@ -30,15 +28,15 @@ class EmbeddingPayload(TruncationFields):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "What is Deep Learning?"}]})
 
     inputs: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
-    normalize: bool | None = Field(None, description="Whether vectors are made 1 long. Default: as the model says.")
-    dimensions: int | None = Field(None, ge=1, description="Numbers in each vector, where the model has several sizes.")
-    prompt_name: str | None = Field(None, description="Must be null: texts count as they are.")
+    normalize: bool | None = Field(None, description="Normalize vectors to length 1. Default: as in the model.")
+    dimensions: int | None = Field(None, ge=1, description="The size of each vector, if the model has several.")
+    prompt_name: str | None = Field(None, description="Must be null: texts are embedded without an added prompt.")
 
     @field_validator("prompt_name")
     @classmethod
     def _no_prompts(cls, value: str | None) -> str | None:
         if value is not None:
-            raise ValueError("must be null, as texts count as they are: write the prompt at the beginning of each")
+            raise ValueError("must be null, as no prompt is added: write it at the beginning of each text")
         return value
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:

@@ -32,7 +32,9 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
     Raise InvalidPayload if the request does not say which, or if there is no such session.
     """
     if others := sorted(body.keys() - {FIELD, "model"}):
-        raise InvalidPayload(f"`{FIELD}` must come alone: a session's requests follow. Given also: {others[0]}")
+        raise InvalidPayload(
+            f"`{FIELD}` must be the only field: the session's requests follow. Given also: {others[0]}"
+        )
     sessions = _sessions(model, f"`{FIELD}`")
     if body[FIELD] == NEW:
         session = sessions.begin(call.key)
@@ -41,7 +43,7 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
         raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {shown(body[FIELD])}")
     session_id = call.headers.get(SESSION_HEADER)
     if session_id is None:
-        raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which says which session to end")
+        raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which names the session")
     sessions.end(session_id, call.key)
     return _answer(f"Session {session_id} closed", {CLOSED_SESSION_HEADER: session_id})
 

@@ -53,7 +53,7 @@ def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutin
         try:
             await changing
         except LmiError as error:
-            logger.error("model %s was not changed as request %s asked: %s", name, call.request_id, error.message)
+            logger.error("model %s: the change of request %s failed: %s", name, call.request_id, error.message)
             _keep(call, served, name, error)
 
     registry_of(served).spawn(change())

@@ -49,17 +49,16 @@ class ModelChange(BaseModel):
         None, description="The maximum time that a dynamic batch waits for further requests, in milliseconds."
     )
     max_idle_time: Count = Field(
-        None, description="The time after which an idle process, or with unload_idle the model, is ended, in seconds."
+        None,
+        description="The time after which an idle process or, with unload_idle, an idle model is stopped, in seconds.",
     )
     unload_idle: bool | None = Field(
         None, description="Unload the model after max_idle_time without requests; the next request loads it again."
     )
     min_worker: CountOrNone = Field(None, description="The minimum number of processes that run a model function.")
     max_worker: Count = Field(None, description="The maximum number of processes that run a model function.")
-    synchronous: bool = Field(True, description="Answer when it is done; otherwise at once, with status 202.")
-    default: bool = Field(
-        False, description="Make this version the one that requests get which name no version of the model."
-    )
+    synchronous: bool = Field(True, description="Answer once the change is complete; if false, at once.")
+    default: bool = Field(False, description="Make this the default version for requests that name none.")
 
     @property
     def keys(self) -> dict[str, str]:
@@ -77,9 +76,9 @@ class NewModel(ModelChange):
     KEYS: ClassVar[dict[str, str]] = {**ModelChange.KEYS, "engine": "engine"}
 
     url: Annotated[str, Field(min_length=1, max_length=MAX_URL)] = Field(
-        description="Where the model lies: a model directory or an archive of one (.zip, .tar.gz, .tar) on the "
-        "server's host, as a path or file:// URL, the http(s):// URL of an archive, an s3:// URL, or the id of a model "
-        "of the Hugging Face hub."
+        description="The location of the model: a model directory or an archive of one (.zip, .tar.gz, .tar) on the "
+        "server's host, as a path or file:// URL, the http(s):// URL of an archive, an s3:// URL, or the id of a "
+        "model on the Hugging Face hub."
     )
     model_name: str | None = Field(
         None, description="The name of the model in requests; by default the last part of the URL."
@@ -90,7 +89,7 @@ class NewModel(ModelChange):
     )
     device: str | None = Field(
         None,
-        description="The device: cpu or -1, gpu0 or 0, several of them separated by ;, or * for all. Sets "
+        description="The device: cpu or -1, gpu0 or 0, several GPUs separated by ;, or * for all. Sets "
         "load_on_devices.",
     )
     gpu_id: str | None = Field(None, description="The same as device.")

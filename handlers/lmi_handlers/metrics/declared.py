@@ -81,7 +81,7 @@ SERVER_TIME = _counter(
 READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
 IN_FLIGHT = _gauge(
     "lmi_requests_in_flight",
-    "Occupied places in the model's queue, including running requests; a request takes one for each of its sequences.",
+    "Places taken in the model's queue; a request takes one per sequence.",
 )
 QUEUE_SIZE = _gauge(
     "lmi_queue_size",
@@ -102,7 +102,7 @@ WORKERS = _gauge(
 )
 WORKER_SEQUENCES = _gauge(
     "lmi_worker_sequences",
-    "Sequences in each engine, where a model may have several; those that wait inside it are included.",
+    "Sequences in each engine, running or waiting, if the model can have several.",
     (*MODEL, "worker"),
 )
 INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",))

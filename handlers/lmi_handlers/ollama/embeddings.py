@@ -26,11 +26,9 @@ OLDER = "/api/embeddings"
 class OllamaVectors(TolerantPayload):
     """The fields that both routes share."""
 
-    model: str | None = Field(None, description="One of `GET /api/tags`; may be left out where there is only one.")
-    options: dict[str, Any] | None = Field(None, description="Changes nothing: no parameter of sampling counts.")
-    keep_alive: float | str | None = Field(
-        None, description="How long the model stays loaded. Changes nothing: it always does."
-    )
+    model: str | None = Field(None, description="A model of `GET /api/tags`; may be omitted if only one is served.")
+    options: dict[str, Any] | None = Field(None, description="Ignored: sampling parameters do not apply.")
+    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
 
 
 class OllamaEmbed(OllamaVectors):
@@ -41,8 +39,10 @@ class OllamaEmbed(OllamaVectors):
     input: Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])] = Field(
         description="A text, or several."
     )
-    truncate: bool | None = Field(None, description="Cut texts that are too long; false: they are an error.")
-    dimensions: int | None = Field(None, ge=1, description="Numbers in each vector, where the model has several sizes.")
+    truncate: bool | None = Field(None, description="Truncate texts that are too long; with false, they are an error.")
+    dimensions: int | None = Field(
+        None, ge=1, description="The size of each vector, for models that have several sizes."
+    )
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         truncate = None if self.truncate is False else AS_MANY_AS_FIT

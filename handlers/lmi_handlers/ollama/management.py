@@ -25,7 +25,7 @@ class NamedModel(TolerantPayload):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model"}]})
 
-    model: str | None = Field(None, description="One of `GET /api/tags`.")
+    model: str | None = Field(None, description="A model of `GET /api/tags`.")
     name: str | None = Field(None, description="The older name of `model`.")
 
     @property
@@ -40,13 +40,13 @@ class NamedModel(TolerantPayload):
 class CopyRequest(TolerantPayload):
     model_config = ConfigDict(json_schema_extra={"examples": [{"source": "model", "destination": "other"}]})
 
-    source: str | None = Field(None, description="A model.")
-    destination: str | None = Field(None, description="The copy.")
+    source: str | None = Field(None, description="The model to copy.")
+    destination: str | None = Field(None, description="The name of the copy.")
 
 
 class PullRequest(NamedModel):
     stream: bool | None = Field(None, description="Return a line for each step. Default: true.")
-    insecure: bool | None = Field(None, description="Changes nothing: nothing is downloaded.")
+    insecure: bool | None = Field(None, description="Ignored: nothing is downloaded.")
 
 
 async def pull(call: Call, dispatcher: ServedModels) -> Answer:

@@ -43,7 +43,7 @@ _files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionar
 
 
 class ShowRequest(NamedModel):
-    verbose: bool | None = Field(None, description="Changes nothing: tensors are not listed.")
+    verbose: bool | None = Field(None, description="Ignored: tensors are not listed.")
 
 
 async def root(call: Call, dispatcher: ServedModels) -> Answer:

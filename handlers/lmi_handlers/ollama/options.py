@@ -67,17 +67,15 @@ class OllamaOptions(TolerantPayload):
     num_predict: int | None = Field(
         None,
         ge=-2,
-        description="The maximum number of tokens to generate; -1 and -2, as 0: as many as fit. Default: -1.",
+        description="The maximum number of tokens to generate; -1, -2 and 0 mean as many as fit. Default: -1.",
     )
-    temperature: float | None = Field(None, description="0 is greedy decoding. Default: 0.8.")
-    top_k: int | None = Field(None, description="Sample from the k most likely tokens; 0: from all. Default: 40.")
-    top_p: float | None = Field(
-        None, description="Sample from the most likely tokens of this probability mass. Default: 0.9."
-    )
+    temperature: float | None = Field(None, description="Sampling temperature; 0 means greedy decoding. Default: 0.8.")
+    top_k: int | None = Field(None, description="Sample from the k most likely tokens; 0 means all. Default: 40.")
+    top_p: float | None = Field(None, description="Top-p sampling: the probability mass to keep. Default: 0.9.")
     seed: int | None = Field(
-        None, description="Seed of the random choices: the same seed gives the same text; -1: random. Default: -1."
+        None, description="Seed of the random choices: the same seed gives the same text; -1 means random. Default: -1."
     )
-    stop: str | list[str] | None = Field(None, description="A text, or several, that end the generation.")
+    stop: str | list[str] | None = Field(None, description="A string, or several, that end the generation.")
 
     def parameters(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return LMI's parameters, and the client's name of each."""

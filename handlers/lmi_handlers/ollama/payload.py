@@ -60,26 +60,26 @@ def _context(given: list[int] | None) -> list[int] | None:
 class OllamaRequest(TolerantPayload):
     """The fields that both routes share."""
 
-    model: str | None = Field(None, description="One of `GET /api/tags`; may be left out where there is only one.")
-    stream: bool | None = Field(None, description="Answer token by token, a JSON object in each line. Default: true.")
+    model: str | None = Field(None, description="A model of `GET /api/tags`; may be omitted if only one is served.")
+    stream: bool | None = Field(None, description="Stream the answer, one JSON object per line. Default: true.")
     format: Annotated[
         Literal["", "json"] | dict[str, Any] | None,
         BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
     ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
-    options: OllamaOptions | None = Field(None, description="The parameters of sampling.")
+    options: OllamaOptions | None = Field(None, description="The sampling parameters.")
     keep_alive: Annotated[float | str | None, AfterValidator(_duration)] = Field(
-        None, description="How long the model stays loaded. Changes nothing: it always does."
+        None, description="Ignored: the model always stays loaded."
     )
     think: Annotated[
         Think,
         BeforeValidator(_think, json_schema_input_type=Think),
-    ] = Field(None, description="Whether to think before the answer, and how much. Default: true for models that can.")
+    ] = Field(None, description="Whether to think first, and how much. Default: true for models that can.")
     logprobs: bool | None = Field(None, description="Return each token's log probability.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to list at each token."
+        None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to return at each position."
     )
-    truncate: bool | None = Field(None, description="Only false: a prompt that is too long is an error.")
-    shift: bool | None = Field(None, description="Only false: the generation ends where the context does.")
+    truncate: bool | None = Field(None, description="Must be false: a prompt that is too long is an error.")
+    shift: bool | None = Field(None, description="Must be false: the generation ends when the context is full.")
 
     @property
     def streams(self) -> bool:
@@ -106,19 +106,17 @@ class OllamaGenerate(OllamaRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [GENERATE_EXAMPLE]})
 
-    prompt: str | None = Field(None, description="Without one the model is loaded, which it is already.")
-    suffix: str | None = Field(
-        None, description="What comes after the text that is generated, for models that fill in the middle of a text."
-    )
-    system: str | None = Field(None, description="The system's message before the prompt.")
+    prompt: str | None = Field(None, description="The prompt; may be empty to check the model.")
+    suffix: str | None = Field(None, description="The text after the generated text (fill-in-the-middle).")
+    system: str | None = Field(None, description="The system message before the prompt.")
     template: Annotated[str | None, AfterValidator(_template)] = Field(
-        None, description="Only empty: it is a program in Go's template language."
+        None, description="Must be empty: it is a program in Go's template language."
     )
-    raw: bool | None = Field(None, description="Take the prompt as it is, without the chat template.")
+    raw: bool | None = Field(None, description="Use the prompt as it is, without the chat template.")
     context: Annotated[list[int] | None, AfterValidator(_context)] = Field(
-        None, description="Only empty: answers have none. `/api/chat` takes conversations."
+        None, description="Must be empty: answers contain no context. Use `/api/chat` for conversations."
     )
-    images: list[str] | None = Field(None, description="Images in base64, for models that take images.")
+    images: list[str] | None = Field(None, description="Images in base64, for models that support them.")
 
 
 class OllamaMessage(BaseModel):
@@ -132,10 +130,10 @@ class OllamaMessage(BaseModel):
         description="system, user, assistant, tool, or another role that the chat template writes.",
     )
     content: str | None = None
-    thinking: str | None = Field(None, description="The assistant's, before its content.")
+    thinking: str | None = Field(None, description="The assistant's reasoning before its content.")
     images: list[str] | None = Field(None, description="Images in base64.")
-    tool_calls: list[ToolCall] | None = Field(None, description="The assistant's calls of tools.")
-    tool_name: str | None = Field(None, description="The function that a message of the role tool is the result of.")
+    tool_calls: list[ToolCall] | None = Field(None, description="The assistant's tool calls.")
+    tool_name: str | None = Field(None, description="The function whose result a message with the role tool contains.")
 
 
 class OllamaTool(Tool):
@@ -148,7 +146,7 @@ class OllamaChat(OllamaRequest):
     model_config = ConfigDict(json_schema_extra={"examples": [CHAT_EXAMPLE]})
 
     messages: list[OllamaMessage] | None = Field(
-        None, description="The conversation so far. Without any the model is loaded, which it is already."
+        None, description="The conversation so far. Without messages, the response reports that the model is loaded."
     )
     tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
 

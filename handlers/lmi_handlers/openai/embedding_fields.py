@@ -21,24 +21,22 @@ class VectorFields(BaseModel):
 
     encoding_format: Encoding | None = Field(
         None,
-        description="base64: numbers of 4 bytes each; bytes: these numbers of all inputs alone, with the rest of the "
-        "answer in the header `metadata`; bytes_only: without it. Default: float.",
+        description="The encoding of the vectors. base64: 4 bytes per number; bytes: only these bytes, with the rest "
+        "of the answer in the header `metadata`; bytes_only: without that header. Default: float.",
     )
     dimensions: int | None = Field(
-        None, ge=1, description="Numbers in each vector, for models that have several sizes. Default: all."
+        None, ge=1, description="The size of each vector, for models that have several sizes. Default: the full size."
     )
     use_activation: bool | None = Field(
-        None, description="Whether each vector is made 1 long. Default: as the model's files say."
+        None, description="Whether each vector is normalized to length 1. Default: as configured in the model's files."
     )
     normalize: bool | None = Field(None, description="The older name of `use_activation`.")
     embed_dtype: Literal["float32"] | None = Field(None, description="The type of the numbers in base64 and bytes.")
     endianness: Literal["native", "little", "big"] | None = Field(
-        None, description="The order of their bytes. Default: native, which is little."
+        None, description="The byte order of the numbers. Default: native, which is little."
     )
-    padding: Literal["do_not_pad"] | None = Field(None, description="Inputs count as they are.")
-    cache_salt: CacheSalt | None = Field(
-        None, description="What is computed for an input is shared only with requests of the same salt."
-    )
+    padding: Literal["do_not_pad"] | None = Field(None, description="Inputs are never padded.")
+    cache_salt: CacheSalt | None = Field(None, description="Share cached results only with requests of this salt.")
 
     @model_validator(mode="after")
     def _one_name(self) -> Self:
@@ -62,18 +60,20 @@ class EmbeddingsRequest(VectorFields, TolerantPayload):
         json_schema_extra={"examples": [{"input": ["What is Deep Learning?", "It is a really cool field."]}]}
     )
 
-    model: str | None = Field(None, description="One of `GET /v1/models`; may be left out where there is only one.")
-    input: Prompts = Field(description="A text, or token ids; or a list of such inputs, each with a vector of its own.")
-    user: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
-    add_special_tokens: bool | None = Field(None, description="Those that the model expects. Default: true.")
+    model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
+    input: Prompts = Field(description="A text, or token ids; or a list of such inputs, each of which gets a vector.")
+    user: str | None = Field(None, description="The end user, written to the server's log.")
+    add_special_tokens: bool | None = Field(None, description="Add the model's special tokens. Default: true.")
     truncate_prompt_tokens: int | None = Field(
-        None, ge=-1, description="Keep only this many tokens of each input; -1: as many as the model takes."
+        None, ge=-1, description="Truncate each input to this many tokens; -1 means the model's maximum."
     )
     truncation_side: Literal["left", "right"] | None = Field(
-        None, description="Which end of an input is then cut off. Default: as the tokenizer says."
+        None, description="The side of an input to truncate. Default: as configured in the tokenizer."
     )
     request_id: RequestId | None = Field(
-        None, description="Names the request in its answer, in the log and to abort it, unless x-request-id does."
+        None,
+        description="The id of the request in its answer, in the log and for aborting it; the header x-request-id "
+        "overrides it.",
     )
 
     def named(self, call: Call) -> Call:

@@ -33,25 +33,25 @@ Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_as_list)]
 class ScoringFields(BaseModel):
     """The fields of all requests for scores, as vLLM has them."""
 
-    model: str | None = Field(None, description="One of `GET /v1/models`; may be left out where there is only one.")
-    user: str | None = Field(None, description="Who asks: goes to the server's log, beside the request's id.")
+    model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
+    user: str | None = Field(None, description="The end user, written to the server's log.")
     use_activation: bool | None = Field(
-        None, description="Whether the model's activation, by default sigmoid, is applied to the scores. Default: true."
+        None, description="Whether to apply the model's activation, by default sigmoid, to the scores. Default: true."
     )
     truncate_prompt_tokens: int | None = Field(
-        None, ge=-1, description="Keep only this many tokens of each pair; -1: as many as the model takes."
+        None, ge=-1, description="Truncate each pair to this many tokens; -1 means the model's maximum."
     )
-    truncation_side: Side | None = Field(
-        None, description="Which end of a text is then cut off. Default: as the tokenizer says."
+    truncation_side: Side | None = Field(None, description="The side to truncate. Default: the tokenizer's.")
+    max_tokens_per_query: NonNegativeInt = Field(0, description="The maximum number of tokens of a query; 0 means all.")
+    max_tokens_per_doc: NonNegativeInt = Field(
+        0, description="The maximum number of tokens of a document; 0 means all."
     )
-    max_tokens_per_query: NonNegativeInt = Field(0, description="Keep only this many tokens of a query; 0: all.")
-    max_tokens_per_doc: NonNegativeInt = Field(0, description="Keep only this many tokens of a document; 0: all.")
-    padding: Literal["do_not_pad"] | None = Field(None, description="Inputs count as they are.")
-    cache_salt: CacheSalt | None = Field(
-        None, description="What is computed for a pair is shared only with requests of the same salt."
-    )
+    padding: Literal["do_not_pad"] | None = Field(None, description="Inputs are never padded.")
+    cache_salt: CacheSalt | None = Field(None, description="Share cached results only with requests of this salt.")
     request_id: RequestId | None = Field(
-        None, description="Names the request in its answer, in the log and to abort it, unless x-request-id does."
+        None,
+        description="The id of the request in its answer, in the log and for aborting it; the header x-request-id "
+        "overrides it.",
     )
 
     def named(self, call: Call) -> Call:
@@ -83,7 +83,7 @@ class RerankRequest(ScoringFields, TolerantPayload):
 
     query: Text = Field(description="The query.")
     documents: Texts = Field(description="The documents: texts, or objects with `text`.")
-    top_n: int | None = Field(None, ge=0, description="How many results there are. Default, and 0: all.")
+    top_n: int | None = Field(None, ge=0, description="The number of results. Default, and 0: all.")
     return_documents: bool | None = Field(None, description="Whether results contain the documents. Default: true.")
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
@@ -96,13 +96,13 @@ class ScoreRequest(ScoringFields, TolerantPayload):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text_1": QUERY, "text_2": TEXTS}]})
 
-    text_1: Texts | None = Field(None, description="The first text of all pairs, or of each.")
+    text_1: Texts | None = Field(None, description="The first text of each pair; a single one is used for all pairs.")
     text_2: Texts | None = Field(None, description="The second text of each pair.")
     queries: Texts | None = Field(None, description="Another name of `text_1`.")
-    documents: Texts | None = Field(None, description="Another name of `text_2`, beside `queries`.")
-    items: Texts | None = Field(None, description="Another name of `text_2`, beside `queries`.")
+    documents: Texts | None = Field(None, description="Another name of `text_2`, together with `queries`.")
+    items: Texts | None = Field(None, description="Another name of `text_2`, together with `queries`.")
     data_1: Texts | None = Field(None, description="Another name of `text_1`.")
-    data_2: Texts | None = Field(None, description="Another name of `text_2`, beside `data_1`.")
+    data_2: Texts | None = Field(None, description="Another name of `text_2`, together with `data_1`.")
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
@@ -113,7 +113,7 @@ class ScoreRequest(ScoringFields, TolerantPayload):
             )
         if len(first) not in (1, len(second)):
             raise ValueError(
-                f"the numbers of texts must be 1 and any, or the same. Given: {len(first)} and {len(second)} (`{name}`)"
+                f"the first texts must be 1, or as many as the second. Given: {len(first)} and {len(second)} (`{name}`)"
             )
         return self
 
@@ -140,11 +140,11 @@ class TeiRerankRequest(TolerantPayload):
 
     query: str = Field(description="The query.")
     texts: list[str] = Field(min_length=1, description="The texts to rank.")
-    raw_scores: bool = Field(False, description="Whether scores are the model's own, without sigmoid.")
+    raw_scores: bool = Field(False, description="Whether to return the model's raw scores, without sigmoid.")
     return_text: bool = Field(False, description="Whether results contain the texts.")
-    truncate: bool | None = Field(None, description="Cut pairs that are too long. Default: they are an error.")
-    truncation_direction: CutSide = Field("right", description="Which end of a text is cut off.")
-    model: str | None = Field(None, description="The model's name, where several are served.")
+    truncate: bool | None = Field(None, description="Truncate pairs that are too long. Default: they are an error.")
+    truncation_direction: CutSide = Field("right", description="The side of a text to truncate.")
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each text, for the model's own score."""

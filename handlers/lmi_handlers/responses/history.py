@@ -45,7 +45,7 @@ def previous_turn(payload: ResponsesRequest, model: ServedModel, key: str | None
     size = sum(len(each.question) + len(each.answer) for each in turn.conversation())
     if size > (limit := model.server.max_request_size):
         raise PayloadTooLarge(
-            f"`{PREVIOUS}` must be of a conversation of at most {limit} bytes (max_request_size). Given: {size} bytes"
+            f"`{PREVIOUS}` must belong to a conversation of at most {limit} bytes (max_request_size). Given: {size}"
         )
     return turn
 
@@ -102,6 +102,6 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
             called.add(item.call_id)
         elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
             raise InvalidPayload(
-                f"`{field}.call_id` must be of a call before it, in `input` or in the responses that "
-                f"`{PREVIOUS}` goes on from. Given: {shown(item.call_id)}"
+                f"`{field}.call_id` must match an earlier call, in `input` or in the responses that "
+                f"`{PREVIOUS}` continues. Given: {shown(item.call_id)}"
             )

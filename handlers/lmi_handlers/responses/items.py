@@ -34,13 +34,13 @@ class InputPart(BaseModel):
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = Field(None, description="The URL of the image, or the image itself in base64.")
-    file_id: str | None = Field(None, description="An error: no files are kept here.")
+    file_id: str | None = Field(None, description="Not supported: this server stores no files.")
     detail: str | None = None
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "InputPart":
         if self.file_id is not None:
-            raise ValueError("must have `image_url`: no files are kept here that `file_id` could name")
+            raise ValueError("must have `image_url`: no files are stored that `file_id` could name")
         member = {"input_image": "image_url", "refusal": "refusal"}.get(self.type, "text")
         if getattr(self, member) is None:
             raise ValueError(f"must have `{member}`")
@@ -161,7 +161,7 @@ class ReasoningItem(InputItem):
 
     type: Literal["reasoning"]
     content: list[ReasoningPart] | None = None
-    summary: list[ReasoningPart] | None = Field(None, description="Stands for the reasoning where `content` is empty.")
+    summary: list[ReasoningPart] | None = Field(None, description="The reasoning, if `content` is empty.")
     encrypted_content: str | None = None
 
     @model_validator(mode="after")

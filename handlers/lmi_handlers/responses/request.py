@@ -50,7 +50,7 @@ class TextFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
-    schema_: dict[str, Any] | None = Field(None, alias="schema", description="The JSON schema of json_schema.")
+    schema_: dict[str, Any] | None = Field(None, alias="schema", description="With json_schema: the JSON schema.")
     strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
 
     @model_validator(mode="after")
@@ -68,18 +68,18 @@ class TextFormat(BaseModel):
 class TextSettings(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    format: TextFormat | None = Field(None, description="Text, any JSON object, or JSON of a schema.")
-    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Taken, without effect.")
+    format: TextFormat | None = Field(None, description="The format: text, any JSON object, or JSON of a schema.")
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored.")
 
 
 class ReasoningSettings(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
-        None, description="For the chat template, as `reasoning_effort`; none also as `enable_thinking`: false."
+        None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
     summary: Literal["auto", "concise", "detailed"] | None = Field(
-        None, description="Taken, without effect: the reasoning itself is in the answer."
+        None, description="Ignored: reasoning is always returned."
     )
     generate_summary: Literal["auto", "concise", "detailed"] | None = Field(
         None, description="The older name of `summary`."
@@ -99,31 +99,34 @@ class ResponsesRequest(ChatFields):
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     input: Items = Field(min_length=1, description="A text, or a list of items: the new part of the conversation.")
-    instructions: str | None = Field(None, description="Comes first, as a message of the system, in this request only.")
-    previous_response_id: str | None = Field(None, description="The kept response that this one goes on from.")
-    store: bool | None = Field(None, description="Whether the response is kept, to be read or gone on from by its id.")
-    max_output_tokens: int | None = Field(
-        None, ge=1, description="Maximum number of generated tokens. Default: what fits."
-    )
-    max_tokens: int | None = Field(None, ge=1, description="The name that chats have for `max_output_tokens`.")
+    instructions: str | None = Field(None, description="The system message, for this request only.")
+    previous_response_id: str | None = Field(None, description="The id of the stored response to continue.")
+    store: bool | None = Field(None, description="Whether to store the response, to read or continue it by its id.")
+    max_output_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
+    max_tokens: int | None = Field(None, ge=1, description="The name of `max_output_tokens` in chats.")
     include: list[Includable] | None = Field(None, description=f"{LOG_PROBS} asks for each token's log probability.")
     top_logprobs: int | None = Field(
-        None, ge=0, le=20, description="The number of most likely tokens to list at each token; asks for them too."
+        None,
+        ge=0,
+        le=20,
+        description="The number of most likely tokens to return at each position; implies their log probabilities.",
     )
     tools: OfferedTools | None = Field(
-        None, description="The functions that the model may call; tools of other types beside them are ignored."
+        None,
+        description="The functions that the model may call; tools of other types are ignored if there are any "
+        "functions.",
     )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
-    max_tool_calls: int | None = Field(None, ge=1, description="Of tools of the server's own, which it has none of.")
-    text: TextSettings | None = Field(None, description="What the answer must be.")
-    reasoning: ReasoningSettings | None = Field(None, description="How much the model reasons.")
+    max_tool_calls: int | None = Field(None, ge=1, description="Ignored: the server has no tools of its own.")
+    text: TextSettings | None = Field(None, description="The format of the answer.")
+    reasoning: ReasoningSettings | None = Field(None, description="How much the model reasons before the answer.")
     truncation: Literal["disabled", "auto"] | None = Field(
-        None, description="auto: leave out the oldest turns of a conversation that does not fit in the context."
+        None, description="auto: leave out the oldest turns of a conversation that does not fit into the context."
     )
-    metadata: dict[str, str] | None = Field(None, description="Repeated in the response.")
-    safety_identifier: str | None = Field(None, description="Repeated in the response.")
-    prompt_cache_key: str | None = Field(None, description="Repeated in the response.")
-    service_tier: str | None = Field(None, description="Taken, without effect.")
+    metadata: dict[str, str] | None = Field(None, description="Returned in the response.")
+    safety_identifier: str | None = Field(None, description="Returned in the response.")
+    prompt_cache_key: str | None = Field(None, description="Returned in the response.")
+    service_tier: str | None = Field(None, description="Ignored.")
 
     @model_validator(mode="after")
     def _one_way_of_truncation(self) -> "ResponsesRequest":

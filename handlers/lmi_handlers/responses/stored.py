@@ -97,7 +97,7 @@ def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
     for model in dispatcher.all_models():
         if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
-    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or is kept no longer")
+    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or no longer is")
 
 
 def _json(body: bytes) -> Answer:

@@ -43,8 +43,8 @@ class ResponseToolChoice(BaseModel):
 
     type: Literal["none", "auto", "required", "function", "allowed_tools"]
     name: str | None = Field(None, min_length=1, description="The function to call.")
-    mode: Literal["auto", "required"] | None = Field(None, description="Of the allowed tools.")
-    tools: list[ChosenTool] | None = Field(None, min_length=1, description="Those that may be called.")
+    mode: Literal["auto", "required"] | None = Field(None, description="auto, or required: call a tool.")
+    tools: list[ChosenTool] | None = Field(None, min_length=1, description="The tools that may be called.")
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "ResponseToolChoice":

@@ -30,7 +30,7 @@ class LevelChanged(TypedDict):
 async def set_level(call: Call, models: ServedModels) -> Answer:
     """Set the log level of the server and its workers. Raise InvalidParameter for an unknown one."""
     level = change_log_level(call.query.get("level") or DEFAULT_LEVEL)
-    logger.warning("the log level is %s now, as request %s asked", level, call.request_id)
+    logger.warning("request %s set the log level to %s", call.request_id, level)
     return json_answer({"status": "OK", "level": level})
 
 

@@ -78,8 +78,8 @@ class HostedApiOptions(TolerantPayload):
     """Options of Hugging Face's hosted Inference API, without effect on this server."""
 
     use_cache: bool | None = Field(None, description="Ignored: answers are not cached.")
-    wait_for_model: bool | None = Field(None, description="Changes nothing.")
-    use_gpu: bool | None = Field(None, description="Changes nothing.")
+    wait_for_model: bool | None = Field(None, description="Ignored.")
+    use_gpu: bool | None = Field(None, description="Ignored.")
 
 
 class TgiRootPayload(TgiPayload):

@@ -70,7 +70,7 @@ class InferPayload(BaseModel):
 
     id: str | None = Field(None, description="Returned in the answer.")
     model_name: str | None = Field(None, description="Must be the name in the path, if given.")
-    parameters: dict[str, Any] = Field(default_factory=dict, description="`binary_data_output`, `timeout`.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="`binary_data_output` and `timeout`.")
     inputs: Annotated[list[InferInput], Field(min_length=1)]
     outputs: list[InferOutput] | None = Field(None, description="The tensors to return. Default: all.")
 

@@ -17,7 +17,7 @@ from lmi_handlers.triton.metadata import asked_model
 class IndexPayload(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"ready": True}]})
 
-    ready: bool = Field(False, description="Leave out models that take no requests now.")
+    ready: bool = Field(False, description="List only models that accept requests now.")
 
 
 async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:

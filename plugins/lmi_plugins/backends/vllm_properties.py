@@ -52,9 +52,7 @@ class VllmProperties(EngineProperties, GuideProperties):
     ] = Field(default=256, description="Maximum number of requests that generate at the same time.")
     max_rolling_batch_prefill_tokens: Annotated[
         PositiveInt | None, Names(aliases=("max_num_batched_tokens",), environment=("MAX_BATCH_PREFILL_TOKENS",))
-    ] = Field(
-        None, description="Maximum number of tokens in one step, from prompts and generation. Default: vLLM's choice."
-    )
+    ] = Field(None, description="Maximum number of tokens in one step, all requests together. Default: vLLM's choice.")
     dtype: Annotated[DataType, Names(aliases=("data_type",))] = Field(
         "auto", description="Data type of the weights and the computation; auto means the model's own."
     )

@@ -29,10 +29,10 @@ def test_facts_of_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "data", "message"),
     [
-        (WEIGHTS, 20, "the file is cut off: it has {size} bytes, but its header tells of {whole}"),
-        (WEIGHTS, 27, "the file is too long: it has {size} bytes, but its header tells of {whole}"),
+        (WEIGHTS, 20, "the file is cut off: it has {size} bytes, but its header declares {whole}"),
+        (WEIGHTS, 27, "the file is too long: it has {size} bytes, but its header declares {whole}"),
         ([], 0, "the header is not a JSON object"),
-        ({"a": {"dtype": "F32", "shape": [2]}}, 8, "the header is not one of the safetensors format"),
+        ({"a": {"dtype": "F32", "shape": [2]}}, 8, "the header is not in the safetensors format"),
         (
             {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}},
             4,
@@ -44,7 +44,7 @@ def test_facts_of_weights(tmp_path: Path) -> None:
             "a takes -4 bytes, but I8 in the shape [-4]",
         ),
         ({"a": {"dtype": "Q7", "shape": [2], "data_offsets": [0, 4]}}, 4, "a has the unknown dtype Q7: known are BF16"),
-        ({"a": 5}, 0, "the header is not one of the safetensors format"),
+        ({"a": 5}, 0, "the header is not in the safetensors format"),
         *(
             (
                 {"a": {"dtype": "F32", "shape": shape, "data_offsets": offsets}},

@@ -91,7 +91,7 @@ def test_wrong_inputs(text: str | list[int], message: str) -> None:
     ("sizes", "given", "message"),
     [
         ((), 8, None),
-        ((), 4, "`dimensions` must be left out or 8, the one size of this model's vectors"),
+        ((), 4, "`dimensions` must be omitted or 8, the size of this model's vectors"),
         ((2, 4), 4, None),
         ((2, 4), 8, None),
         ((2, 4), 3, "`dimensions` must be one of 2, 4, 8, the sizes that the model has. Given: 3"),

@@ -86,7 +86,7 @@ def test_every_parameter_is_done_or_refused() -> None:
 def test_what_is_not_done_is_refused(plain_echo: PlainServer, name: str) -> None:
     answer = plain_echo.post("/invocations", {"inputs": "one", "parameters": {name: NOT_DONE[name]}})
     assert answer.status == 424, answer.body
-    message = f"`{name}` must be omitted: the plain_echo backend cannot obey it. Given: "
+    message = f"`{name}` must be omitted: the plain_echo backend does not support it. Given: "
     assert answer.json()["error"].startswith(message)
 
 

@@ -109,7 +109,7 @@ async def test_a_key_is_not_the_token_of_operators(server: RunningServer, monkey
     path = "/models/model/adapters"
     assert (await server.get(path)).status == 401
     refused = await server.get(path, headers=bearer(KEY))
-    assert (refused.status, "management needs its token" in refused.body.decode()) == (401, True)
+    assert (refused.status, "management needs the management_token" in refused.body.decode()) == (401, True)
     assert (await server.get(path, headers=bearer(TOKEN))).status == 200
     assert (await server.get(path, headers={**bearer(TOKEN), "Host": "other.example"})).status == 200
     foreign = await server.get(path, headers={**bearer(TOKEN), "Origin": "http://other.example"})

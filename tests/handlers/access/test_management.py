@@ -68,7 +68,7 @@ async def test_each_address_serves_its_own(directory: Path, tmp_path: Path, unix
                 assert await status(client, "DELETE", f"{ADAPTERS}/new", {"Host": "evil.example"}) == 403
         refused = await server.get(ADAPTERS)
         assert refused.status == 403
-        assert refused.json()["error"] == "this route manages the server, which is done at its management_address"
+        assert refused.json()["error"] == "this route is only served at the server's management_address"
         assert (await server.post("/invocations", {"inputs": "Hi"})).status == 200
         assert list(server.model.adapters.folders) == ["new"]
     assert Path(path).exists() is not unix

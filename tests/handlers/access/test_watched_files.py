@@ -34,4 +34,4 @@ async def test_changed_replaced_and_wrong_files(tmp_path: Path, caplog: pytest.L
             assert text == "wrong"  # again, where it was looked at while it was written
     finally:
         task.cancel()
-    assert "it is wrong. What was read before stays in use" in caplog.text
+    assert "it is wrong. The previous contents stay in use" in caplog.text

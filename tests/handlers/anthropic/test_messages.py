@@ -151,7 +151,7 @@ PLACE = "`messages.1.content.0"
         (block(type="document", source=PDF), f"{PLACE}` must have a `source` of the type text or content, not base64"),
         (
             block(type="document", source={"type": "text", "data": "x"}, citations={"enabled": True}),
-            f"{PLACE}` must have no `citations`: nothing here cites documents",
+            f"{PLACE}` must have no `citations`: they are not supported",
         ),
         (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, as its type is tool_result"),
         (

@@ -213,7 +213,7 @@ def test_strict_makes_warnings_errors(model_dir: ModelDirectory, command: str) -
     result = lmi(command, "--strict", model_dir({"serving.properties": UNKNOWN_AND_FOREIGN}))
     assert result.returncode == 2
     first, *told = result.stderr.splitlines()[-4:]
-    assert first == "lmi: --strict makes errors of all warnings:"
+    assert first == "lmi: --strict makes all warnings errors:"
     assert [line.partition(": ")[2] for line in told] == list(TOLD)
 
 

@@ -73,7 +73,7 @@ def test_strict_makes_an_error_of_each(directory: Path, environment: dict[str, s
     arguments = [QUESTION] if command == "generate" else []
     result = lmi(command, directory, *arguments, "--strict", **environment)
     first, *told = result.stderr.splitlines()[-6:]
-    assert (result.returncode, first) == (2, "lmi: --strict makes errors of all warnings:")
+    assert (result.returncode, first) == (2, "lmi: --strict makes all warnings errors:")
     assert [line.removeprefix("model hello: ").partition("=")[0] for line in told] == [
         f"option.{name}"
         for name in ("rolling_batch", "tensor_parallel_degree", "gpu_memory_utilization", "enforce_eager", "swap_space")

@@ -37,12 +37,12 @@ def test_what_is_written_passes_its_own_test(kind: str, tmp_path: Path) -> None:
 def test_taken_name(kind: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         write_new(kind, name, tmp_path)
-    assert raised.value.message == f"there is a {kind} `{name}` already, see lmi plugins: choose another name"
+    assert raised.value.message == f"the {kind} `{name}` already exists (see lmi plugins): choose another name"
     assert not (tmp_path / name).exists()
 
 
 def test_names_of_python(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="it is a word of Python's own"):
+    with pytest.raises(ConfigurationError, match="it is a Python keyword"):
         write_new("handler", "class", tmp_path)
     with pytest.raises(ConfigurationError, match="there is a Python package or module `pydantic` already"):
         write_new("handler", "pydantic", tmp_path, package=True)

@@ -88,7 +88,7 @@ def test_check_shows_everything_at_once(model_dir: ModelDirectory, tmp_path: Pat
         ["batch_size", "2", "serving.properties:2"],
     ):
         assert row in rows
-    note = "SAGEMAKER_REGION eu environment SAGEMAKER_REGION informational: it tells where the container runs"
+    note = "SAGEMAKER_REGION eu environment SAGEMAKER_REGION informational: it names the region of the container"
     assert note in map(" ".join, rows)
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert "warning: environment DJL_OFLINE is not known. Did you mean `DJL_OFFLINE`?" in lines

@@ -51,8 +51,12 @@ async def test_stream_that_begins_a_session(server: RunningServer) -> None:
             None,
             "`requestType` CLOSE needs the header X-Amzn-SageMaker-Session-Id, which says",
         ),
-        ({"requestType": "CLOSE"}, "x", "there is no session 'x': it was closed, has expired, or is of another server"),
-        ({"requestType": "CLOSE"} | INPUTS, "x", "`requestType` must come alone: a session's requests follow"),
+        (
+            {"requestType": "CLOSE"},
+            "x",
+            "there is no session 'x': it was closed, has expired, or belongs to another server",
+        ),
+        ({"requestType": "CLOSE"} | INPUTS, "x", "`requestType` must be the only field: the session's requests follow"),
         (INPUTS, "x", "there is no session 'x'"),
     ],
 )

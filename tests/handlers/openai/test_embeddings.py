@@ -274,7 +274,7 @@ async def test_abort(shared: RunningServer) -> None:
 async def test_nothing_is_generated(shared: RunningServer, path: str, body: dict[str, Any]) -> None:
     answer = await shared.post(path, body)
     assert answer.status == 404, answer.body
-    assert "model `model` makes embeddings and generates no text: POST /v1/embeddings" in answer.body.decode()
+    assert "model `model` makes embeddings and generates no text: use POST /v1/embeddings" in answer.body.decode()
 
 
 async def test_a_model_that_only_generates(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -283,7 +283,7 @@ async def test_a_model_that_only_generates(serve: Serve, model_dir: ModelDirecto
     error = answer.json()["error"]
     assert (answer.status, error["type"], error["code"]) == (404, "invalid_request_error", "model_not_found")
     assert error["message"].startswith(
-        "model `model` generates text and makes no embeddings on the scripted backend: where it can, "
+        "model `model` makes no embeddings on the scripted backend: set option.task=text-embedding if the "
     )
 
 

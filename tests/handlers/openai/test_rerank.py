@@ -135,4 +135,4 @@ async def test_models_that_score_nothing(task: str, model_dir: ModelDirectory, s
     directory = model_dir({"serving.properties": f"{SCRIPTED}option.task={task}\n"})
     other = await serve(directory)
     for body in ({"query": "a", "documents": ["b"]}, {"query": "a", "texts": ["b"]}):
-        assert "is no reranker: scores need a model" in message(await other.post("/rerank", body), 404)
+        assert "is not a reranker: scores need a model" in message(await other.post("/rerank", body), 404)

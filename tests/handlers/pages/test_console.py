@@ -295,7 +295,7 @@ async def test_the_token_is_asked_for_and_kept(browser: Browser, model_dir: Mode
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         dialog = page.get_by_role("dialog", name="Management token")
-        await expect(dialog).to_contain_text("management needs its token")
+        await expect(dialog).to_contain_text("management needs the management_token")
         await dialog.get_by_role("button", name="Cancel").click()
         await expect(page.locator("#notice")).to_contain_text("none was given")
         await page.get_by_role("button", name="Give the token").click()

@@ -41,7 +41,7 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
         (
             item(type="function_call_output", call_id="call_1", output="x"),
             "input.1.call_id",
-            "must be of a call before it, in `input` or in the responses that `previous_response_id` goes on",
+            "must match an earlier call, in `input` or in the responses that `previous_response_id` continues",
         ),
         (
             item(type="reasoning", id="rs_1", summary=[], encrypted_content="xyz"),
@@ -54,7 +54,7 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "must be 'input_text', 'output_text', 'text', 'refusal' or 'input_image'. Given: 'input_file'",
         ),
         (part(type="input_text"), "input.1.content.1", "must have `text`"),
-        (part(type="input_image", file_id="f"), "input.1.content.1", "must have `image_url`: no files are kept here"),
+        (part(type="input_image", file_id="f"), "input.1.content.1", "must have `image_url`: no files are stored"),
         (
             part(type="input_image", image_url="https://host/cat.png", detail="low"),
             "input.1.content.1",

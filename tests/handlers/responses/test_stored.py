@@ -45,7 +45,7 @@ async def test_read_and_delete(server: RunningServer) -> None:
     assert (await delete(server, path)).json() == {"id": response["id"], "object": "response", "deleted": True}
     for gone in (await server.get(path), await delete(server, path), await server.get(f"{path}/input_items")):
         assert error(gone, 404) == {
-            "message": f"Response with id '{response['id']}' not found: it was not stored, or is kept no longer",
+            "message": f"Response with id '{response['id']}' not found: it was not stored, or no longer is",
             "type": "invalid_request_error",
             "param": None,
             "code": "response_not_found",
@@ -147,7 +147,7 @@ async def test_a_conversation_is_no_longer_than_a_request_may_be(serve: Serve, m
     latest = await respond(server, "word " * 200, previous_response_id=latest["id"])
     lost = error(await ask(server, previous_response_id=latest["id"]), 413)
     assert lost["message"].startswith(
-        "`previous_response_id` must be of a conversation of at most 4000 bytes (max_request_size). Given: "
+        "`previous_response_id` must belong to a conversation of at most 4000 bytes (max_request_size). Given: "
     )
 
 

@@ -88,8 +88,7 @@ def test_a_directory_as_they_are_found(model_dir: ModelDirectory) -> None:
     assert configuration.warnings == [
         "serving.properties:7: option.quantize has no effect: the torch engine does not quantize; quantized weights "
         "are loaded as the model's configuration says. Given: awq",
-        "serving.properties:6: option.tokens_per_block has no effect: the size of the cache's blocks is fixed. "
-        "Given: 64",
+        "serving.properties:6: option.tokens_per_block has no effect: the cache's block size is fixed. Given: 64",
     ]
 
 

@@ -21,8 +21,8 @@ TYPES: dict[str, type[Properties]] = {
 
 def test_row() -> None:
     assert (
-        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | A "
-        "folder, an s3:// URL or a Hugging Face hub id with the weights. Default: the model directory. |\n"
+        "| `option.model_id`, `option.s3url` | text |  | `OPTION_MODEL_ID`, `OPTION_S3URL`, `HF_MODEL_ID` | The "
+        "weights: a folder, an s3:// URL or a Hugging Face hub id. Default: the model directory. |\n"
     ) in document(TYPES)
 
 

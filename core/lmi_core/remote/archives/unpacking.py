@@ -43,7 +43,7 @@ def recognise(start: bytes) -> Format:
         return Format.TAR
     other = next((name for magic, name in OTHER_FORMATS.items() if start.startswith(magic)), None)
     if other is not None:
-        raise ConfigurationError(f"the archive is packed by {other}, which is not supported: {FORMATS}")
+        raise ConfigurationError(f"the archive is packed with {other}, which is not supported: {FORMATS}")
     if start.lstrip()[:1] == b"<":
         raise ConfigurationError(
             "this is a web page and not an archive: check the URL, and whether it asks people to log in"
@@ -96,7 +96,7 @@ def _write(path: Path, size: int, content: Iterator[bytes]) -> Iterator[None]:
             file.write(data)
             yield
         if left != 0:
-            raise damaged("a file has not the size that it is said to have")
+            raise damaged("a file does not have its declared size")
         file.flush()
         os.fsync(file.fileno())
 

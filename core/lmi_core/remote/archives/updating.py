@@ -59,7 +59,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
     content = "" if checksum is None and (found.etag or found.modified) else digest(partial.path)
     if checksum is not None and content != checksum:
         shutil.rmtree(copies.partial)
-        raise ConfigurationError(f"{model}: the SHA-256 of what came is {content}, and not {checksum} as the URL says")
+        raise ConfigurationError(f"{model}: the SHA-256 of the download is {content}, not {checksum} as in the URL")
     version = version_of(content) if content else version_of(*found)
     if (copy := copies.current_if(version)) is not None:
         shutil.rmtree(copies.partial)
@@ -92,7 +92,7 @@ def _checksum(model: RemoteModel) -> str | None:
     match = CHECKSUM.fullmatch(fragment)
     if match is None:
         raise ConfigurationError(
-            f"{model}: what follows # must be sha256= and 64 hexadecimal digits. Given: {fragment}"
+            f"{model}: the part after # must be sha256= and 64 hexadecimal digits. Given: {fragment}"
         )
     return match["digits"].lower()
 

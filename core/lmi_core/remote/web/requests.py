@@ -137,7 +137,7 @@ async def request(url: str, headers: Mapping[str, str]) -> Answer:
             following = urlsplit(urljoin(target.geturl(), answer.header("Location").replace(" ", "%20")))
             _check_redirect(target, following)
             target, user = following, None
-        raise ConfigurationError(f"there are more than {MAX_REDIRECTS} redirects, or a circle")
+        raise ConfigurationError(f"more than {MAX_REDIRECTS} redirects, or a redirect loop")
 
 
 async def _get(
@@ -176,8 +176,8 @@ async def _get(
         if not sockets.refused:
             raise
         raise ConfigurationError(
-            f"the server leads to {without_secrets(url)}, at {sockets.refused}, which is not on the Internet: give "
-            "that URL itself if it is to be trusted"
+            f"the server redirects to {without_secrets(url)}, at {sockets.refused}, which is not on the Internet: "
+            "if you trust that URL, give it directly"
         ) from error
 
 
@@ -209,11 +209,11 @@ def _written_addresses(host: str) -> list[str]:
 def _check_redirect(target: SplitResult, following: SplitResult) -> None:
     """Raise ConfigurationError for a redirect to another protocol, or from HTTPS to HTTP."""
     if not is_web(following.geturl()):
-        raise ConfigurationError(f"the server leads to {following.scheme[:20]}://, which is not supported")
+        raise ConfigurationError(f"the server redirects to {following.scheme[:20]}://, which is not supported")
     if target.scheme == "https" and following.scheme == "http":
         raise ConfigurationError(
-            f"the server leads from https:// to {without_secrets(following.geturl())}, which anybody on the way could "
-            "change: give that URL itself if it is to be trusted"
+            f"the server redirects from https:// to {without_secrets(following.geturl())}, which others could "
+            "change in transit: if you trust that URL, give it directly"
         )
 
 
@@ -241,7 +241,7 @@ def _refusal(status: int) -> ConfigurationError:
 
 def _invalid(shown: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{shown}: this URL, or one that the server leads to, is not valid: check its host and port, and write blanks "
+        f"{shown}: this URL, or one that the server redirects to, is not valid: check its host and port, and write blanks "
         "as %20"
     )
 

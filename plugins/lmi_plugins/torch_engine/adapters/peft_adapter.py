@@ -43,18 +43,30 @@ def read_directory(directory: Path, *, allow_pickle: bool = False) -> AdapterWei
 
     The layout of the model's own weights (`fan_in_fan_out`) is ignored: it matters only for merging.
     """
+    config = read_config(directory)
+    try:
+        tensors = _read_tensors(directory, allow_pickle)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InvalidAdapter(f"{directory}: the adapter cannot be read: {error}") from None
+    return read_weights(tensors, config)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Return an adapter's configuration; raise InvalidAdapter if it cannot be used, or if there are no weights."""
+    weights = pickled_adapter(directory) or [directory / ADAPTER]
+    for file in (directory / CONFIG_FILE, *weights):
+        if not file.is_file():
+            raise InvalidAdapter(
+                f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {file.name}"
+            )
     try:
         config = json.loads((directory / CONFIG_FILE).read_bytes())
-        tensors = _read_tensors(directory, allow_pickle)
-    except FileNotFoundError as error:
-        raise InvalidAdapter(
-            f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {error.filename}"
-        ) from None
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError) as error:
         raise InvalidAdapter(f"{directory}: the adapter cannot be read: {error}") from None
     if not isinstance(config, dict):
         raise InvalidAdapter(f"{directory / CONFIG_FILE} must contain a JSON object")
-    return read_weights(tensors, config)
+    _check(config)
+    return config
 
 
 def _read_tensors(directory: Path, allow_pickle: bool) -> dict[str, torch.Tensor]:

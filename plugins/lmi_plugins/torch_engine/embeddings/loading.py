@@ -93,7 +93,7 @@ def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> Embedding
     except ConfigurationError as error:
         logger.warning("The model generates, but makes no embeddings: %s", error.message)
     except Exception as error:
-        logger.info("%s makes no embeddings: trying it gave: %s", type(parts.model).__name__, error)
+        logger.info("%s makes no embeddings: the attempt failed: %s", type(parts.model).__name__, error)
     return None
 
 
@@ -129,7 +129,7 @@ def _engine(
     logger.info("Embeddings of %d numbers: %s; inputs of up to %d tokens", known.size, how, max_length)
     if recipe.default_prompt is not None:
         logger.warning(
-            "The model expects %r before each text by default: clients must write it, nothing is added here",
+            "The model expects %r before each text by default: clients must add it, the server does not",
             recipe.default_prompt,
         )
     return EmbeddingEngine(embedder, known, max_tokens, threads)

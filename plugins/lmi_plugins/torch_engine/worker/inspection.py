@@ -14,13 +14,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-from lmi_core.errors import ConfigurationError
+from lmi_core.errors import ConfigurationError, InvalidAdapter
 from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, read_checkpoint
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.model_folder import has_wrong_json, inspect_tokenizer, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refused_files
 from lmi_core.serving_runtime import Note
 from lmi_core.texts.reason import reason
+from lmi_plugins.torch_engine.adapters.peft_adapter import read_config as read_adapter_config
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
@@ -87,6 +88,11 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
     yield from inspect_tokenizer(folder, checkpoint, options.trust_remote_code)
     if checkpoint.is_known:
         yield from _inspect_weights(options, config, checkpoint, task)
+    for name, directory in options.adapters.items() if task == "generate" else ():
+        try:
+            read_adapter_config(Path(directory))
+        except InvalidAdapter as error:
+            yield f"adapter {name}: {error.message}"
 
 
 def _other_weights(names: list[str]) -> str:

@@ -103,9 +103,9 @@ def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[
 
     Raise ConfigurationError.
     """
-    logger.info("loading %s, which generates nothing", options.model)
+    logger.info("loading %s, which generates no text", options.model)
     if options.adapters:
-        logger.warning("The adapters %s are not loaded: the model generates nothing", ", ".join(options.adapters))
+        logger.warning("The adapters %s are not loaded: the model generates no text", ", ".join(options.adapters))
     report("loading the model")
     engine = load_embedding_engine(options)
     channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))

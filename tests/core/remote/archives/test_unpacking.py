@@ -195,7 +195,7 @@ def test_damaged_header_in_the_middle_of_a_tar(tmp_path: Path) -> None:
         (b"<!DOCTYPE html><title>Log in</title>", "this is a web page and not an archive"),
         (b"hello", "this is not an archive: pack it as .zip, .tar.gz or .tar"),
         (b"", "this is not an archive"),
-        (b"BZh91AY&SY", "the archive is packed by bzip2, which is not supported: pack it as .zip, .tar.gz or .tar"),
+        (b"BZh91AY&SY", "the archive is packed with bzip2, which is not supported: pack it as .zip, .tar.gz or .tar"),
         (gzip.compress(b"hello"), "is damaged or cut off"),
         (tar_of({}), "the archive is empty"),
         (zip_of({}), "the archive is empty"),

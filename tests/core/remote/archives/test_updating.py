@@ -225,7 +225,7 @@ async def test_redirects(web: ArchiveServer) -> None:
     assert files_below(folder) == FILES
     assert "Authorization" not in web.requests[-1][1]
     assert await error_of(f"{web.url}/circle.zip") == (
-        f"{web.url}/circle.zip: there are more than 5 redirects, or a circle"
+        f"{web.url}/circle.zip: more than 5 redirects, or a redirect loop"
     )
     assert "leads to file://, which is not supported" in await error_of(f"{web.url}/file.zip")
 
@@ -259,10 +259,10 @@ async def test_checksum(web: ArchiveServer) -> None:
     assert len(web.requests) == requests  # it cannot have changed
     other = "0" * 64
     assert await error_of(f"{url}#sha256={other}") == (
-        f"{url}: the SHA-256 of what came is {digits}, and not {other} as the URL says"
+        f"{url}: the SHA-256 of the download is {digits}, not {other} as in the URL"
     )
     assert await error_of(f"{url}#md5=1") == (
-        f"{url}: what follows # must be sha256= and 64 hexadecimal digits. Given: md5=1"
+        f"{url}: the part after # must be sha256= and 64 hexadecimal digits. Given: md5=1"
     )
 
 
@@ -275,7 +275,7 @@ async def test_server_that_is_not_there() -> None:
         "https://nowhere.invalid/m.zip: the name of the host is unknown: check it, and this host's DNS"
     )
     assert await error_of("http://127.0.0.1:1/my model.zip?sig=hidden") == (
-        "http://127.0.0.1:1/my model.zip: this URL, or one that the server leads to, is not valid: check its host and "
+        "http://127.0.0.1:1/my model.zip: this URL, or one that the server redirects to, is not valid: check its host and "
         "port, and write blanks as %20"
     )
 

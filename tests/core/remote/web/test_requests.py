@@ -43,8 +43,8 @@ async def read(url: str) -> bytes:
 async def test_a_redirect_from_the_internet_into_a_network(web: ArchiveServer, inside: ArchiveServer) -> None:
     web.redirects["model.zip"] = f"{inside.url}/secret.zip"
     assert await refusal(f"{web.url}/model.zip") == (
-        f"{web.url}/model.zip: the server leads to {inside.url}/secret.zip, at {INSIDE}, which is not on the Internet: "
-        "give that URL itself if it is to be trusted"
+        f"{web.url}/model.zip: the server redirects to {inside.url}/secret.zip, at {INSIDE}, which is not on the "
+        "Internet: if you trust that URL, give it directly"
     )
     assert inside.requests == []
 

@@ -33,6 +33,6 @@ async def test_certificates_and_redirects(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert files_below(await fetch(RemoteModel(f"{web.url}/same.zip"))) == {"a": b"1"}
         assert await error_of(f"{web.url}/down.zip") == (
-            f"{web.url}/down.zip: the server leads from https:// to http://127.0.0.1:9/m.zip, which anybody on the way "
-            "could change: give that URL itself if it is to be trusted"
+            f"{web.url}/down.zip: the server redirects from https:// to http://127.0.0.1:9/m.zip, which others could "
+            "change in transit: if you trust that URL, give it directly"
         )

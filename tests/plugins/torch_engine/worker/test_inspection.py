@@ -45,6 +45,19 @@ def test_missing_weights(copy: Path) -> None:
     assert faults(copy) == []
 
 
+def test_unusable_adapters(copy: Path) -> None:
+    adapters = {"empty": str(copy / "empty"), "bare": str(copy / "bare")}
+    for folder, config in zip(adapters.values(), ("{}", '{"peft_type": "LORA", "r": 8, "lora_alpha": 8}'), strict=True):
+        Path(folder).mkdir()
+        Path(folder, "adapter_config.json").write_text(config)
+    Path(adapters["empty"], "adapter_model.safetensors").touch()
+    assert faults(copy, adapters=adapters) == [
+        "adapter empty: peft_type must be LORA. Given: None",
+        f"adapter bare: {adapters['bare']} does not contain a LoRA adapter in PEFT's format: there is no "
+        "adapter_model.safetensors",
+    ]
+
+
 def test_weights_of_another_shape(copy: Path) -> None:
     configure(copy, vocab_size=321)
     (fault,) = faults(copy)
