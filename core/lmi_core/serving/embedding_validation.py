@@ -59,8 +59,8 @@ def _check_dimensions(request: EmbeddingRequest, model: EmbeddingModel) -> None:
         return
     if model.dimensions == ():
         raise InvalidParameter(
-            f"`{name}` must be omitted or {model.size}, the size of this model's vectors: it is not declared as a matryoshka "
-            f"model, whose vectors can be truncated. Given: {given}"
+            f"`{name}` must be omitted or {model.size}, the size of this model's vectors: it is not declared as a "
+            f"matryoshka model, whose vectors can be truncated. Given: {given}"
         )
     if model.dimensions is None and not 1 <= given <= model.size:
         raise InvalidParameter(f"`{name}` must be from 1 to {model.size}, the size of the vectors. Given: {given}")

@@ -49,7 +49,7 @@ def test_facts_of_weights(tmp_path: Path) -> None:
             (
                 {"a": {"dtype": "F32", "shape": shape, "data_offsets": offsets}},
                 4,
-                "the header is not one of the safetensors",
+                "the header is not in the safetensors",
             )
             for shape, offsets in (
                 ([float("inf")], [0, 4]),

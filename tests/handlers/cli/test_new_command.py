@@ -44,7 +44,7 @@ def test_taken_name(kind: str, name: str, tmp_path: Path) -> None:
 def test_names_of_python(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="it is a Python keyword"):
         write_new("handler", "class", tmp_path)
-    with pytest.raises(ConfigurationError, match="there is a Python package or module `pydantic` already"):
+    with pytest.raises(ConfigurationError, match="a Python package or module `pydantic` already exists"):
         write_new("handler", "pydantic", tmp_path, package=True)
 
 

@@ -49,7 +49,7 @@ async def test_stream_that_begins_a_session(server: RunningServer) -> None:
         (
             {"requestType": "CLOSE"},
             None,
-            "`requestType` CLOSE needs the header X-Amzn-SageMaker-Session-Id, which says",
+            "`requestType` CLOSE needs the header X-Amzn-SageMaker-Session-Id, which names the session",
         ),
         (
             {"requestType": "CLOSE"},

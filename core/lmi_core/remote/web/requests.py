@@ -241,8 +241,8 @@ def _refusal(status: int) -> ConfigurationError:
 
 def _invalid(shown: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{shown}: this URL, or one that the server redirects to, is not valid: check its host and port, and write blanks "
-        "as %20"
+        f"{shown}: this URL, or one that the server redirects to, is not valid: check its host and port, and write "
+        "blanks as %20"
     )
 
 

@@ -227,7 +227,7 @@ async def test_redirects(web: ArchiveServer) -> None:
     assert await error_of(f"{web.url}/circle.zip") == (
         f"{web.url}/circle.zip: more than 5 redirects, or a redirect loop"
     )
-    assert "leads to file://, which is not supported" in await error_of(f"{web.url}/file.zip")
+    assert "redirects to file://, which is not supported" in await error_of(f"{web.url}/file.zip")
 
 
 @pytest.mark.parametrize(
@@ -275,8 +275,8 @@ async def test_server_that_is_not_there() -> None:
         "https://nowhere.invalid/m.zip: the name of the host is unknown: check it, and this host's DNS"
     )
     assert await error_of("http://127.0.0.1:1/my model.zip?sig=hidden") == (
-        "http://127.0.0.1:1/my model.zip: this URL, or one that the server redirects to, is not valid: check its host and "
-        "port, and write blanks as %20"
+        "http://127.0.0.1:1/my model.zip: this URL, or one that the server redirects to, is not valid: check its host "
+        "and port, and write blanks as %20"
     )
 
 

@@ -68,7 +68,7 @@ async def test_a_name_that_leads_into_a_network(
 
     monkeypatch.setattr("socket.getaddrinfo", resolved)
     web.redirects["model.zip"] = f"http://model.example:{port}/secret.zip"
-    assert f"leads to http://model.example:{port}/secret.zip, at {INSIDE}" in await refusal(f"{web.url}/model.zip")
+    assert f"redirects to http://model.example:{port}/secret.zip, at {INSIDE}" in await refusal(f"{web.url}/model.zip")
     assert inside.requests == []
 
 
@@ -115,5 +115,5 @@ async def test_through_a_tunnel_what_is_written_out_is_checked(
     for scheme in ("http", "https"):
         monkeypatch.setenv(f"{scheme}_proxy", web.url)
     web.redirects["http://models.example/model.zip"] = f"https://{INSIDE}/secret.zip"
-    assert f"leads to https://{INSIDE}/secret.zip, at {INSIDE}," in await refusal("http://models.example/model.zip")
+    assert f"redirects to https://{INSIDE}/secret.zip, at {INSIDE}," in await refusal("http://models.example/model.zip")
     assert [path for path, _ in web.requests] == ["http://models.example/model.zip"]
