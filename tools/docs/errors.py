@@ -28,7 +28,7 @@ bound, the value given, and what to do.
 An empty cell means that the API does not have the error. In the dialects of LMI, OpenAI and Ollama,
 `throttle_error_http_code` sets the status of a full queue.
 """
-SHAPES = """## Forms
+SHAPES = """## Formats
 
 The same error in each API: a parameter with an invalid value.
 """

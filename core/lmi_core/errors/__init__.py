@@ -93,7 +93,7 @@ class OutOfMemory(ConfigurationError, kind="out_of_memory"):
 
 
 class ResponseNotFound(LmiError, kind="response_not_found"):
-    """No stored answer has the id in the request; `field` is the name of the id's field."""
+    """No stored response has the given id; `field` names the field of the id."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)

@@ -117,7 +117,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def _pair_template(self) -> PairTemplate:
         encodings = self.pretrained("a", "a").encodings
         if not encodings:
-            raise InvalidParameter("pairs of texts need a tokenizer in transformers' fast form, tokenizer.json")
+            raise InvalidParameter("pairs of texts need one of transformers' fast tokenizers (tokenizer.json)")
         pieces: list[PairPiece] = []
         for token_id, sequence, token_type in zip(
             encodings[0].ids, encodings[0].sequence_ids, encodings[0].type_ids, strict=True

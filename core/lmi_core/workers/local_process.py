@@ -67,7 +67,7 @@ class LocalProcess:
             try:
                 return PreparedWorker(self._prepare, self._target, address, self._environment)
             except OSError as error:
-                logger.warning("a worker could not be forked, and is started anew: %s", error)
+                logger.warning("a worker could not be forked, and is started from scratch: %s", error)
         return execute((self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address), self._environment)
 
     @property

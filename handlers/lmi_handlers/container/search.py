@@ -207,7 +207,7 @@ class Search:
             else:
                 self.warnings.append(f"{archive} is not served: it contains no model")
         if not found and not alone:
-            raise ConfigurationError(f"{directory} contains no model: its archives have none at their top")
+            raise ConfigurationError(f"{directory} contains no model: its archives have none at the top level")
         return found or alone
 
 

@@ -16,7 +16,7 @@ from lmi_handlers.kserve_grpc.service import InferenceService, Method
 from lmi_handlers.telemetry.refusals import Refusals
 
 logger = logging.getLogger(__name__)
-_refusals = Refusals(lambda count: logger.info("%d more messages were refused within a second: damaged", count))
+_refusals = Refusals(lambda count: logger.info("%d more damaged messages were refused within a second", count))
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 

@@ -38,4 +38,4 @@ class Refusals:
 
 def refusals_of(logger: logging.Logger) -> Refusals:
     """Return a limit that reports omitted lines in this log."""
-    return Refusals(lambda count: logger.info("%d more requests were refused within a second: overloaded", count))
+    return Refusals(lambda count: logger.info("%d more requests were refused for overload within a second", count))

@@ -91,7 +91,7 @@ async def test_a_frozen_one_is_replaced(caplog: pytest.LogCaptureFixture, monkey
         async with worker("tell_preparation") as second:
             assert await second.receive() == b"0"
     assert not psutil.pid_exists(before)
-    assert "is started anew: its fork server did not answer, and was killed" in caplog.text
+    assert "is started from scratch: its fork server did not answer, and was killed" in caplog.text
 
 
 async def test_an_idle_one_ends_where_nobody_wants_it() -> None:
@@ -103,7 +103,7 @@ async def test_an_idle_one_ends_where_nobody_wants_it() -> None:
 async def test_a_worker_that_cannot_be_prepared_is_started_anew(caplog: pytest.LogCaptureFixture) -> None:
     async with worker("tell_preparation", f"{TARGETS}:no_such_function") as started:
         assert await started.receive() == b"0"
-    assert "a worker could not be forked, and is started anew: its fork server has ended" in caplog.text
+    assert "a worker could not be forked, and is started from scratch: its fork server has ended" in caplog.text
 
 
 async def test_beside_a_gpu_no_worker_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,7 +249,7 @@ def test_archives_of_a_store(container: Container, store: Path, tmp_path: Path) 
     (store / "c.tar.gz").rename(only / "c.tar.gz")
     assert list(named(container.launch(environment={"SERVING_MODEL_STORE": str(only)}))) == ["c"]
     (only / "c.tar.gz").write_bytes(tar_of({"data.csv": b"1"}))
-    assert container.error(only) == f"{only} contains no model: its archives have none at their top"
+    assert container.error(only) == f"{only} contains no model: its archives have none at the top level"
     assert named(container.launch(only, environment={"HF_MODEL_ID": "org/name"})) == {"only": only}
 
 

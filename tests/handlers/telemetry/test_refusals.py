@@ -56,7 +56,7 @@ async def test_the_first_of_each_second_are_logged_and_the_others_counted(
             while not (told := [each for each in caplog.messages if "more requests" in each]):
                 await asyncio.sleep(0.01)
     assert sum("failed: overloaded: " in each for each in caplog.messages) == LINES
-    assert told == [f"{CROWD - LINES} more requests were refused within a second: overloaded"]
+    assert told == [f"{CROWD - LINES} more requests were refused for overload within a second"]
 
 
 async def test_few_are_all_logged(

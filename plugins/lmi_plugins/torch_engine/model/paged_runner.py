@@ -28,7 +28,7 @@ class PagedRunner(ModelRunner):
         check_model(model)
         self.rope = RopeByLength.of(model, max_length)
         if self.rope is not None and not self.rope.modules:
-            raise UnsupportedAttention("its rotary embedding depends in its own way on the length of the sequence")
+            raise UnsupportedAttention("its rotary embedding depends on the sequence length in an unsupported way")
         AttentionInterface.register(attention.NAME, attention.paged_attention)
         before = attention_implementation(model)
         model.set_attn_implementation(attention.NAME)
