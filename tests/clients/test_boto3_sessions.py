@@ -87,7 +87,7 @@ async def test_session_that_begins_with_a_question(endpoint: Endpoint) -> None:
 async def test_no_session_begins_or_ends_in_a_stream(
     server: RunningServer, endpoint: Endpoint, body: dict[str, Any], session_id: str
 ) -> None:
-    with pytest.raises(ClientError, match="InvokeEndpoint opens and closes sessions"):
+    with pytest.raises(ClientError, match="sessions are opened and closed by InvokeEndpoint"):
         await endpoint.stream(body, SessionId=session_id)
     assert server.scripted.history == []
 

@@ -198,9 +198,7 @@ class EngineParameters(GenerationParameters):
     )
     ignore_eos_token: bool = Field(False, description="Continue generating after the end-of-sequence token.")
     stop_token_ids: list[TokenId] | None = Field(None, max_length=64, description="Token ids that end generation.")
-    logprobs: int | None = Field(
-        None, ge=0, le=20, description="How many most likely tokens to return at each position."
-    )
+    logprobs: int | None = Field(None, ge=0, le=20, description="How many most likely tokens to return per position.")
 
     _biases = field_validator("logit_bias")(by_token_ids)
 
@@ -241,8 +239,7 @@ class ExtendedParameters(EngineParameters):
         None, min_length=1, description="The only token ids that may be generated."
     )
     repetition_detection: RepetitionDetection | None = Field(
-        None,
-        description="Stop when a sequence of tokens repeats too often.",
+        None, description="Stop when a sequence of tokens repeats too often."
     )
     include_stop_str_in_output: bool = Field(False, description="Keep the stop sequence in the text.")
     skip_special_tokens: bool = Field(True, description="Omit special tokens from the text.")

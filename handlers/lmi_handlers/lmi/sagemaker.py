@@ -148,7 +148,7 @@ def _check_stream(call: Call) -> None:
         return
     in_body = not is_plain_text(call.headers) and asks_for_session(call.json_object())
     if in_body or call.headers.get(SESSION_HEADER) == NEW:
-        raise InvalidPayload("InvokeEndpoint opens and closes sessions, not a call for a stream")
+        raise InvalidPayload("sessions are opened and closed by InvokeEndpoint, not by a stream")
 
 
 def _unknown_component(call: Call, model: ServedModel) -> tuple[str, ...]:

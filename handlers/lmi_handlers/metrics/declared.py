@@ -79,10 +79,7 @@ SERVER_TIME = _counter(
 )
 
 READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
-IN_FLIGHT = _gauge(
-    "lmi_requests_in_flight",
-    "Places taken in the model's queue; a request takes one per sequence.",
-)
+IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue; a request takes one per sequence.")
 QUEUE_SIZE = _gauge(
     "lmi_queue_size",
     "Capacity of the model's queue: job_queue_size plus the number of requests that can run at the same time.",

@@ -107,7 +107,7 @@ async def test_rerank_of_tei(server: RunningServer) -> None:
         ("/rerank", {"query": "a", "texts": "b"}, "`texts`"),
         ("/v1/rerank", {"query": "a", "texts": ["b"]}, "`documents` is required"),
         ("/score", {"text_1": "a"}, "`text_1` and `text_2` are required"),
-        ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "must be equal, or the first 1. Given: 2 and 1"),
+        ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "must be equal, or the first must be 1. Given: 2 and 1"),
         ("/score", {"text_1": "a", "text_2": "b " * MAX_LENGTH}, "`text_2.0` must be at most"),
     ],
 )
