@@ -113,7 +113,7 @@ class ScoreRequest(ScoringFields, TolerantPayload):
             )
         if len(first) not in (1, len(second)):
             raise ValueError(
-                f"the text counts must be equal, or the first must be 1. Given: {len(first)} and {len(second)} (`{name}`)"
+                f"text counts must be equal, or the first must be 1. Given: {len(first)} and {len(second)} (`{name}`)"
             )
         return self
 
