@@ -75,7 +75,8 @@ def sizes(server: int) -> Footprint:
         found.engine_threads += worker.num_threads()
     children = process.children(recursive=True)
     found.processes = len(children)
-    helpers = [child for child in children if HELPER in command_line(child)]
+    of_engines += [child for engine in engines for child in engine.children(recursive=True)]  # they compile guides
+    helpers = [child for child in children if HELPER in command_line(child) and child not in of_engines]
     found.helper_memory = max((child.memory_full_info().uss / MEGABYTE for child in helpers), default=0.0)
     return found
 
