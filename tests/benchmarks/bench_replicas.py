@@ -18,6 +18,9 @@ VOCABULARY = range(50_000)
 REQUESTS = 500  # of each length
 LENGTHS = (100, 1000, 8000)
 MANY = 1000  # engines
+NUMBERS = (8, 100, MANY, 10_000)  # of engines, for the arithmetic
+TOKENS_PER_SECOND, TOKENS_PER_ANSWER, PROMPT = 2500, 250, 1000  # of each engine, as assumed
+CPU_PER_TOKEN = 40e-6  # seconds of the server, one of the larger figures in its table
 SYSTEM_PROMPTS, SYSTEM_TOKENS = 60, 1024
 CHATS, TURNS, QUESTION, ANSWER = 400, 8, 100, 200  # the latter in tokens
 ENGINES, CACHED_BLOCKS, AT_ONCE = 8, 1500, 128
@@ -25,11 +28,11 @@ ENGINES, CACHED_BLOCKS, AT_ONCE = 8, 1500, 128
 Choose = Callable[[Sequence[Numbers], Work], Numbers]
 
 
-async def cost(length: int) -> float:
-    """Return the CPU seconds of a choice among many engines."""
+async def cost(length: int, count: int = MANY) -> float:
+    """Return the CPU seconds of a choice among so many engines."""
     router, engines, source = (
         Router[Numbers](),
-        [Numbers(number, set()) for number in range(MANY)],
+        [Numbers(number, set()) for number in range(count)],
         random.Random(length),
     )
     prompts = [source.choices(VOCABULARY, k=length) for _ in range(REQUESTS)]
@@ -82,6 +85,17 @@ async def hits(choose: Choose) -> float:
     return sum(cache.found for cache in caches.values()) / sum(cache.looked_up for cache in caches.values())
 
 
+async def arithmetic() -> str:
+    """Return a row for each number of engines: the CPU time that the servers in front of them need."""
+    rows = []
+    for count in NUMBERS:
+        tokens = count * TOKENS_PER_SECOND
+        requests, choice = tokens / TOKENS_PER_ANSWER, await cost(PROMPT, count)
+        cores = f"{tokens * CPU_PER_TOKEN:,.1f} | {choice * 1e6:.0f} us | {requests * choice:,.2f}"
+        rows.append(f"| {count:,} | {tokens:,} | {requests:,.0f} | {cores} |")
+    return "\n".join(rows)
+
+
 async def measure() -> str:
     load, turns = machine.load(), itertools.count()
     costs = "\n".join([f"| {length} | {await cost(length) * 1e6:.0f} us |" for length in LENGTHS])
@@ -105,6 +119,19 @@ A trace has {CHATS} chats of {TURNS} turns in random order, with {QUESTION} toke
 each chat has one of {SYSTEM_PROMPTS} system prompts of {SYSTEM_TOKENS} tokens. On {ENGINES} engines with a prefix cache
 of {CACHED_BLOCKS * BLOCK} tokens each and {AT_ONCE} concurrent requests, {chosen:.0%} of the blocks of {BLOCK} tokens
 are in the cache of the chosen engine, and {in_turn:.0%} if engines take turns.
+
+The arithmetic of many engines, if each generates {TOKENS_PER_SECOND:,} tokens per second, prompts have {PROMPT:,}
+tokens and answers {TOKENS_PER_ANSWER}, and the server takes {CPU_PER_TOKEN * 1e6:.0f} us of CPU per token, as in the
+table of the server. The time of a choice is measured:
+
+| engines | tokens per second | requests per second | cores for tokens | time of a choice | cores for choices |
+|---|---|---|---|---|---|
+{await arithmetic()}
+
+A server has one event loop, so about ten such engines keep it busy. For more GPUs, run a server on each host, with the
+engines of that host, behind a load balancer that keeps a client on one host: then only the balancer's work grows with
+the number of hosts. A single server for more engines would need several processes that share them; today a worker
+answers one server, and a router counts only the tokens of its own requests.
 """
 
 
