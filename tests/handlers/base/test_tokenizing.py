@@ -220,4 +220,4 @@ async def test_tokenizer_info(serve: Serve, model_dir: ModelDirectory) -> None:
 async def test_tokenizer_info_is_not_shown_unasked(server: RunningServer) -> None:
     answer = await server.get("/tokenizer_info")
     assert answer.status == 404
-    assert "option.enable_tokenizer_info_endpoint=true shows it" in answer.json()["error"]["message"]
+    assert "option.enable_tokenizer_info_endpoint=true serves it" in answer.json()["error"]["message"]
