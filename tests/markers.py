@@ -30,6 +30,7 @@ NEEDS = {
     "core/texts/rendering": "slow",
     "core/generation/test_hypotheses.py": "torch",
     "core/inspection/test_model_folder.py": "torch",
+    "core/remote/archives/test_gguf_file.py": "torch",
     "core/remote/archives/test_updating.py": "slow",
     "core/remote/web/test_slow_servers.py": "slow",
     "core/remote/s3/test_updating.py": "slow",

@@ -11,7 +11,8 @@ from lmi_core.errors import ConfigurationError
 
 S3 = "s3://"
 WEB = re.compile(r"https?://", re.IGNORECASE)
-ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+GGUF = ".gguf"  # llama.cpp's format: one file, which is converted as others are unpacked
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar", GGUF)
 OTHER_ARCHIVES = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar")
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 BUCKET = re.compile(r"[\w.:/-]{3,255}", re.ASCII)  # a name, or an access point's ARN

@@ -39,10 +39,7 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
     if not found and model_variable(environment):
         return {path.resolve().name: path}
     if not found and (others := sorted(path.glob("*.gguf"))):
-        raise ConfigurationError(
-            f"{path} contains no model: {others[0].name} is in GGUF, the format of llama.cpp, which is not read here: "
-            "get the model as safetensors, with its config.json and tokenizer.json"
-        )
+        raise ConfigurationError(f"{path} is no model directory: give the path of the file in it, {others[0].name}")
     if not found:
         raise ConfigurationError(
             f"{path} contains no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own "

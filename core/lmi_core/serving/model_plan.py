@@ -1,7 +1,7 @@
 """The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
+from lmi_core.configuration.location import GGUF
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
@@ -128,7 +129,7 @@ def read_plan(
     Raise ConfigurationError with every problem. `common` are the server's keys for all models, and `overrides` the keys
     of the command line.
     """
-    configuration = Configuration.read(directory, environment, common, overrides)
+    configuration = Configuration.read(directory, environment, [*_only_file(directory), *common], overrides)
     try:
         plan = _plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:
@@ -136,6 +137,13 @@ def read_plan(
     with unloaded_on_failure(plan.code):
         configuration.raise_errors()
     return plan
+
+
+def _only_file(directory: Path) -> Iterator[Given]:
+    """Yield option.model_id for a directory whose weights are one GGUF file, which has the configuration too."""
+    files = [] if (directory / "config.json").exists() else [*directory.glob(f"*{GGUF}")]
+    if len(files) == 1:
+        yield Given("option.model_id", files[0].name, "the file in the model directory")
 
 
 def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:

@@ -8,8 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urldefrag
 
-from lmi_core.configuration.location import RemoteModel, S3Location, is_web
+from lmi_core.configuration.location import GGUF, RemoteModel, S3Location, is_web, without_secrets
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.archives.gguf_file import convert
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import model_root, unpack
 from lmi_core.remote.copies import Copies, version_of
@@ -101,7 +102,10 @@ def _install(model: RemoteModel, copies: Copies, archive: Path, version: str, li
     """Unpack an archive into a new copy. If that fails, leave nothing behind."""
     try:
         copies.discard(version)  # of a process that was killed
-        _unpack(archive, copies.staged(version), limits, report)
+        if without_secrets(model.source).lower().endswith(GGUF):
+            convert(archive, copies.staged(version), report)
+        else:
+            _unpack(archive, copies.staged(version), limits, report)
         return copies.publish(version)
     except ConfigurationError as error:
         raise ConfigurationError(f"{model}: {error.message}") from error

@@ -98,8 +98,8 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
 def _other_weights(names: list[str]) -> str:
     if all(name.endswith(".gguf") for name in names):
         return (
-            f"no weights: {listed(names)} is in GGUF, the format of llama.cpp, which the torch engine does not read: "
-            "get the model as safetensors"
+            f"no weights: {listed(names)} is in GGUF, llama.cpp's format, and has its own configuration: serve that "
+            "file, or set option.model_id to it"
         )
     return f"no weights: neither model.safetensors nor its index; {listed(names)} has another name or format"
 

@@ -159,9 +159,7 @@ def test_pickled_weights(copy: Path) -> None:
 def test_weights_of_another_program(copy: Path) -> None:
     (copy / "model.safetensors").rename(copy / "model.gguf")
     (fault,) = faults(copy)
-    assert fault.startswith(
-        "no weights: model.gguf is in GGUF, the format of llama.cpp, which the torch engine does no"
-    )
+    assert fault.startswith("no weights: model.gguf is in GGUF, llama.cpp's format, and has its own configuration")
 
 
 def test_encoders(tmp_path: Path) -> None:
