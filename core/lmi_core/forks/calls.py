@@ -31,6 +31,7 @@ class Functions(ForkServer):
                 sys.path[:], factory, argument, patience = pickle.load(connection.makefile("rb"))
                 module, _, name = factory.partition(":")
                 function = getattr(importlib.import_module(module), name)(argument)
+                del argument  # megabytes, for a tokenizer
                 Calls(socket.socket(fileno=descriptors[0]), function, patience).serve()
         except BaseException:
             traceback.print_exc()
@@ -51,7 +52,7 @@ class Calls(ForkServer):
             seconds, memory, arguments = pickle.load(connection.makefile("rb"))
             connection.sendall(self._answer(seconds, memory, arguments))
             status = 0
-        except (EOFError, OSError):  # the client has given up
+        except (EOFError, OSError, pickle.UnpicklingError):  # the client has given up
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -59,7 +60,7 @@ class Calls(ForkServer):
             os._exit(status)
 
     def not_started(self, connection: socket.socket, error: OSError) -> None:
-        send(connection, ("error", f"its process could not be started: {error}"))
+        send(connection, ("unstarted", str(error)))
 
     def ended(self, connection: socket.socket, code: int) -> None:
         if code:  # otherwise it has answered
@@ -70,17 +71,19 @@ class Calls(ForkServer):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if (data := _data_bytes()) is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (data + memory, hard))
+            most = data + memory if hard == resource.RLIM_INFINITY else min(data + memory, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whoever started the server may have it ignored
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             return pickle.dumps(("result", self._function(*arguments)), pickle.HIGHEST_PROTOCOL)
         except BaseException as error:  # Rust's panics too
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the answer needs memory
             if isinstance(error, MemoryError) or NO_MEMORY in str(error):
                 return pickle.dumps(("memory", memory))
             return pickle.dumps(("error", str(error) or type(error).__name__))
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def _data_bytes() -> int | None:

@@ -11,8 +11,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
+from lmi_core.errors import GenerationFailed
 from lmi_core.forks.fork_client import ForkServerProcess, connect
 
 logger = logging.getLogger(__name__)
@@ -38,12 +39,11 @@ class CallTooCostlyError(CallFailedError):
 
 
 class CallEndedError(CallFailedError):
-    """The process of a call was ended, or has crashed."""
+    """The process of a call has crashed."""
 
-    def __init__(self, code: int | None = None) -> None:
-        """`code`: its exit code, negative for a signal; None if the call was cancelled, or more than it has ended."""
-        reason = "was ended" if code is None else f"ended with {'signal' if code < 0 else 'exit code'} {abs(code)}"
-        super().__init__(f"its process {reason}")
+    def __init__(self, code: int) -> None:
+        """`code`: its exit code, negative for a signal."""
+        super().__init__(f"its process ended with {'signal' if code < 0 else 'exit code'} {abs(code)}")
         self.code = code
 
 
@@ -97,7 +97,8 @@ class ForkedFunction:
     ) -> Any:
         """Call the function within seconds of CPU time and bytes of memory, and return its result.
 
-        Raise CallFailedError, CallTooCostlyError or CallEndedError.
+        Raise CallFailedError, CallTooCostlyError or CallEndedError; GenerationFailed if the call was cancelled, or for
+        want of a process, for which the call is not to blame.
         """
         cancellation = cancellation or Cancellation()
         for _ in range(ATTEMPTS):
@@ -108,10 +109,10 @@ class ForkedFunction:
             if cancellation.cancelled or self._stopped:
                 break
             self._lose(process)
-        raise CallEndedError
+        raise _ended()
 
     def stop(self) -> None:
-        """End the process and its calls; later calls raise CallEndedError."""
+        """End the process and its calls; later calls raise GenerationFailed."""
         with self._lock:
             self._stopped = True
             if self._process is not None:
@@ -120,9 +121,12 @@ class ForkedFunction:
     def _started(self) -> "_Process":
         with self._lock:
             if self._stopped:
-                raise CallEndedError
+                raise _ended()
             if self._process is None:
-                self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
+                try:
+                    self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
+                except OSError as error:  # there are too many processes or descriptors, or there is too little memory
+                    raise _unstarted(error) from None
             return self._process
 
     def _lose(self, process: "_Process") -> None:
@@ -138,12 +142,13 @@ class _Process:
     """The process of a function, which ends with this object."""
 
     def __init__(self, preparation: tuple[Any, ...]) -> None:
+        server = origin()  # first: what is finalized later waits for this process to end
         sockets = ExitStack()
         self.close = weakref.finalize(self, sockets.close)
         own, passed = socket.socketpair()
         self._control = sockets.enter_context(own)
         with passed, suppress(OSError):  # the origin has died, which is seen at the call
-            _send(sockets.enter_context(connect(origin().control, passed.fileno())), preparation)
+            _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
 
     def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
         """Return the answer to a call; None if the process has died, or if the call was cancelled."""
@@ -155,10 +160,17 @@ class _Process:
             with suppress(OSError):  # it may have answered nevertheless
                 _send(connection, message)
             try:
-                answer: tuple[str, Any] = pickle.load(answers)
+                answer: tuple[str, Any] = _Answers(answers).load()
             except (EOFError, OSError, pickle.UnpicklingError):
                 return None
             return answer
+
+
+class _Answers(pickle.Unpickler):
+    """A reader of plain values: a process that works on a client's text does not choose what is run here."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
 
 
 def origin() -> ForkServerProcess:
@@ -187,7 +199,19 @@ def _result(answer: tuple[str, Any], seconds: float) -> Any:
             raise CallFailedError(message)
         case "memory", memory:
             raise CallTooCostlyError(f"it takes more than {memory / 2**30:g} GiB of memory", "memory")
+        case "unstarted", reason:
+            raise _unstarted(reason)
+        case _, code if code == -signal.SIGKILL:
+            raise _ended()  # by the system, for want of memory, or by the host's administrator
         case _, code if code == -signal.SIGPROF:
             raise CallTooCostlyError(f"it takes more than {seconds:g} seconds", "seconds")
         case _, code:
             raise CallEndedError(code)
+
+
+def _ended() -> GenerationFailed:
+    return GenerationFailed("A process that worked for this request was ended")
+
+
+def _unstarted(reason: object) -> GenerationFailed:
+    return GenerationFailed(f"A process for this request could not be started: {reason}")

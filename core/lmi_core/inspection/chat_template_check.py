@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.forks.forked_function import CallTooCostlyError
+from lmi_core.forks.forked_function import CallEndedError, CallTooCostlyError
 from lmi_core.generation.chat import Chat
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 
@@ -27,7 +27,7 @@ def wrong_template(what: str, template: str, tokenizer: HuggingFaceTokenizer) ->
         tokenizer.write_chat(Chat(MESSAGES), template)
     except TemplateSyntaxError as error:
         yield f"{what} is not Jinja: line {error.lineno}: {error.message}"
-    except CallTooCostlyError as error:
+    except (CallTooCostlyError, CallEndedError) as error:
         yield f"{what} cannot be used: for one short message {error}"
     except Exception:  # it may ask for a system message, or for names that requests bring
         return

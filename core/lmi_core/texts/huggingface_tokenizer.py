@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from lmi_core.deadlines.bounded import Bounded
 from lmi_core.deadlines.event_loop import NeedsTimeError
-from lmi_core.errors import ConfigurationError, InvalidParameter
+from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidParameter
 from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, origin
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
@@ -48,10 +48,11 @@ class HuggingFaceTokenizer(Tokenizer):
         if self._backend is not None and joins_bytes(self._backend):
             self._whole_texts = WholeTexts(self._backend)
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
-        self._file: IO[bytes] | None = None  # a tokenizer.json of the backend
+        self._contents: _Contents | None = None
         self._encoding: Bounded[[str, bool], list[int] | bytes] | None = None
         if self._backend is not None:
-            apart = ForkedFunction("lmi_core.texts.encoding:encoder", self._read)
+            self._contents = _Contents(self._backend)
+            apart = ForkedFunction("lmi_core.texts.encoding:encoder", self._contents.read)
             self._encoding = Bounded(encoding(self._backend), apart.call)
 
     @classmethod
@@ -67,17 +68,8 @@ class HuggingFaceTokenizer(Tokenizer):
     def prepare(self) -> None:
         """Prepare to encode long texts in another process. At the first of them, that would hold up all threads."""
         origin()
-        if self._backend is not None and self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as this lives
-            weakref.finalize(self, self._file.close)
-            self._file.write(self._backend.to_str().encode())
-
-    def _read(self) -> bytes:
-        """Return the contents of a tokenizer.json for the backend."""
-        self.prepare()
-        assert self._file is not None
-        self._file.seek(0)
-        return self._file.read()
+        if self._contents is not None:
+            self._contents.write()
 
     @property
     def vocabulary_size(self) -> int:
@@ -199,7 +191,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def render_chat(self, chat: Chat, template: str) -> str:
         try:
             return self.write_chat(chat, template)
-        except NeedsTimeError:
+        except (NeedsTimeError, GenerationFailed):
             raise
         except Exception as error:  # the template's own refusal, or any error from unexpected values
             raise RefusedByTemplate(str(error) or type(error).__name__) from None
@@ -228,6 +220,29 @@ class HuggingFaceTokenizer(Tokenizer):
         from transformers import PreTrainedTokenizerBase
 
         return type(self.pretrained).apply_chat_template is not PreTrainedTokenizerBase.apply_chat_template
+
+
+class _Contents:
+    """The contents of a tokenizer.json for a backend, in a file without a name.
+
+    It does not know the tokenizer: after start-up, the garbage collector would not find such a cycle.
+    """
+
+    def __init__(self, backend: "tokenizers.Tokenizer") -> None:
+        self._backend = backend
+        self._file: IO[bytes] | None = None
+
+    def write(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 -- open as long as this lives
+            weakref.finalize(self, self._file.close)
+            self._file.write(self._backend.to_str().encode())
+        return self._file
+
+    def read(self) -> bytes:
+        file = self.write()
+        file.seek(0)
+        return file.read()
 
 
 def _loader(model: str) -> Any:

@@ -18,7 +18,7 @@ from lmi_core.generation.chat import Chat
 from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.texts import huggingface_tokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.texts.rendering.render import MAX_CODES, _codes, render
+from lmi_core.texts.rendering.render import MAX_CODES, MAX_KEPT, _codes, render
 from tests.longest_gap import event_loop_watched
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
@@ -84,6 +84,9 @@ def test_a_clients_template_is_never_rendered_in_the_server() -> None:
     for number in [*range(MAX_CODES + 1), MAX_CODES]:
         assert render(chat, f"{{{{ messages[0].content }}}} {number}", {}) == f"Hello {number}"
     assert len(_codes) == 1
+    long = "x" * (MAX_KEPT // 2)
+    assert render(chat, long, {}) == long
+    assert long not in _codes
 
 
 def test_jinja_is_not_imported_while_the_event_loop_waits() -> None:

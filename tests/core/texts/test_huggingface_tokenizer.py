@@ -1,21 +1,30 @@
+import gc
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from lmi_core.errors import ConfigurationError, InvalidParameter, InvalidPayload
+from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidParameter, InvalidPayload
+from lmi_core.forks import forked_function
+from lmi_core.forks.forked_function import CallEndedError, origin
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer
+from lmi_core.inspection.chat_template_check import wrong_template
+from lmi_core.texts import huggingface_tokenizer
 from lmi_core.texts.detokenizers import MAX_PENDING, FastDetokenizer
-from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.texts.huggingface_tokenizer import APART, HuggingFaceTokenizer
+from lmi_core.texts.rendering.render import _FORKED
 
 TEXT = "Grüße aus 東京, the quick brown fox. 👩\u200d👩\u200d👧 ½ naïve façade — «да»\n\tend"
 
@@ -94,6 +103,24 @@ def test_encodes_as_transformers_does(case: str, add_special_tokens: bool) -> No
         assert ids == pretrained.encode(text, add_special_tokens=add_special_tokens)
     assert (pretrained.bos_token_id in ids) is add_special_tokens
     assert (pretrained.eos_token_id in ids) is (case != "splits special tokens")
+
+
+def test_nothing_is_left_of_a_tokenizer_that_the_garbage_collector_does_not_see() -> None:
+    us = psutil.Process()
+    children = set(psutil.Process(origin().process_id).children())
+    gc.collect()
+    gc.disable()
+    try:
+        tokenizer = wrap(train())
+        descriptors = us.num_fds()
+        assert len(tokenizer.encode("x" * (APART + 1))) > APART
+        (process,) = set(psutil.Process(origin().process_id).children()) - children
+        assert us.num_fds() > descriptors
+        del tokenizer
+        assert us.num_fds() == descriptors
+        process.wait(60)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -300,6 +327,29 @@ def test_render_chat() -> None:
 def test_template_that_refuses_the_chat(template: str) -> None:
     with pytest.raises(InvalidPayload, match=r"^the messages are refused by the chat template: "):
         wrap(train()).render_chat(CHAT, template)
+
+
+def test_the_end_of_a_templates_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(*_: object) -> str:
+        raise CallEndedError(-signal.SIGSEGV)
+
+    monkeypatch.setattr(huggingface_tokenizer, "render", end)
+    assert list(wrong_template("it", "", wrap(train()))) == [
+        "it cannot be used: for one short message its process ended with signal 11"
+    ]
+
+
+def test_processes_that_cannot_be_started_are_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(forked_function, "origin", fail)
+    monkeypatch.setattr(_FORKED, "_process", None)
+    tokenizer = wrap(train())
+    with pytest.raises(GenerationFailed, match="could not be started"):
+        tokenizer.encode("x" * (APART + 1))
+    with pytest.raises(GenerationFailed, match="could not be started"):
+        tokenizer.render_chat(replace(CHAT, template_of_client=True), TEMPLATE)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from lmi_core.forks.forked_function import ForkedFunction
 from lmi_core.generation.chat import Chat
 
 ENVIRONMENT = "lmi_core.texts.rendering.environment"
-MAX_CODES = 16  # of up to one and a half megabytes
+MAX_CODES = 16
+MAX_KEPT = 1_000_000  # characters of a template and bytes of its code, together; longer ones are compiled each time
 END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, as transformers finds it
 
 
@@ -55,7 +56,7 @@ def _render(template: str, variables: Mapping[str, Any]) -> str:
 
 def _render_apart(seconds: float, template: str, variables: Mapping[str, Any]) -> str:
     text, code = _FORKED.call(seconds, template, variables, _codes.get(template))
-    if code is not None:
+    if code is not None and len(template) + len(code) <= MAX_KEPT:
         if len(_codes) >= MAX_CODES:
             _codes.clear()
         _codes[template] = code

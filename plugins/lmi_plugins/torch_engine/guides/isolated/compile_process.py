@@ -1,5 +1,6 @@
 """A process that compiles guides, each in a fork with limits, as nothing else can interrupt that."""
 
+import logging
 import signal
 from typing import Literal
 
@@ -13,6 +14,8 @@ from lmi_core.forks.forked_function import (
 )
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
+
+logger = logging.getLogger(__name__)
 
 Engine = Literal["torch", "vllm", "guidance"]  # the last: vLLM with llguidance in place of xgrammar
 
@@ -55,12 +58,13 @@ class CompileProcess:
 
 def failure(guide: Guide, error: CallFailedError, limits: GuideLimits) -> InvalidParameter | GenerationFailed:
     """Return the error for a guide whose process has failed or ended: the guide's fault, or not."""
-    number = -error.code if isinstance(error, CallEndedError) and error.code is not None else 0
+    number = -error.code if isinstance(error, CallEndedError) else 0
     if number == signal.SIGVTALRM:
         return too_costly(guide, "mask_seconds", limits)
     if number in CRASHES:
         reason = "it makes xgrammar crash, as groups do that are nested too deeply"
         return InvalidParameter(f"`guided_{guide.kind}` cannot be used: {reason}")
+    logger.error("a guide (%s) could not be compiled: %s", guide.kind, error)
     return GenerationFailed(f"`guided_{guide.kind}` could not be compiled: {error}")
 
 
