@@ -2,12 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import ClassVar
-
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.openmetrics.exposition import ALLOWUTF8
-from prometheus_client.openmetrics.exposition import generate_latest as write_open_metrics
+from typing import TYPE_CHECKING, ClassVar
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
@@ -19,7 +14,9 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.management.served import registry_of
 from lmi_handlers.metrics.declared import OPEN_METRICS
-from lmi_handlers.metrics.scrape import Scraped, scrape
+
+if TYPE_CHECKING:
+    from lmi_handlers.metrics.scrape import Scraped
 
 SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
@@ -29,7 +26,6 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 
     `names=vllm` selects those that vLLM has, under its names.
     """
-
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
     as_vllm = call.query.get("names") == "vllm"
     accepted = call.headers.get("Accept", "")
@@ -59,7 +55,7 @@ def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
 
 def exposition(
     server: ServerMetrics,
-    models: Sequence[Scraped],
+    models: "Sequence[Scraped]",
     accepted: str,
     names: Collection[str] = (),
     *,
@@ -70,6 +66,14 @@ def exposition(
     `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included. `as_vllm`
     gives them vLLM's names.
     """
+    # Here, as start-up need not wait for prometheus_client, which `scrape` needs too.
+    from prometheus_client import CollectorRegistry, ProcessCollector
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.openmetrics.exposition import ALLOWUTF8
+    from prometheus_client.openmetrics.exposition import generate_latest as write_open_metrics
+
+    from lmi_handlers.metrics.scrape import scrape
+
     families = scrape(server, models, names, as_vllm=as_vllm)
     registry = CollectorRegistry(auto_describe=True)
     registry.register(families)

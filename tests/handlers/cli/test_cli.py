@@ -311,7 +311,7 @@ def test_plugins_directory(tmp_path: Path) -> None:
     ("arguments", "unused"),
     [
         (["check", "DIR"], {"aiohttp", "uvloop"}),
-        (["plugins"], {"uvloop"}),
+        (["plugins"], {"prometheus_client", "uvloop"}),
         (["generate", "http://127.0.0.1:1", "Hello"], {"aiohttp.web", "lmi_core.plugins", "uvloop", "zmq"}),
     ],
 )
