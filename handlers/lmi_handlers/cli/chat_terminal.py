@@ -43,7 +43,7 @@ def message_prompt(environment: Mapping[str, str]) -> PromptSession[str]:
         else:
             event.app.exit(exception=EOFError)
 
-    history = _history(history_file(environment))
+    history = _history(environment)
     return PromptSession("> ", multiline=True, prompt_continuation="  ", history=history, key_bindings=keys)
 
 
@@ -53,11 +53,13 @@ def history_file(environment: Mapping[str, str]) -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "lmi" / "chat_history"
 
 
-def _history(file: Path) -> History:
+def _history(environment: Mapping[str, str]) -> History:
     try:
+        file = history_file(environment)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
-    except OSError:  # a read-only home, for example
+        file.chmod(0o600)  # if there was one
+    except (OSError, RuntimeError):  # a read-only home, for example, or none
         return InMemoryHistory()
     return FileHistory(file)
 

@@ -10,6 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+from prompt_toolkit.history import InMemoryHistory
+
+from lmi_handlers.cli.chat_terminal import message_prompt
 from tests.conftest import SCRIPTED, ModelDirectory
 from tests.handlers.cli.test_cli import LMI
 
@@ -87,6 +91,20 @@ def test_messages_of_earlier_chats(model_dir: ModelDirectory, tmp_path: Path) ->
         terminal.send(UP)
         terminal.send(f"/save {file}")
     assert messages(file) == ["two\nlines"]
+
+
+def test_a_history_is_for_its_owner_only(tmp_path: Path) -> None:
+    file = tmp_path / "lmi" / "chat_history"
+    file.parent.mkdir()
+    file.touch(0o644)
+    message_prompt({"XDG_STATE_HOME": str(tmp_path)})
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_user_without_a_home_has_no_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # of nobody who is known
+    assert isinstance(message_prompt({}).history, InMemoryHistory)
 
 
 def test_answer_in_markdown(model_dir: ModelDirectory, tmp_path: Path) -> None:

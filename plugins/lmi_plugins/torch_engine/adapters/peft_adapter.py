@@ -53,13 +53,13 @@ def read_directory(directory: Path, *, allow_pickle: bool = False) -> AdapterWei
 
 def read_config(directory: Path) -> dict[str, Any]:
     """Return an adapter's configuration; raise InvalidAdapter if it cannot be used, or if there are no weights."""
-    weights = pickled_adapter(directory) or [directory / ADAPTER]
-    for file in (directory / CONFIG_FILE, *weights):
-        if not file.is_file():
-            raise InvalidAdapter(
-                f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {file.name}"
-            )
     try:
+        weights = pickled_adapter(directory) or [directory / ADAPTER]
+        for file in (directory / CONFIG_FILE, *weights):
+            if not file.is_file():
+                raise InvalidAdapter(
+                    f"{directory} does not contain a LoRA adapter in PEFT's format: there is no {file.name}"
+                )
         config = json.loads((directory / CONFIG_FILE).read_bytes())
     except (OSError, ValueError) as error:
         raise InvalidAdapter(f"{directory}: the adapter cannot be read: {error}") from None

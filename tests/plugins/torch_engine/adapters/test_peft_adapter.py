@@ -94,6 +94,8 @@ def test_bytes_that_are_not_as_many_as_the_shape_says() -> None:
 def test_directories(tmp_path: Path) -> None:
     with pytest.raises(InvalidAdapter, match=r"there is no .*adapter_config\.json"):
         read_directory(tmp_path)
+    with pytest.raises(InvalidAdapter, match=r"the adapter cannot be read: .*too long"):
+        read_directory(tmp_path / ("name" * 100))
     (tmp_path / "adapter_config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(InvalidAdapter, match="does not contain a LoRA adapter in PEFT's format"):
         read_directory(tmp_path)
