@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
@@ -38,9 +38,6 @@ from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, re
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
 from lmi_core.workers.replicas import ReplicaCount
-
-if TYPE_CHECKING:
-    from lmi_core.backend import Backend
 
 KEY = "load_on_devices"
 DEVICE = "option.device"

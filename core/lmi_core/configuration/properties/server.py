@@ -144,7 +144,7 @@ class ServerProperties(Properties):
     )
     max_request_members: PositiveInt = Field(
         default=50_000,
-        description="Maximum total number of objects, lists and their members in the JSON of a request body.",
+        description="Maximum total number of objects, lists and members of objects in the JSON of a request body.",
     )
     throttle_error_http_code: Annotated[int, Field(ge=400, le=599)] = Field(
         default=503, description="HTTP status of requests that are refused because the queue is full."
