@@ -121,11 +121,11 @@ async def test_a_level_that_is_none(server: RunningServer) -> None:
 
 async def test_the_level_reaches_workers(model_dir: ModelDirectory, serve: Serve) -> None:
     server = await serve(model_dir({"model.py": TELLS_ITS_LEVEL}))
-    assert (await server.post("/invocations", {})).body == b"INFO"
-    assert (await server.post("/server/logging?level=error")).status == 200
-    async with asyncio.timeout(30):
-        while (await server.post("/invocations", {})).body != b"ERROR":
-            pass
+    for level in ("info", "error"):
+        assert (await server.post(f"/server/logging?level={level}")).status == 200
+        async with asyncio.timeout(30):
+            while (await server.post("/invocations", {})).body.decode() != level.upper():
+                pass
 
 
 async def test_pages_of_other_sites_may_not_change_it(server: RunningServer) -> None:
