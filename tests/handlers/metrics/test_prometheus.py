@@ -67,7 +67,7 @@ async def has_data(client: aiohttp.ClientSession, expression: str) -> None:
         try:
             if await query(client, expression):
                 return
-        except aiohttp.ClientConnectionError:  # while it starts
+        except aiohttp.ClientError:  # while it starts, it does not answer, or with 503
             pass
         await asyncio.sleep(LOOK_SECONDS)
 
