@@ -1,7 +1,7 @@
 """The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -10,19 +10,17 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
-from lmi_core.configuration.location import GGUF
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
     RequestProperties,
     ServerProperties,
     check_engine,
-    declared,
 )
 from lmi_core.embedding_backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import FormatterNames
-from lmi_core.host.devices import CPU, visible_gpus
+from lmi_core.host.devices import visible_gpus
 from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
@@ -34,13 +32,11 @@ from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
 from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
+from lmi_core.serving.device_choice import place_on_devices
 from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
 from lmi_core.workers.replicas import ReplicaCount
-
-KEY = "load_on_devices"
-DEVICE = "option.device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def read_plan(
     Raise ConfigurationError with every problem. `common` are the server's keys for all models, and `overrides` the keys
     of the command line.
     """
-    configuration = Configuration.read(directory, environment, [*_only_file(directory), *common], overrides)
+    configuration = Configuration.read(directory, environment, common, overrides)
     try:
         plan = _plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:
@@ -134,13 +130,6 @@ def read_plan(
     with unloaded_on_failure(plan.code):
         configuration.raise_errors()
     return plan
-
-
-def _only_file(directory: Path) -> Iterator[Given]:
-    """Yield option.model_id for a directory whose weights are one GGUF file, which has the configuration too."""
-    files = [] if (directory / "config.json").exists() else [*directory.glob(f"*{GGUF}")]
-    if len(files) == 1:
-        yield Given("option.model_id", files[0].name, "the file in the model directory")
 
 
 def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:
@@ -170,13 +159,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
     if setup.properties.asked_task not in OF_OTHER_ENGINES:
-        try:
-            check_engine(server.engine)
-        except ValueError as error:
-            raise ConfigurationError(
-                f"engine {error}; its embedding models need option.task=text-embedding, "
-                "and its rerankers option.task=reranking"
-            ) from None
+        _check_engine(server.engine)
     code = ModelCode()
     if script is None:
         own_formatters = plugins.custom_formatters(options.output_formatter)
@@ -245,6 +228,17 @@ def _formatter_names(
     return names, chat_names
 
 
+def _check_engine(engine: str) -> None:
+    """Raise ConfigurationError for an engine that is not for models like this one."""
+    try:
+        check_engine(engine)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"engine {error}; its embedding models need option.task=text-embedding, "
+            "and its rerankers option.task=reranking"
+        ) from None
+
+
 def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) -> None:
     """Raise ConfigurationError for a task that the backend does not support; model functions may do anything."""
     if properties.asked_task in OF_OTHER_ENGINES and backend is not None and not issubclass(backend, EmbeddingBackend):
@@ -303,27 +297,3 @@ def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> l
     if server.ray_address is not None and not backend.runs_on_ray:
         warnings.append(f"ray_address={server.ray_address} has no effect: {backend.name} runs on this host")
     return warnings
-
-
-def place_on_devices(server: ServerProperties, backend: "type[Backend[Any]]", configuration: Configuration) -> None:
-    """Set the backend's `option.device`; warn if the backend has no such option, or uses only one of several
-    devices.
-    """
-    if not server.devices:
-        return
-    asked = f"{KEY}={server.load_on_devices}"
-    if not any(key.key == DEVICE for key in declared(backend.properties_type)):
-        if backend.replicates and visible_gpus() and server.devices != (CPU,):
-            return  # each of its engines gets its own
-        configuration.warnings.append(
-            f"{configuration.source(KEY)}: {asked} has no effect: the environment variable CUDA_VISIBLE_DEVICES "
-            f"selects the devices of {backend.name}"
-        )
-        return
-    first = server.devices[0]
-    device = first if first == CPU else f"cuda:{first}"
-    configuration.imply(DEVICE, device, KEY)
-    if len(server.devices) > 1 and not backend.replicates:
-        configuration.warnings.append(
-            f"{configuration.source(KEY)}: {asked} means {device} alone: {backend.name} runs on one device"
-        )

@@ -240,7 +240,7 @@ class FunctionPool:
             self._starting -= 1
         process.number = number
         if process.loaded.failure is not None and process.loaded.failure not in self._failures:
-            self._failures.add(process.loaded.failure)
+            self._failures.add(process.loaded.failure)  # every process fails in the same way
             logger.error(
                 "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
                 "requests; those that it cannot answer get status 424\n%s",

@@ -38,7 +38,7 @@ def run(channel: Channel) -> None:
             _serve_rolling_batch(script, channel, runner, load.content_type)
         else:
             channel.send(encode(Loaded(1, script.functions, failure)))
-            while True:
+            while True:  # one call at a time, in the main thread, where no event loop runs meanwhile
                 message = decode_to_worker(channel.receive())
                 if isinstance(message, Handle):
                     runner.run(_send_unless_cancelled(_call(script, message), message.call_id, channel))
