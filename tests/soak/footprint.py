@@ -31,7 +31,6 @@ POOLS = {
 }
 MORE_ALLOCATED = 8.0  # MB, of which the C library's free memory between them is no part: more is a leak
 MORE_BLOCKS = 0.05  # of the blocks of Python's allocator
-HELPER_MEMORY = 100.0  # MB: it returns what a text has taken
 HELPER = "lmi_core.forks.calls"  # in the command line
 
 
@@ -42,7 +41,7 @@ class Footprint:
     memory: float = 0.0  # MB that are the server's alone
     allocated: float = 0.0  # MB of these that are in use, as the C library counts them
     blocks: int = 0  # of memory that Python's allocator has given out
-    helper_memory: float = 0.0  # MB of the largest process that tokenizes long texts
+    helper_memory: float = 0.0  # MB of the largest process that tokenizes long texts, or compiles guides
     descriptors: int = 0
     threads: int = 0
     engine_memory: float = 0.0
@@ -75,8 +74,7 @@ def sizes(server: int) -> Footprint:
         found.engine_threads += worker.num_threads()
     children = process.children(recursive=True)
     found.processes = len(children)
-    of_engines += [child for engine in engines for child in engine.children(recursive=True)]  # they compile guides
-    helpers = [child for child in children if HELPER in command_line(child) and child not in of_engines]
+    helpers = [child for child in children if HELPER in command_line(child)]
     found.helper_memory = max((child.memory_full_info().uss / MEGABYTE for child in helpers), default=0.0)
     return found
 
@@ -93,13 +91,12 @@ async def footprint(server: int, target: Target) -> Footprint:
 
 def leaks(before: Footprint, after: Footprint, memory_bound: float, slack: int) -> Iterator[str]:
     """Yield what there is more of than before; of memory, more than the bound in MB, of others, `slack` times SLACK."""
-    bounds = {"memory": memory_bound, "engine_memory": memory_bound, "allocated": slack * MORE_ALLOCATED}
+    bounds = {"allocated": slack * MORE_ALLOCATED}
+    bounds |= dict.fromkeys(("memory", "engine_memory", "helper_memory"), memory_bound)
     for name, bound in bounds.items():
         old, new = getattr(before, name), getattr(after, name)
         if new > old + bound:
             yield f"{name}: {new:.0f} MB, and {old:.0f} before"
-    if after.helper_memory > HELPER_MEMORY:
-        yield f"a process that tokenizes long texts has {after.helper_memory:.0f} MB"
     if after.blocks > (1 + slack * MORE_BLOCKS) * before.blocks:
         yield f"blocks of memory: {after.blocks}, and {before.blocks} before"
     for name in ("descriptors", "other_threads", "engine_descriptors", "engine_threads", "processes", "in_flight"):

@@ -123,7 +123,7 @@ def _footprints(found: Finding) -> str:
         "memory of the server, MB": "memory",
         "of this, in use by what the C library has given out": "allocated",
         "blocks that Python's allocator has given out": "blocks",
-        "memory of the largest process that tokenizes long texts, MB": "helper_memory",
+        "memory of the largest process that tokenizes long texts or compiles guides, MB": "helper_memory",
         "memory of the engine's process, MB": "engine_memory",
         "descriptors": "descriptors",
         "descriptors of the engine's process": "engine_descriptors",
