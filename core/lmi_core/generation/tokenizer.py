@@ -34,6 +34,9 @@ class Tokenizer(ABC):
 
     truncation_side: str = "right"  # the side on which too long a prompt is cut, for requests that ask for it
 
+    def prepare(self) -> None:  # noqa: B027 -- need not be overridden
+        """Do what would hold up other requests at the first long text; called in a thread when a model is loaded."""
+
     @property
     @abstractmethod
     def vocabulary_size(self) -> int:

@@ -49,7 +49,6 @@ from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
-from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.tolerance import IgnoredParameters
 
 
@@ -184,7 +183,7 @@ class Model:
             ) from None
         tokenizer = getattr(self._backend, "tokenizer", None)
         await asyncio.to_thread(check_template, self.name, self.chat_template, tokenizer)
-        if isinstance(tokenizer, HuggingFaceTokenizer):
+        if tokenizer is not None:
             await asyncio.to_thread(tokenizer.prepare)
         if self.runtime.replicas is not None:
             self.runtime.replicas.on_change = self._size_queue

@@ -66,7 +66,6 @@ class HuggingFaceTokenizer(Tokenizer):
         return cls(pretrained)
 
     def prepare(self) -> None:
-        """Prepare to encode long texts in another process. At the first of them, that would hold up all threads."""
         origin()
         if self._contents is not None:
             self._contents.write()
