@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from lmi_core.configuration.location import RemoteModel
+from lmi_core.configuration.location import GGUF, RemoteModel
 from lmi_core.configuration.model_source import copied_source
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.host.substitution import Substitution
@@ -79,11 +79,12 @@ class ServingRuntime(ABC, Generic[P]):
     def downloads(cls, setup: RuntimeSetup[P]) -> Mapping[str, RemoteModel]:
         """Return the remote models to copy to this host before `start`, by option without prefix.
 
+        A GGUF file is none: it would be converted, and a model's code or llama.cpp reads it as it is.
         The started runtime is created from a setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
         source = None if model_id is None else copied_source(setup.directory, model_id)
-        return {} if source is None else {"model_id": RemoteModel(source)}
+        return {} if source is None or source.lower().endswith(GGUF) else {"model_id": RemoteModel(source)}
 
     @classmethod
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:

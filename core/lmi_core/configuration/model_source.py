@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from lmi_core.configuration.location import S3Location, is_archive, is_hub_id, is_s3, is_web
+from lmi_core.configuration.location import GGUF, S3Location, is_archive, is_hub_id, is_s3, is_web
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import added_to
@@ -14,15 +14,19 @@ _IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes
 def model_source(directory: Path, properties: ModelProperties) -> str:
     """Return a folder's path, the URL or path of a remote model or archive, or a hub id.
 
-    Without `option.model_id`, the model directory itself contains the weights. Raise ConfigurationError if it does not.
+    Without `option.model_id`, the model directory itself contains the weights, or one GGUF file. Raise
+    ConfigurationError if it does not.
     """
     model_id = properties.model_id
     if model_id is None:
-        if not (directory / "config.json").is_file():
+        if (directory / "config.json").is_file():
+            return str(directory)
+        files = [*directory.resolve().glob(f"*{GGUF}")]
+        if len(files) != 1:
             raise ConfigurationError(
                 f"{directory} contains no config.json: set option.model_id, or put the model's files there"
             )
-        return str(directory)
+        return str(files[0])
     if (copied := copied_source(directory, model_id)) is not None:
         return copied
     if "://" in model_id:

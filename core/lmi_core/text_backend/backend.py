@@ -11,9 +11,8 @@ from time import perf_counter
 from typing import Any, ClassVar, Final, TypeVar
 
 from lmi_core.backend import Backend
-from lmi_core.configuration.model_source import model_source
+from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.errors import ConfigurationError
 from lmi_core.generation.merge import merge_sequences
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_core.generation.parameters import EngineParameters, ExtendedParameters, GenerationParameters
@@ -96,7 +95,7 @@ class TextBackend(Backend[P]):
     async def finish_start(self) -> None:
         if not hasattr(self, "tokenizer"):
             folder = self._files()
-            found = folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
+            found = any((folder / name).is_file() for name in TOKENIZER_FILES)
             self.tokenizer = (
                 await asyncio.to_thread(HuggingFaceTokenizer.load, str(folder)) if found else WordTokenizer()
             )
@@ -108,11 +107,9 @@ class TextBackend(Backend[P]):
             return self._sequence(request, 0)
         return merge_sequences([self._sequence(request, index) for index in range(count)])
 
-    def _files(self) -> Path | None:
-        try:
-            return Path(model_source(self.setup.directory, self.setup.properties))
-        except ConfigurationError:  # no weights, but perhaps a tokenizer
-            return self.setup.directory
+    def _files(self) -> Path:
+        """Return the folder that may have a tokenizer, whether it has weights or not."""
+        return weights_folder(self.setup.directory, self.setup.properties) or self.setup.directory
 
     @cached_property
     def _places(self) -> asyncio.Semaphore:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_core.configuration.configuration import Given
-from lmi_core.configuration.location import RemoteModel, archive_name, is_archive_name, is_hub_id
+from lmi_core.configuration.location import GGUF, RemoteModel, archive_name, is_archive_name, is_hub_id
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
@@ -212,11 +212,13 @@ class Search:
 
 
 def _archives(store: Path) -> list[Path]:
-    """Return the archives in a folder, in order."""
+    """Return the archives in a folder, in order. Several GGUF files are left out: most are one model's, in kinds."""
     if not os.access(store, os.R_OK | os.X_OK):
         return []
     children = (child for child in store.iterdir() if is_archive_name(child.name) and not child.name.startswith("."))
-    return sorted(child for child in children if child.is_file())
+    found = sorted(child for child in children if child.is_file())
+    others = [child for child in found if child.suffix.lower() != GGUF]
+    return found if len(found) <= len(others) + 1 else others
 
 
 def hub_overrides(model_id: str, source: str) -> tuple[Given, ...]:

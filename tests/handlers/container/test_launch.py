@@ -374,3 +374,9 @@ def test_pages(
 def test_pages_neither_on_nor_off(container: Container, store: Path) -> None:
     message = container.error(store, environment={"SERVING_PAGES": "no"})
     assert message == "environment SERVING_PAGES: pages must be true or false. Given: no"
+
+
+def test_which_of_several_gguf_files_is_the_model_must_be_said(container: Container, tmp_path: Path) -> None:
+    for name in ("Q4_0.gguf", "Q8_0.gguf"):
+        (tmp_path / name).touch()
+    assert f"give the path of a file in it, such as {tmp_path / 'Q4_0.gguf'}" in container.error(tmp_path)

@@ -44,7 +44,9 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     report.begin(file.stat().st_size, 0, 0, folder, unpacks=True)
     try:
         _write(file, folder, metadata)
-    except (ValueError, KeyError, TypeError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # of any kind, where an architecture or a tokenizer is not supported
+        if isinstance(error, ConfigurationError) or (isinstance(error, OSError) and error.errno is not None):
+            raise
         raise ConfigurationError(f"transformers cannot read the model: {' '.join(str(error).split())}") from error
     quantization = metadata.quantization
     (folder / "serving.properties").write_text(f"option.quantize={quantization}\n" if quantization else "")

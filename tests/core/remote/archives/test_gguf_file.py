@@ -11,7 +11,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.gguf_file import convert
 from lmi_core.remote.fetching import fetch, whole_model
 from lmi_core.remote.report import Report
-from tests.conftest import Serve
+from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.core.remote.archives.gguf_models import END, HELLO, write_hello
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 100, "temperature": 0}
@@ -117,3 +117,18 @@ def test_refused_files(tmp_path: Path) -> None:
     (tmp_path / "f.gguf").write_text("<html>")
     for name in ("e.gguf", "f.gguf"):
         assert "this is no GGUF file, or a damaged one" in refusal(tmp_path / name)
+
+
+async def test_other_engines_get_the_file_itself(serve: Serve, model_dir: ModelDirectory) -> None:
+    """A model's own code may read it, so it need not be one that could be converted."""
+    told = "def handle(inputs):\n    return Output().add(inputs.get_properties()['model_id'])\n"
+    script = f"from djl_python import Output\n{told}"
+    given = "option.model_id=a.gguf\n"
+    for name, files in (
+        ("text", {"serving.properties": SCRIPTED + given, "a.gguf": ""}),
+        ("function", {"serving.properties": given, "model.py": script, "a.gguf": ""}),
+    ):
+        server = await serve(model_dir(files, name))
+        answer = await server.post("/invocations", {"inputs": "a"})
+        assert answer.status == 200, answer.body
+    assert answer.body == b"a.gguf"
