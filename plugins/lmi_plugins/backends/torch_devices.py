@@ -22,8 +22,8 @@ SHORT = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "bfl
 LONG = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 ACCELERATED_BUILD = re.compile(r"^(cuda|hip)\b.*=\s*'", re.MULTILINE)  # in torch's own version.py
 
-FACTS = Path("/proc/cpuinfo")
-NATIVE = {
+CPU_FACTS = Path("/proc/cpuinfo")
+CPU_FLAGS = {
     "fp16": {"avx512_fp16", "amx_fp16", "asimdhp", "fphp"},
     "bf16": {"avx512_bf16", "amx_bf16", "bf16", "avx_ne_convert"},
 }
@@ -152,11 +152,11 @@ def _configuration(options: EngineOptions) -> dict[str, object]:
         return {}
 
 
-def computes_natively(data_type: str, facts: Path = FACTS) -> bool | None:
+def computes_natively(data_type: str, facts: Path = CPU_FACTS) -> bool | None:
     """Return whether the CPU has instructions for `fp16` or `bf16`; None if unknown."""
     try:
         lines = facts.read_text().splitlines()
     except OSError:
         return None
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), None)
-    return None if flags is None else not NATIVE[data_type].isdisjoint(flags)
+    return None if flags is None else not CPU_FLAGS[data_type].isdisjoint(flags)

@@ -105,19 +105,12 @@ class Engine:
         try:
             begun = time.perf_counter()
             batch, logits = self._run(chunks)
-            outcomes = read_outcomes(batch, logits, self.parts.sampler)
-            checks = begin_checks(batch, logits, self.parts.speculation.acceptance) if self._speculates else []
-            output = StepOutput(batch, logits, outcomes, checks)
+            output = self._sample(batch, logits)
             self.parts.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
         except torch.AcceleratorError:  # the device is beyond use
             raise
         except Exception as error:
-            self._failed_steps += 1
-            if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
-                raise  # a new process has its memory whole
-            logger.exception("A step of %d requests failed", len(chunks))
-            request_ids = [chunk.sequence.request_id for chunk in chunks]
-            return ended + self.parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))
+            return ended + self._fail(chunks, error)
         self._failed_steps = 0
         return ended + self.parts.outputs.publish(output)
 
@@ -145,3 +138,18 @@ class Engine:
         if parts.scheduler.copies:
             parts.runner.copy(parts.scheduler.copies)
         return batch, parts.runner.run(batch, parts.scheduler.new_blocks)
+
+    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> StepOutput:
+        """Choose tokens by the logits of a batch, and remove its drafts from their sequences."""
+        outcomes = read_outcomes(batch, logits, self.parts.sampler)
+        checks = begin_checks(batch, logits, self.parts.speculation.acceptance) if self._speculates else []
+        return StepOutput(batch, logits, outcomes, checks)
+
+    def _fail(self, chunks: list[Chunk], error: Exception) -> Results:
+        """End the requests of a failed step; raise the error if the engine itself is at fault."""
+        self._failed_steps += 1
+        if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
+            raise error  # a new process has its memory whole
+        logger.exception("A step of %d requests failed", len(chunks))
+        request_ids = [chunk.sequence.request_id for chunk in chunks]
+        return self.parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))

@@ -100,11 +100,14 @@ class Scheduler:
         while index < len(self._running):  # the list may lose its end
             for sequence in self._running[index].sequences:
                 while index < len(self._running) and not self._allocate(sequence):
-                    group = self._running.pop()
-                    self._release(group)
-                    group.restart()
-                    self._waiting.appendleft(group)
+                    self._preempt()
             index += 1
+
+    def _preempt(self) -> None:
+        group = self._running.pop()
+        self._release(group)
+        group.restart()
+        self._waiting.appendleft(group)
 
     def _admit(self) -> None:
         while (group := self._next()) is not None:
