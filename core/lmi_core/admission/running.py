@@ -147,13 +147,12 @@ class RunningCall:
             self._begun = asyncio.get_running_loop().time()
 
     @asynccontextmanager
-    async def watched(self, turn: Turn, *, waits_for_first_token: bool = True) -> AsyncIterator[None]:
+    async def watched(self, turn: Turn) -> AsyncIterator[None]:
         """Interrupt the body if it waits too long for the call's turn or for a step.
 
-        Raise QueueTimeout, GenerationTimeout, or the error given to `fail`. An abort ends the body without an error. A
-        wait for the turn that has no limit counts toward the time to the first token if `waits_for_first_token`.
+        Raise QueueTimeout, GenerationTimeout, or the error given to `fail`. An abort ends the body without an error.
         """
-        if not turn.waits or (self._limits.queue >= NONE and waits_for_first_token):
+        if not turn.waits:
             self.begin()
         self._watch = self._look_again() if self._limits.shortest < NONE else None
         try:

@@ -30,7 +30,7 @@ class TimeLimits:
         """
         default = DEFAULT_TIMEOUT if options.predict_timeout is None else 0
         return cls(
-            _limit(options.queue_timeout, 0),  # without it requests wait in the engine, for their first token
+            _limit(options.queue_timeout, 0),
             _limit(options.first_token_timeout, default),
             _limit(options.inter_token_timeout, default),
         )

@@ -45,9 +45,6 @@ class Turn:
 class Turns(ABC):
     """The order in which an engine gets calls."""
 
-    # Whether the wait counts toward the time to the first token where it has no limit of its own.
-    waits_for_first_token = True
-
     def __init__(self) -> None:
         self.waiting = 0  # the sequences of the calls whose turn has not come
         self._queue: ClientQueue[Turn] = ClientQueue()
@@ -157,8 +154,6 @@ class DynamicBatch(Turns):
     """A dynamic batch: calls start together when there are `size` of them, or `max_delay` seconds after the first
     one arrived. The next batch starts when the whole batch is done. If too many calls wait, clients take turns.
     """
-
-    waits_for_first_token = False
 
     def __init__(self, size: int, max_delay: float) -> None:
         super().__init__()

@@ -46,7 +46,7 @@ async def generated(
         turns.of(client, _num_sequences(in_first_turn), call.is_unread) as turn,
     ):
         try:
-            async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
+            async with call.watched(turn):
                 await call.wait_for(turn)
                 record.submit(requests)
                 async with aclosing(_steps(model, requests, call, turn)) as steps:
@@ -122,7 +122,7 @@ async def all_or_aborted(
         turns.of(client, 1, call.is_unread) as turn,
     ):
         try:
-            async with call.watched(turn, waits_for_first_token=turns.waits_for_first_token):
+            async with call.watched(turn):
                 await call.wait_for(turn)
                 record.submit(prompts)
                 async with aclosing(begin()) as items:

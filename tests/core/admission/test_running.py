@@ -261,6 +261,13 @@ async def test_each_phase_has_its_own_limit(phases: Phases, after: float, error:
     assert isinstance(raised, QueueTimeout) == (after == 3)
 
 
+@in_virtual_time
+async def test_a_wait_for_the_turn_does_not_count_toward_the_first_token() -> None:
+    """Otherwise a queue would end with errors while its engine is being replaced."""
+    with RunningCalls().call("r", TimeLimits(first_token=2, inter_token=1)) as call:
+        assert [word async for word in Phases(300, 1.9, 0.9).begin(call)] == ["word"] * 3
+
+
 async def be_replaced(time: EngineTime, after: float, takes: float) -> None:
     """Have a call's engine replaced after some seconds, for which it takes some more."""
     with time.in_engine():
