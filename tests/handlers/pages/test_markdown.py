@@ -60,6 +60,27 @@ PIECE_BY_PIECE = """async (text) => {
   const same = whole.element.innerHTML === view.element.innerHTML;
   return { made, blocks: view.element.children.length, stayed, same };
 }"""
+# Writes a long block of code piece by piece, and returns how many characters one piece highlighted at most.
+HIGHLIGHTED = """async (code) => {
+  const { CodeBlock } = await import("/pages/chat/code_block.js");
+  const highlighter = (await import("/pages/vendor/highlight.js")).default;
+  const { highlight } = highlighter;
+  let count = 0;
+  highlighter.highlight = (text, options) => { count += text.length; return highlight(text, options); };
+  const block = new CodeBlock("python");
+  document.body.append(block.element);
+  let most = 0;
+  for (let at = 100; at < code.length + 100; at += 100) {
+    count = 0;
+    block.write(code.slice(0, at));
+    most = Math.max(most, count);
+  }
+  const strings = block.code.querySelectorAll(".hljs-string").length;
+  const text = block.code.innerText;
+  block.finish();
+  highlighter.highlight = highlight;
+  return { most, strings, whole: block.code.querySelectorAll(".hljs-string").length, text };
+}"""
 
 
 async def test_markdown_is_rendered_while_it_comes(open_page: OpenPage, site: Site) -> None:
@@ -91,6 +112,18 @@ async def test_only_the_last_block_is_rendered_again(open_page: OpenPage) -> Non
         assert found["made"] < 100 * 15  # rendering all blocks for each piece would make 25,000
         mixed = await page.evaluate(PIECE_BY_PIECE, f"- a\n--- b\n\n{MARKDOWN}")
         assert mixed["same"]
+
+
+async def test_a_piece_of_code_costs_the_same_in_a_long_block(open_page: OpenPage) -> None:
+    line = "value = function(one, two)\n"
+    text = f'"""\n{line * 100}"""\n'  # one string over several chunks
+    async with open_page() as page:
+        found = await page.evaluate(HIGHLIGHTED, text)
+        assert found["most"] <= 2 * 2_000
+        assert (found["strings"] > 1, found["whole"], found["text"].rstrip()) == (True, 1, text.rstrip())
+        very_long = await page.evaluate(HIGHLIGHTED, f"{line}\n" * 1_000)
+        assert very_long["most"] <= 2 * 2_000
+        assert very_long["text"].splitlines() == [line.rstrip(), ""] * 1_000
 
 
 async def test_nothing_in_an_answer_acts(open_page: OpenPage, site: Site) -> None:

@@ -24,30 +24,59 @@ for (const [name, grammar] of Object.entries(LANGUAGES)) highlighter.registerLan
 highlighter.registerAliases(["c", "h"], { languageName: "cpp" });
 highlighter.registerAliases(["console", "shell"], { languageName: "bash" });
 
-const LONGEST = 10_000; // characters: highlighting a longer block would hold up the frame
+const CHUNK = 2_000; // characters: one frame highlights and lays out at most so many
+const LONGEST = 10_000; // characters: a whole block that is longer would hold up the frame
 
 export class CodeBlock {
   /** @param {string} language as the fence names it, "" where it does not */
   constructor(language) {
     this.language = language;
     this.text = "";
-    this.code = element("code");
+    this.settled = 0; // characters before the chunk that may still change
+    this.code = element("code", {}, element("span"));
     const copied = button("Copy code", () => copy(copied, this.text), { class: "quiet" });
     this.element = element("div", { class: "code-block" },
       element("div", { class: "code-head" }, element("span", {}, language || "code"), copied),
       element("pre", { tabindex: 0 }, this.code));
   }
 
-  /** @param {string} text the whole code so far */
+  /**
+   * Highlight code chunk by chunk, so that a frame costs the same however long the block is.
+   * @param {string} text the whole code so far
+   */
   write(text) {
     if (text === this.text) return;
     this.text = text;
-    this.code.replaceChildren(this.#highlighted());
+    for (let end; (end = this.#chunkEnd()) > this.settled; this.settled = end + 1) {
+      this.#highlight(text.slice(this.settled, end)); // without its last line feed: a chunk is a block by itself
+      this.code.append(element("span"));
+    }
+    this.#highlight(text.slice(this.settled));
   }
 
-  #highlighted() {
-    if (!highlighter.getLanguage(this.language) || this.text.length > LONGEST) return document.createTextNode(this.text);
-    const { value } = highlighter.highlight(this.text, { language: this.language, ignoreIllegals: true });
+  /** Highlight the block as a whole, because text that spans chunks, such as a long comment, has wrong colours so far. */
+  finish() {
+    if (!this.settled || this.text.length > LONGEST) return;
+    this.settled = 0;
+    this.code.replaceChildren(element("span"));
+    this.#highlight(this.text);
+  }
+
+  /** Return the end of the last line that the next chunk has room for, if the text is longer than a chunk. */
+  #chunkEnd() {
+    const full = this.settled + CHUNK;
+    let end = this.text.length > full ? this.text.lastIndexOf("\n", full - 1) : 0;
+    while (this.text[end - 1] === "\n") end--; // the browser shows no empty line at the end of a block
+    return end;
+  }
+
+  #highlight(/** @type {string} */ text) {
+    /** @type {Element} */ (this.code.lastElementChild).replaceChildren(this.#highlighted(text));
+  }
+
+  #highlighted(/** @type {string} */ text) {
+    if (!highlighter.getLanguage(this.language) || text.length > LONGEST) return document.createTextNode(text);
+    const { value } = highlighter.highlight(text, { language: this.language, ignoreIllegals: true });
     return DOMPurify.sanitize(value, { RETURN_DOM_FRAGMENT: true, ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"] });
   }
 }

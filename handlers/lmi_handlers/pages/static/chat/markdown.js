@@ -57,9 +57,11 @@ export class MarkdownText {
 
   /** Render once more in one go where a later line changed what an earlier one means, such as a link's address. */
   finish() {
-    if (parser.render(this.text) === this.html + this.lastHtml) return;
-    this.#begin();
-    this.#render();
+    if (parser.render(this.text) !== this.html + this.lastHtml) {
+      this.#begin();
+      this.#render();
+    }
+    this.code?.finish();
   }
 
   #render() {
@@ -70,6 +72,7 @@ export class MarkdownText {
     if (blocks.length > 1) {
       this.html += this.#replaceLast(blocks.slice(0, -1));
       this.last = [];
+      this.code?.finish();
       this.code = null;
       this.start += offset(text, last[0].map[0]);
     }
@@ -108,6 +111,7 @@ function rendered(html) {
   for (const code of nodes.querySelectorAll("pre > code")) {
     const block = new CodeBlock(/(?:^| )language-(\S+)/.exec(code.className)?.[1] ?? "");
     block.write(code.textContent ?? "");
+    block.finish();
     code.parentElement?.replaceWith(block.element);
   }
   for (const table of nodes.querySelectorAll("table")) {
