@@ -1,5 +1,6 @@
 """A streamed answer of OpenAI's API, for display in a terminal."""
 
+import os
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -66,6 +67,9 @@ async def ask(
                     if statistics.first is None:
                         statistics.first = time.perf_counter() - statistics.begun
                     yield choice
+    except aiohttp.ClientConnectorError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise AnswerFailed(f"no server answers at {error.host}:{error.port}: {reason}") from None
     except aiohttp.ClientConnectionError as error:
         raise AnswerFailed(f"the server does not answer: {error}") from None
     except (aiohttp.ClientPayloadError, orjson.JSONDecodeError) as error:

@@ -113,7 +113,7 @@ def _next_steps(kind: str, folder: Path) -> str:
     return "\n".join(
         [
             f"Created {folder}. Next:",
-            f"  pytest {folder}          # its test; needs pip install lmi-handlers[testing]",
+            f"  pytest {folder}          # its test; needs pip install 'lmi-handlers[testing]'",
             f"  lmi try {folder}{route}{plugins}{real} --watch",
             f"  lmi serve {folder}{plugins}",
         ]

@@ -62,7 +62,7 @@ async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> No
 @pytest.mark.parametrize(
     ("target", "arguments", "status", "message"),
     [
-        ("http://127.0.0.1:1", [], 1, "the server does not answer: "),
+        ("http://127.0.0.1:1", [], 1, "no server answers at 127.0.0.1:1: Connection refused\n"),
         ("http://127.0.0.1:1", ["-o", "option.dtype=bf16"], 2, "-o is for models that this command serves itself, not"),
         (
             "127.0.0.1:1",

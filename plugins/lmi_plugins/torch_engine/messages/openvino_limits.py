@@ -19,7 +19,7 @@ def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, co
     if not on_cpu:
         return "the model does not run on the CPU"
     if importlib.util.find_spec("openvino") is None:
-        return "OpenVINO is not installed (`pip install lmi-handlers[cpu]`)"
+        return "OpenVINO is not installed (`pip install 'lmi-handlers[cpu]'`)"
     if options.adapters:
         return "adapters that are there from the start run faster with PyTorch"
     if dtype is not None and dtype not in DATA_TYPES:

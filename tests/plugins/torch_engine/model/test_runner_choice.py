@@ -51,7 +51,7 @@ def test_reasons(
 def test_openvino_need_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     reason = reason_for_torch(EngineOptions(""), True, "float32", {})
-    assert reason == "OpenVINO is not installed (`pip install lmi-handlers[cpu]`)"
+    assert reason == "OpenVINO is not installed (`pip install 'lmi-handlers[cpu]'`)"
 
 
 def test_openvino_is_imported_only_where_it_computes(model_directory: ModelDirectory) -> None:
