@@ -12,6 +12,23 @@ from tests.handlers.pages.test_accessibility import PHONE, violations
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS = 60
+AS_MARKDOWN = """\
+## You
+
+First question
+
+## thinker
+
+Good **day**
+
+## You
+
+And now?
+
+## thinker
+
+Fine
+"""
 
 
 async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site) -> None:
@@ -22,7 +39,7 @@ async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site
         await page.locator("#system").fill("Be kind.")
         await ask(page, "First question")
         statistics = await answers(page).locator(".stats").inner_text()
-        await page.get_by_role("button", name="New chat").click()
+        await page.keyboard.press("Control+Shift+O")
         await page.locator("#model").select_option("talker")
         await ask(page, "Second question")
         await page.reload()
@@ -35,9 +52,15 @@ async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site
         await expect(answers(page).locator("strong")).to_have_text("day")
         await expect(answers(page).locator(".stats")).to_have_text(statistics)
         await expect(page.locator("#model")).to_have_value("thinker")
+        site.say("Fine", "thinker")
         await ask(page, "And now?")
         prompt = site.backend("thinker").history[-1].prompt
         assert prompt.startswith("system: Be kind.\nuser: First question\nassistant: Good **day**\nuser: And now?\n")
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Download First question").click()
+        file = await download.value
+        assert file.suggested_filename == "First question.md"
+        assert (await file.path()).read_text() == AS_MARKDOWN
         await page.get_by_role("button", name="Delete First question").click()
         await expect(page.locator(".welcome")).to_be_visible()
         await expect(page.get_by_role("button", name="Second question", exact=True)).to_be_focused()

@@ -96,10 +96,10 @@ export class AnswerView {
 
   #row() {
     const { turn, actions } = this;
-    const copied = button("Copy", () => copy(copied, turn.answer.text), { class: "quiet" });
+    const copied = button("Copy", () => copy(copied, turn.answer.text), { class: "quiet", "data-icon": "copy" });
     const goOn = this.shown.mode === "text" && turn.answer.text
-      ? [button("Go on", () => actions.goOn(turn), { class: "quiet" })] : [];
-    const again = this.shown.isLast ? [button("Regenerate", () => actions.again(turn), { class: "quiet" })] : [];
+      ? [button("Go on", () => actions.goOn(turn), { class: "quiet", "data-icon": "step-forward" })] : [];
+    const again = this.shown.isLast ? [button("Regenerate", () => actions.again(turn), { class: "quiet", "data-icon": "refresh-cw" })] : [];
     return element("div", { class: "row" },
       element("span", { class: "stats" }, turn.answer.statistics), ...goOn, ...again, copied);
   }

@@ -60,7 +60,8 @@ export class Chats {
       const isCurrent = chat === this.current;
       return element("li", {},
         button(title(chat), () => this.#choose(chat), { class: "quiet", ...(isCurrent ? { "aria-current": "true" } : {}) }),
-        button("×", () => this.#remove(chat), { class: "quiet", "aria-label": `Delete ${title(chat)}`, title: "Delete" }));
+        button("", () => download(chat), { class: "quiet", "data-icon": "download", "aria-label": `Download ${title(chat)}`, title: "Download" }),
+        button("", () => this.#remove(chat), { class: "quiet", "data-icon": "trash-2", "aria-label": `Delete ${title(chat)}`, title: "Delete" }));
     }));
   }
 
@@ -94,6 +95,14 @@ function begun() {
 function title(chat) {
   const first = chat.turns[0];
   return (first.role === "user" && first.text.trim().slice(0, 80)) || "Images";
+}
+
+/** Have the browser save the chat, as Markdown. @param {Conversation} chat */
+function download(chat) {
+  const text = chat.turns.map((turn) =>
+    (turn.role === "assistant" ? `## ${turn.name}\n\n${turn.answer.text}\n` : `## ${turn.role === "user" ? "You" : turn.name}\n\n${turn.text}\n`));
+  const href = `data:text/markdown;charset=utf-8,${encodeURIComponent(text.join("\n"))}`;
+  element("a", { href, download: `${title(chat).replaceAll(/[^\p{L}\p{N}]+/gu, " ").trim()}.md` }).click();
 }
 
 /** @param {Conversation} chat */

@@ -34,7 +34,7 @@ export class CodeBlock {
     this.text = "";
     this.settled = 0; // characters before the chunk that may still change
     this.code = element("code", {}, element("span"));
-    const copied = button("Copy code", () => copy(copied, this.text), { class: "quiet" });
+    const copied = button("Copy code", () => copy(copied, this.text), { class: "quiet", "data-icon": "copy" });
     this.element = element("div", { class: "code-block" },
       element("div", { class: "code-head" }, element("span", {}, language || "code"), copied),
       element("pre", { tabindex: 0 }, this.code));

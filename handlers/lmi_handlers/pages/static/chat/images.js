@@ -84,7 +84,7 @@ export class Images {
     byId("attached").replaceChildren(...this.all.map((image) =>
       element("li", {},
         element("img", { src: image.url, alt: image.name }),
-        element("button", { type: "button", "aria-label": `Remove ${image.name}`, click: () => this.#remove(image) }, "×"))));
+        element("button", { type: "button", "data-icon": "x", "aria-label": `Remove ${image.name}`, click: () => this.#remove(image) }))));
   }
 
   #remove(/** @type {Image} */ image) {

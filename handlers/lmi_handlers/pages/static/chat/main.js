@@ -78,6 +78,10 @@ class Chat {
     byId("probabilities").addEventListener("change", () => this.#showProbabilities());
     this.#showProbabilities(); // a reload may keep what was chosen
     document.addEventListener("keydown", (event) => {
+      if (event.shiftKey && (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "o") {
+        event.preventDefault();
+        this.clear();
+      }
       if (event.key !== "Escape" || hideDetails()) return;
       if (this.running) this.stop();
       else this.panel.closeIfOver();

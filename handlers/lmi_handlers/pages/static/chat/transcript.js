@@ -93,9 +93,9 @@ export class Transcript {
   #user(/** @type {UserTurn} */ turn) {
     const images = turn.images.map((image) => element("img", { src: image.url, alt: image.name }));
     const said = element("div", { class: "said" }, turn.text);
-    const copied = button("Copy", () => copy(copied, turn.text), { class: "quiet" });
+    const copied = button("Copy", () => copy(copied, turn.text), { class: "quiet", "data-icon": "copy" });
     const row = element("div", { class: "row" },
-      button("Edit", () => this.#edit(made, turn), { class: "quiet" }), copied);
+      button("Edit", () => this.#edit(made, turn), { class: "quiet", "data-icon": "pencil" }), copied);
     const name = this.mode === "text" ? "Text" : "You";
     const made = turnElement("user", name, ...(images.length ? [element("div", { class: "images" }, ...images)] : []), said, row);
     return made;

@@ -55,5 +55,5 @@ export function keys() {
   return element("details", {},
     element("summary", {}, "Keys"),
     element("p", { class: "quiet-text" },
-      "Enter sends, Shift+Enter begins a new line, Esc stops the answer. With Probabilities, the arrow keys move from token to token."));
+      "Enter sends, Shift+Enter begins a new line, Esc stops the answer, Ctrl+Shift+O begins a new chat. With Probabilities, the arrow keys move from token to token."));
 }

@@ -116,6 +116,6 @@ function bodyOfItsOwn(model) {
 
 function snippet(title, id, text) {
   const shown = element("pre", { id, tabindex: "0", "aria-label": title }, text);
-  const copies = button("Copy", () => copy(copies, text), { class: "quiet", "aria-label": `Copy: ${title}` });
+  const copies = button("Copy", () => copy(copies, text), { class: "quiet", "data-icon": "copy", "aria-label": `Copy: ${title}` });
   return element("div", { class: "snippet" }, element("header", {}, element("span", {}, title), copies), shown);
 }

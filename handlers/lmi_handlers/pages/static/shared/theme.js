@@ -6,7 +6,7 @@ const NEXT = { auto: "light", light: "dark", dark: "auto" };
 /** @type {Record<string, string>} */
 const NAMES = { auto: "the system's", light: "light", dark: "dark" };
 /** @type {Record<string, string>} */
-const SIGNS = { auto: "◐", light: "☀", dark: "☾" };
+const ICONS = { auto: "sun-moon", light: "sun", dark: "moon" };
 
 /** @param {HTMLButtonElement} button */
 export function themeButton(button) {
@@ -14,7 +14,7 @@ export function themeButton(button) {
   const chosen = () => (root.dataset.theme && Object.hasOwn(NEXT, root.dataset.theme) ? root.dataset.theme : "auto");
   const show = () => {
     const theme = chosen();
-    button.textContent = SIGNS[theme];
+    button.dataset.icon = ICONS[theme];
     button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change to ${NAMES[NEXT[theme]]}`);
     button.title = `Colours: ${NAMES[theme]}`;
   };
