@@ -71,7 +71,7 @@ def run_formatter(
         code = ModelCode(choose(None, FORMATTER, {FORMATTER: custom}))
         plan = replace(scripted_plan(plan, plugins, text), code=code)
         body = prompt_body(route, prompt) | (parameters if route.startswith("/v1/") else {"parameters": parameters})
-        thread = LoopThread("lmi-formatter")
+        thread = LoopThread("formatter")
         try:
             whole, stream = thread.run(_answers(plan, plugins, route, body))
         finally:

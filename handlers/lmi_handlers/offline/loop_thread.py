@@ -14,11 +14,12 @@ CLEANUP_SECONDS = 10.0  # allowed to work that is cancelled
 class LoopThread:
     """A running event loop that works for other threads."""
 
-    def __init__(self, name: str = "lmi") -> None:
+    def __init__(self, owner: str = "event loop") -> None:
+        self._owner = owner
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
         # A daemon, as the interpreter waits for other threads before it lets anyone close this one at its exit.
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"lmi {owner}", daemon=True)
         self._thread.start()
 
     @property
@@ -35,7 +36,7 @@ class LoopThread:
         """Run the coroutine in the thread and return its result; Ctrl-C cancels it."""
         if self.closed:
             work.close()
-            raise RuntimeError("the event loop is closed")
+            raise RuntimeError(f"the {self._owner} is closed")
         outcome: Future[T] = Future()
         self._loop.call_soon_threadsafe(self._start, work, outcome)
         try:

@@ -26,7 +26,7 @@ class LoadedModel:
     ) -> None:
         """Load the model: see `load`."""
         self._model = AsyncModel(target, plugins_directory, **options)
-        self._thread = LoopThread("lmi-model")
+        self._thread = LoopThread("model")
         try:
             self._thread.run(self._model.start())
         except BaseException:
@@ -71,6 +71,9 @@ class LoadedModel:
     def close(self) -> None:
         """Stop the engine; do nothing if the model is closed."""
         self._end()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}{', closed' if self._thread.closed else ''}>"
 
     def __enter__(self) -> Self:
         return self

@@ -54,7 +54,7 @@ class PlainServer:
 @contextmanager
 def plain_server(directory: Path, plugins: Sequence[object] = (), *, grpc: bool = False) -> Iterator[PlainServer]:
     """Run a server on a free port, for plain fixtures with a wider scope than `serve`."""
-    thread = LoopThread("lmi-test-server")
+    thread = LoopThread("test server")
     try:
         server = running_server(directory, plugins, grpc=grpc)
         running = thread.run(server.__aenter__())

@@ -162,9 +162,11 @@ def test_the_end_of_the_program_ends_the_engine() -> None:
 
 def test_closed_model(model_dir: ModelDirectory) -> None:
     model = lmi.load(model_dir({"serving.properties": SCRIPTED}))
+    assert repr(model) == "<LoadedModel model>"
     model.close()
     model.close()
-    with pytest.raises(RuntimeError, match="the event loop is closed"):
+    assert repr(model) == "<LoadedModel model, closed>"
+    with pytest.raises(RuntimeError, match="the model is closed"):
         model.generate("x")
 
 
