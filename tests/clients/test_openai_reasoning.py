@@ -53,6 +53,19 @@ async def test_reasoning_of_a_stream(server: RunningServer, client: AsyncOpenAI)
     assert (message.content, message.reasoning_content) == ("Yes, it is.", "Only 1 and 17 divide it.")
 
 
+async def test_every_delta_has_the_member_for_reasoning(server: RunningServer, client: AsyncOpenAI) -> None:
+    """DeepSeek's documented loop reads it without asking whether it is there."""
+    server.scripted.enqueue(Script(tokens=list(SAID)))
+    thought = said = ""
+    async for chunk in await client.chat.completions.create(model="r1", messages=QUESTION, stream=True):
+        delta: Any = chunk.choices[0].delta
+        if delta.reasoning_content:
+            thought += delta.reasoning_content
+        else:
+            said += delta.content
+    assert (thought, said) == ("Only 1 and 17 divide it.", "Yes, it is.")
+
+
 async def test_fields_that_ask_for_nothing_here(client: AsyncOpenAI) -> None:
     answer = await client.chat.completions.with_raw_response.create(
         model="r1",

@@ -76,8 +76,8 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
         for token_id in request.text:
             if not 0 <= token_id <= last:
                 raise InvalidParameter(
-                    f"`{request.name}` must contain token ids from 0 to {last}, those of the model's own tokenizer. "
-                    f"Given: {token_id}"
+                    f"`{request.name}` must contain token ids from 0 to {last}, those of the model's own tokenizer; "
+                    f"{token_id} is out of vocabulary"
                 )
         return request.text if most is None else _cut(request.text, most, side)
     text = request.text + (request.pair or "")

@@ -142,9 +142,9 @@ def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, l
     for token_id in request.prompt:
         if not 0 <= token_id <= last:
             raise InvalidParameter(
-                f"`{_name(request, PROMPT)}` must contain token ids from 0 to {last}. Given: {token_id}"
+                f"`{_name(request, PROMPT)}` must contain token ids from 0 to {last}; {token_id} is out of vocabulary"
             )
-    return tokenizer.decode(request.prompt), request.prompt
+    return tokenizer.decode(request.prompt, skip_special_tokens=False), request.prompt
 
 
 def _parameters(request: GenerationRequest, backend: Backend[Any]) -> GenerationParameters:

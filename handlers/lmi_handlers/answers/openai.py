@@ -288,6 +288,23 @@ class ModelCapabilities(TypedDict):
     rerank: bool
 
 
+class ModelPermission(TypedDict):
+    """The same for every model."""
+
+    id: str
+    object: Literal["model_permission"]
+    created: int
+    allow_create_engine: bool
+    allow_sampling: bool
+    allow_logprobs: bool
+    allow_search_indices: bool
+    allow_view: bool
+    allow_fine_tuning: bool
+    organization: str
+    group: None
+    is_blocking: bool
+
+
 class OpenAiModel(TypedDict):
     """A served model, or an adapter of one."""
 
@@ -298,6 +315,7 @@ class OpenAiModel(TypedDict):
     root: str
     parent: str | None
     max_model_len: int | None
+    permission: list[ModelPermission]
     engine: str
     example_questions: list[str]
     capabilities: ModelCapabilities | None

@@ -94,6 +94,8 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
         self._has_details = answer.log_probs or answer.token_ids
+        # As DeepSeek's API: its clients read the member of each delta, which OpenAI's library lacks if it is not sent.
+        self._unset: JsonObject = {} if answer.reasoning is None else {"reasoning_content": None}
         head = self.head("chat.completion.chunk") | served_by(answer)
         self._events = ChunkEvents(head, answer.include_usage)
 
@@ -120,7 +122,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
 
     def _begin(self, index: int, output: GenerationOutput) -> list[bytes]:
         self._streams[index] = self.new_stream()
-        delta = {"role": "assistant", "content": ""}
+        delta = self._unset | {"role": "assistant", "content": ""}
         if self.chat.continuous_usage:
             usage = self.usage(output)
             before = usage["completion_tokens"] - len(output.step.tokens)
@@ -144,7 +146,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         step, called = output.step, self._streams[index].called
         choice = {
             "index": index,
-            "delta": {} if called else {"content": ""},
+            "delta": self._unset if called else self._unset | {"content": ""},
             "logprobs": None,
             "finish_reason": finish_reason(step.finish_reason, self.call_reason if called else None),
             "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
@@ -160,7 +162,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         token_ids = ([token.id] if token else []) if self.chat.token_ids else None
         choice = {
             "index": index,
-            "delta": delta,
+            "delta": self._unset | delta,
             "logprobs": log_probs,
             "finish_reason": None,
             "token_ids": token_ids,

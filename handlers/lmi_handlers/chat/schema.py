@@ -114,7 +114,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
-        if reason == "length" and not self.chat.named_tool and not _is_json(calls[-1]["function"]["arguments"]):
+        if reason == "length" and not _is_json(calls[-1]["function"]["arguments"]):
             calls.pop()
             if not calls:
                 return {"content": text}

@@ -125,11 +125,11 @@ class CompletionsFormatter(OutputFormatter):
         return token_text(self.asked.tokenizer.token_bytes(token.id)) if token.special else token.text
 
     def _likeliest(self, token: Token) -> dict[str, float | None] | None:
-        """Return the most likely tokens and the token itself; None for a prompt's first token, which has no context."""
+        """Return the token, first as in vLLM, and the most likely ones; None for a prompt's first token."""
         if token.log_prob is None:
             return None
         likeliest = (token.top_tokens or [])[: self.asked.log_probs]
-        return {self._text(each): finite(each.log_prob) for each in [*likeliest, token]}
+        return {self._text(each): finite(each.log_prob) for each in [token, *likeliest]}
 
     def _text(self, token: Token) -> str:
         if self.asked.token_ids_as_text:

@@ -137,6 +137,8 @@ MEMBERS = {
 FIELDS = {
     **{name: name for name in ("guided_json", "guided_choice", "guided_regex", "guided_grammar")},
     "structural_tag": "guided_structural_tag",
+    "regex": "guided_regex",  # SGLang's names
+    "ebnf": "guided_grammar",
 }
 
 

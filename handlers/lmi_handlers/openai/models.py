@@ -3,6 +3,7 @@
 Anthropic's clients get Anthropic's form.
 """
 
+import re
 from collections import Counter
 from pathlib import PurePath
 from typing import Any
@@ -20,6 +21,7 @@ from lmi_handlers.base.anthropic_answers import AnthropicError, AnthropicModel, 
 
 LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
 SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
 ERRORS = (failures(OpenAiError, *STATUSES), failures(AnthropicError, 400, 404))
 
@@ -57,14 +59,28 @@ def _described(model: ManagedModel, name: str) -> dict[str, Any]:
         "object": "model",
         "created": model.created,
         "owned_by": "lmi",
-        # Of an adapter the folder's name, not its path: who may not manage adapters is not told where they lie.
-        "root": PurePath(model.adapter_folders[name]).name if is_adapter else model.name,
+        "root": PurePath(model.adapter_folders[name]).name if is_adapter else _root(model),
         "parent": model.names[0] if is_adapter else None,
         "max_model_len": _longest(model),
+        "permission": [_permission(model, name)],
         "engine": model.runtime_name,
         "example_questions": list(model.options.questions),
         "capabilities": _capabilities(model),
     }
+
+
+def _permission(model: ManagedModel, name: str) -> dict[str, Any]:
+    """Return the member that OpenAI's API once had and vLLM's server still sends."""
+    allowed = dict.fromkeys(("allow_sampling", "allow_logprobs", "allow_view"), True)
+    refused = dict.fromkeys(("allow_create_engine", "allow_search_indices", "allow_fine_tuning", "is_blocking"), False)
+    head = {"id": f"modelperm-{name}", "object": "model_permission", "created": model.created}
+    return {**head, **allowed, **refused, "organization": "*", "group": None}
+
+
+def _root(model: ManagedModel) -> str:
+    """Return the model's id on the Hugging Face hub, or its name: clients are not told where files lie."""
+    given = model.model_id
+    return given if given is not None and HUB_ID.fullmatch(given) else model.name
 
 
 def _capabilities(model: ManagedModel) -> dict[str, Any] | None:

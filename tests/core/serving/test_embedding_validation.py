@@ -74,8 +74,11 @@ def test_lower_case() -> None:
         ("a b c d e", "`input` must be at most 6 tokens long. Given: 7"),
         ([0] * 7, "`input` must be at most 6 tokens long. Given: 7"),
         ([], "`input` must contain at least one token. Given: 0"),
-        ([5], "`input` must contain token ids from 0 to 0, those of the model's own tokenizer. Given: 5"),
-        ([-1], "`input` must contain token ids from 0 to 0, those of the model's own tokenizer. Given: -1"),
+        ([5], "`input` must contain token ids from 0 to 0, those of the model's own tokenizer; 5 is out of vocabulary"),
+        (
+            [-1],
+            "`input` must contain token ids from 0 to 0, those of the model's own tokenizer; -1 is out of vocabulary",
+        ),
     ],
 )
 def test_wrong_inputs(text: str | list[int], message: str) -> None:

@@ -56,7 +56,8 @@ def test_token_id_that_there_is_not(wrong: int) -> None:
     backend = scripted_backend()
     backend.tokenizer.encode("one two three")
     request = GenerationRequest([0, wrong], {}, names={"inputs": "prompt"})
-    with pytest.raises(InvalidParameter, match=rf"^`prompt` must contain token ids from 0 to 2\. Given: {wrong}$"):
+    message = f"^`prompt` must contain token ids from 0 to 2; {wrong} is out of vocabulary$"
+    with pytest.raises(InvalidParameter, match=message):
         validate(request, backend, "request-1")
 
 

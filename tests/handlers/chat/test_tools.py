@@ -110,7 +110,9 @@ async def test_arguments_are_streamed_as_they_come(server: RunningServer) -> Non
 async def test_call_that_is_cut(server: RunningServer) -> None:
     """A whole answer has its text as content; a stream has sent the beginning of the call already."""
     said = 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city":'
-    for tool_choice, text in ("auto", said), ("required", '[{"name": "weather", "parameters": {"city":'):
+    named = {"type": "function", "function": {"name": "weather"}}
+    cuts = (("auto", said), ("required", '[{"name": "weather", "parameters": {"city":'), (named, '{"city":'))
+    for tool_choice, text in cuts:
         server.scripted.enqueue(Script(f"{text} 1"))
         length = len(text.split())
         (choice,) = (await chat(server, tools=TOOLS, tool_choice=tool_choice, max_tokens=length)).json()["choices"]

@@ -252,6 +252,13 @@ async def test_guided(server: RunningServer, fields: dict[str, Any]) -> None:
     assert getattr(parameters(server), name) == fields[name]
 
 
+@pytest.mark.parametrize(("field", "parameter"), [("regex", "guided_regex"), ("ebnf", "guided_grammar")])
+async def test_guided_by_sglangs_names(server: RunningServer, field: str, parameter: str) -> None:
+    fields: dict[str, Any] = {field: "a"}
+    await chat(server, **fields)
+    assert getattr(parameters(server), parameter) == "a"
+
+
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lmi_handlers.fields.users")
     await chat(server, headers={"x-request-id": "mine"}, user="bob\n")

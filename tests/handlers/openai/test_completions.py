@@ -93,7 +93,7 @@ async def test_token_id_that_there_is_not(server: RunningServer) -> None:
     last = server.scripted.tokenizer.encode("a b")[-1]
     for wrong in (last + 1, -1):
         error = (await complete(server, prompt=[wrong])).json()["error"]
-        assert error["message"] == f"`prompt` must contain token ids from 0 to {last}. Given: {wrong}"
+        assert error["message"] == f"`prompt` must contain token ids from 0 to {last}; {wrong} is out of vocabulary"
 
 
 async def test_best_of(server: RunningServer) -> None:

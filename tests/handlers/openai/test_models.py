@@ -47,8 +47,18 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
 
 
 def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
+    created = server.dispatcher.models["one"].created
+    allowed = ("allow_sampling", "allow_logprobs", "allow_view")
+    refused = ("allow_create_engine", "allow_search_indices", "allow_fine_tuning", "is_blocking")
+    permission = {"id": f"modelperm-{name}", "object": "model_permission", "created": created}
     known = {
-        "created": server.dispatcher.models["one"].created,
+        "created": created,
+        "permission": [
+            permission
+            | dict.fromkeys(allowed, True)
+            | dict.fromkeys(refused, False)
+            | {"organization": "*", "group": None}
+        ],
         "max_model_len": 2048,
         "engine": "scripted",
         "example_questions": [],
@@ -71,6 +81,15 @@ async def test_list(server: RunningServer) -> None:
         ("german", "german", "two"),
     ]
     assert answer["data"][1] == card(server, "one", root="one", parent=None)
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [("org/Some-model.v1", "org/Some-model.v1"), ("/opt/weights", "model"), ("s3://bucket/a/", "model")],
+)
+async def test_root_is_an_id_on_the_hub(serve: Serve, model_dir: ModelDirectory, given: str, root: str) -> None:
+    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.model_id={given}\n"}))
+    assert (await server.get("/v1/models/model")).json()["root"] == root
 
 
 @same_loop

@@ -124,6 +124,8 @@ class Scheduler:
                 return
             if self._prefix_cache is not None:
                 self._prefix_cache.count(sequence)
+            elif not sequence.started:
+                sequence.num_cached_tokens = 0
             self._allocate(sequence)
             if sequence.queue_time is None and not sequence.started:
                 sequence.queue_time = monotonic() - sequence.arrived
