@@ -17,6 +17,7 @@ The features of common clients that are tested, with the tested versions. Each t
 
 The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools and reasoning, a
 model with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
+[suites.md](suites.md) has the results of other projects' test suites.
 
 | client | version | dialect | features |
 |---|---|---|---|
