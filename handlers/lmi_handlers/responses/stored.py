@@ -43,7 +43,7 @@ async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
         model.running.abort_one(answer.request_id, answer.requests)
         return _json(answer.so_far("cancelled"))
     _turn(call, dispatcher)
-    raise InvalidPayload("Cannot cancel a synchronous response.")
+    raise InvalidPayload("Cannot cancel a synchronous response, or one that has ended")
 
 
 async def list_input_items(call: Call, dispatcher: ServedModels) -> Answer:

@@ -208,7 +208,7 @@ async def test_cancelling_a_stream(server: RunningServer) -> None:
     assert response["output"][0]["content"][0]["text"] == "one two"
     assert (await server.get(path)).json() == response
     ended = error(await server.post(f"{path}/cancel"), 400)
-    assert ended["message"] == "Cannot cancel a synchronous response."
+    assert ended["message"] == "Cannot cancel a synchronous response, or one that has ended"
     assert error(await server.post(f"{PATH}/resp_none/cancel"), 404)["code"] == "response_not_found"
 
 
