@@ -21,7 +21,10 @@ USED = {
     "plugins/lmi_plugins/torch_engine/model/onednn.py": {
         *("_is_mkldnn_bf16_supported", "_linear_pointwise", "_reorder_linear_weight"),
     },
-    "plugins/lmi_plugins/torch_engine/model/transformers_internals.py": {"_attn_implementation", "_is_stateful"},
+    "plugins/lmi_plugins/torch_engine/model/own_attention.py": {"_reshape", "_split_heads"},
+    "plugins/lmi_plugins/torch_engine/model/transformers_internals.py": {
+        *("_attn_implementation", "_can_set_attn_implementation", "_is_stateful"),
+    },
     "plugins/lmi_plugins/vllm_engine/guide_libraries.py": {"_backend", "_create_grammar"},
     "plugins/lmi_plugins/vllm_engine/statistics.py": {"_collector_to_names", "_name"},
 }

@@ -50,9 +50,22 @@ CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name of the architect
     "gptj": {**GPT, "rotary_dim": 4},
     "bloom": {**SPREAD, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "mamba": {**SPREAD, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
+    "qwen3_5_text": {
+        **LLAMA,
+        "head_dim": 8,
+        "layer_types": ["linear_attention", "full_attention"],
+        **{
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+    },
+    "mpt": {**SPREAD, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": CONTEXT},
 }
-PAGED = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt_oss")
-BY_ROW = ("gptj", "bloom", "mamba")
+WITH_STATE = ("mamba", "qwen3_5_text")
+PAGED = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt_oss", "gptj", "bloom", *WITH_STATE)
+BY_ROW = ("mpt",)
 
 
 def save_tokenizer(directory: Path, vocabulary: int = VOCABULARY) -> None:

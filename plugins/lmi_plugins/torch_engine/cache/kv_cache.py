@@ -36,7 +36,7 @@ class PagedCache:
         device: torch.device,
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        self._shapes = shapes
+        self._shapes, self._device = shapes, device
         self.block_size = block_size  # tokens
         # One tensor for all that has the same width, so that clearing blocks is one operation.
         widths = Counter(width for shape in shapes.values() for width in shape.widths)
@@ -65,8 +65,7 @@ class PagedCache:
 
     def copy(self, copies: dict[int, int]) -> None:
         """Copy block `source` to block `target` for each `target: source`."""
-        device = next(iter(self._storage.values())).device
-        targets, sources = (torch.tensor(list(blocks), device=device) for blocks in (copies.keys(), copies.values()))
+        targets, sources = (torch.tensor(list(blocks), device=self._device) for blocks in (copies, copies.values()))
         for storage in self._storage.values():
             storage.index_copy_(1, targets, storage.index_select(1, sources))
 

@@ -16,15 +16,24 @@ CUDA_SHARE = 0.9  # of what is free once the model is loaded
 
 
 def count_blocks(
-    options: EngineOptions, block_bytes: int, max_length: int, device: torch.device, block_size: int = BLOCK_SIZE
+    options: EngineOptions,
+    block_bytes: int,
+    max_length: int,
+    device: torch.device,
+    block_size: int = BLOCK_SIZE,
+    state_bytes: int = 0,
 ) -> int:
-    """Return the number of blocks that all rows need at full length, or as many as fit in memory."""
+    """Return the number of blocks that all rows need at full length, or as many as fit in memory.
+
+    Of what is free, `state_bytes`, but no more than half, are left to other states.
+    """
     needed = options.max_batch_size * blocks_for(max_length, block_size)
     memory = options.kv_cache_memory
     if memory is None and options.gpu_memory_utilization is not None:
         memory = memory_within(options.gpu_memory_utilization, device)
     if memory is None:
         memory = available_memory(device, options.kv_cache_share) // options.replicas_on_device
+        memory -= min(state_bytes, memory // 2)
     return max(1, min(needed, memory // max(block_bytes, 1)))
 
 

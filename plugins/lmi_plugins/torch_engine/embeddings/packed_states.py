@@ -10,10 +10,14 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.attention import (
     AttentionOptions,
     AttentionStep,
+    added_mask,
     attend_step_by_step,
     attend_to_itself,
+    running,
 )
+from lmi_plugins.torch_engine.model.paged_support import position_argument
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
+from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 
 class PackedStates(HiddenStates):
@@ -26,12 +30,12 @@ class PackedStates(HiddenStates):
     def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
         device = self._model.device
         lengths = [len(text.prompt_ids) for text in texts]
-        with applied_to_texts(self._rope, lengths):
+        positions = torch.cat([torch.arange(length, device=device) for length in lengths])[None]
+        with applied_to_texts(self._rope, lengths), running(PackedStep(lengths)):
             output = self._model(
                 input_ids=torch.tensor([[token_id for text in texts for token_id in text.prompt_ids]], device=device),
-                position_ids=torch.cat([torch.arange(length, device=device) for length in lengths])[None],
                 use_cache=False,
-                paged_step=PackedStep(lengths),
+                **position_argument(self._model, positions),
             )
         return list(torch.split(output.last_hidden_state[0], lengths))
 
@@ -52,28 +56,30 @@ class PackedStep(AttentionStep):
         outputs = [self._attend(*part, options) for part in zip(queries, keys, values, strict=True)]
         return torch.cat(outputs)[None]
 
+    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.cat([layer.run(text[None], None)[0] for text in torch.split(hidden[0], self._lengths)])[None]
+
     def _attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
         """Return the output for one text. All: [tokens, heads, size]."""
         length, heads, key_heads = len(query), query.shape[1], key.shape[1]
-        sees_all = options.window is None or options.window >= length
-        if sees_all and options.softcap is None and options.sinks is None:
+        if options.is_plain(length):
             return attend_to_itself(query, key, value, options.scale)
         sharing = heads // key_heads
         rows = query.transpose(0, 1).reshape(1, key_heads, sharing * length, -1)
-        mask = self._mask(length, options.window, sharing, query)
+        mask = self._mask(length, options, sharing, query)
         output = attend_step_by_step(rows, key.transpose(0, 1)[None], value.transpose(0, 1)[None], mask, options)
         return output.reshape(heads, length, -1).transpose(0, 1)
 
-    def _mask(self, length: int, window: int | None, sharing: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the mask to add to the attention's logits, [1, 1, sharing * tokens, tokens]."""
+    def _mask(self, length: int, options: AttentionOptions, sharing: int, like: torch.Tensor) -> torch.Tensor:
+        """Return the mask to add to the attention's logits, [1, 1 or heads, sharing * tokens, tokens]."""
+        window = options.window
         if (length, window, sharing) not in self._masks:
             context = torch.arange(length, device=like.device)
             positions = context.repeat(sharing)[:, None]
             hidden = context > positions
             if window is not None:
                 hidden |= context <= positions - window
-            mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
-            self._masks[length, window, sharing] = mask.masked_fill_(hidden, float("-inf"))[None, None]
+            self._masks[length, window, sharing] = added_mask(hidden[None], options, like.dtype)
         return self._masks[length, window, sharing]

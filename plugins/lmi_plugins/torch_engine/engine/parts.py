@@ -65,7 +65,7 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     texts = TokenTexts(tokenizer, limits.eos_token_ids, limits.vocabulary)
     token_indexes = TokenIndexes(tokenizer, limits.vocabulary, limits.eos_token_ids)
     guides = GuideQueue(GuideCompiler(tokenizer, limits.vocabulary, limits.eos_token_ids, options.guide_limits))
-    caches_prefixes = options.enable_prefix_caching and runner.paged
+    caches_prefixes = options.enable_prefix_caching and runner.rewinds
     prefix_cache = PrefixCache(pool, draft_model is not None) if caches_prefixes else None
     pinned = set if adapters is None else adapters.pinned
     scheduler = Scheduler(
@@ -78,7 +78,9 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
         runner.splits_prompts,
     )
     requests = ActiveRequests(scheduler, guides)
-    inputs = InputProcessor(model, limits, runner.paged, runner.rope, adapters, pool, texts, token_indexes)
+    inputs = InputProcessor(
+        model, limits, runner.paged, runner.rewinds, runner.rope, adapters, pool, texts, token_indexes
+    )
     sampler = Sampler()
     speculation = Speculation(draft_model, options.speculative_length, options.record_acceptance_rate)
     outputs = OutputProcessor(requests, texts, sampler, speculation, prefix_cache)
@@ -105,7 +107,9 @@ def allocate_cache(
 ) -> tuple[BlockPool, int]:
     """Allocate the KV cache; return its number of blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
-    blocks = count_blocks(options, block_bytes, length, device, runner.block_size)
+    # Twice: they are copied when the sequences of a step change.
+    states = 2 * runner.state_bytes * options.max_batch_size
+    blocks = count_blocks(options, block_bytes, length, device, runner.block_size, states)
     runner.allocate(blocks)
     if draft_model is not None:
         draft_model.allocate(blocks)

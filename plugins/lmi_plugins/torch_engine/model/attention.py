@@ -1,6 +1,9 @@
 """Attention over the paged cache, for models of transformers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,20 +21,47 @@ MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one cal
 class AttentionOptions(NamedTuple):
     """The attention options of one layer."""
 
-    scale: float | None
-    window: int | None  # tokens that one token sees, itself among them
-    softcap: float | None
-    sinks: torch.Tensor | None  # [heads], a logit beside those of the keys
+    scale: float | None = None
+    window: int | None = None  # tokens that one token sees, itself among them
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None  # [heads], a logit beside those of the keys
+    slopes: torch.Tensor | None = None  # of ALiBi: [heads], added to the logits for each position of a key
+
+    def is_plain(self, length: int) -> bool:
+        """Return whether it is nothing but causal attention for prompts of that length."""
+        whole = self.window is None or self.window >= length
+        return whole and self.softcap is None and self.sinks is None and self.slopes is None
 
 
 class AttentionStep(ABC):
-    """The attention of one forward pass, which each layer calls in turn."""
+    """What mixes the tokens of one forward pass, which each layer calls in turn."""
 
     @abstractmethod
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
         """Return the output, [1, tokens, heads, size of a value], for [1, heads, tokens, size] each."""
+
+    @abstractmethod
+    def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], as `hidden` is."""
+
+
+_RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
+
+
+@contextmanager
+def running(step: AttentionStep) -> Iterator[None]:
+    """Have the layers of a forward pass call this step. Not all of transformers' hand on arguments of the model."""
+    token = _RUNNING.set(step)
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
+
+
+def current_step() -> AttentionStep:
+    return _RUNNING.get()
 
 
 class UnsupportedAttention(Exception):
@@ -45,7 +75,6 @@ def paged_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    paged_step: AttentionStep,
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -53,7 +82,7 @@ def paged_attention(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Serve a model whose `attn_implementation` is `lmi_paged` by the step that is among the model's arguments."""
+    """Serve a model whose `attn_implementation` is `lmi_paged` by the step that runs."""
     for name, argument in kwargs.items():
         if isinstance(argument, torch.Tensor):
             raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")
@@ -61,7 +90,7 @@ def paged_attention(
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
     # Some models take views of it, as transformers' own functions return it contiguous.
-    return paged_step.attend(module.layer_idx, query, key, value, options).contiguous(), None
+    return current_step().attend(module.layer_idx, query, key, value, options).contiguous(), None
 
 
 class LayoutProbe(AttentionStep):
@@ -70,6 +99,7 @@ class LayoutProbe(AttentionStep):
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
         self.options: dict[int, AttentionOptions] = {}
+        self.state_bytes: dict[int, int] = {}  # of a sequence, by layer
 
     @property
     def windows(self) -> dict[int, int | None]:
@@ -83,6 +113,10 @@ class LayoutProbe(AttentionStep):
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         self.options[layer] = options
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+
+    def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
+        output, self.state_bytes[layer.index] = layer.try_out(hidden)
+        return torch.zeros_like(output)
 
 
 class AttentionGroup:
@@ -108,7 +142,7 @@ class AttentionGroup:
             self._positions = self._positions + torch.arange(self.length, device=device)
         self.is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
         self._dtype = dtype
-        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}
+        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window, and the sharing of key heads
 
     @cached_property
     def block_tables(self) -> torch.Tensor:
@@ -128,11 +162,6 @@ class AttentionGroup:
         positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
         return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
-    def sees_only_itself(self, options: AttentionOptions) -> bool:
-        """Return whether causal attention without a mask and cache suffices, as for a new prompt."""
-        whole = options.window is None or options.window >= self.length
-        return whole and options.softcap is None and options.sinks is None
-
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
@@ -147,7 +176,7 @@ class AttentionGroup:
         query = query.reshape(rows, key_heads, sharing * length, -1)
         mask = self._masks.get((options.window, sharing))
         if mask is None:
-            mask = self._masks[options.window, sharing] = self._mask(options.window, sharing)
+            mask = self._masks[options.window, sharing] = self._mask(options, sharing)
         # Float32 products over what lies together are faster on the CPU.
         spelled_out = query.dtype == torch.float32 and query.device.type == "cpu" and keys.is_contiguous()
         if options.softcap is None and options.sinks is None and not spelled_out:
@@ -158,15 +187,25 @@ class AttentionGroup:
             output = output.reshape(rows, heads, length, -1).transpose(1, 2)
         return output.reshape(rows * length, heads, -1)
 
-    def _mask(self, window: int | None, sharing: int) -> torch.Tensor:
-        """Return the mask to add to the attention's logits: [chunks, 1, sharing * tokens of a chunk, context]."""
+    def _mask(self, options: AttentionOptions, sharing: int) -> torch.Tensor:
+        """Return the mask to add to the attention's logits: [chunks, 1 or heads, sharing * tokens, context]."""
         context = torch.arange(self.width * self._block_size, device=self._positions.device)
         positions = self._positions.repeat(1, sharing)[..., None]
         hidden = context > positions
-        if window is not None:
-            hidden |= context <= positions - window
-        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device)
-        return mask.masked_fill_(hidden, float("-inf"))[:, None]
+        if options.window is not None:
+            hidden |= context <= positions - options.window
+        return added_mask(hidden, options, self._dtype)
+
+
+def added_mask(hidden: torch.Tensor, options: AttentionOptions, dtype: torch.dtype) -> torch.Tensor:
+    """Return what to add to the logits, [rows, 1 or heads, tokens, context], given the keys that a token does not see,
+    [rows, tokens, context].
+    """
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))[:, None]
+    if options.slopes is None:
+        return mask
+    positions = torch.arange(hidden.shape[-1], device=hidden.device)
+    return mask + (options.slopes[:, None, None] * positions).to(dtype)
 
 
 def cut_groups(

@@ -26,6 +26,8 @@ class ModelRunner(ABC):
     adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
     paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
+    rewinds: bool = False  # a sequence can go back to any of its tokens: for cached prefixes and rejected drafts
+    state_bytes: int = 0  # what a sequence takes beside its blocks
     rope: RopeByLength | None = None  # where the length of a sequence counts
     splits_prompts: bool = True  # computes a prompt in several steps
     block_size: int = BLOCK_SIZE  # tokens

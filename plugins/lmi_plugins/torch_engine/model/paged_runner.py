@@ -6,14 +6,16 @@ from transformers import AttentionInterface, PreTrainedModel
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.kv_cache import PagedCache
 from lmi_plugins.torch_engine.model import attention
-from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention
+from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention, running
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.own_attention import replace_own_attention, restore_own_attention
 from lmi_plugins.torch_engine.model.packed_linear import pack_linears
 from lmi_plugins.torch_engine.model.paged_step import PagedStep, WorkingCopy
-from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
+from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows, position_argument
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_chunks
 from lmi_plugins.torch_engine.model.soft_prompt import embed
-from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation
+from lmi_plugins.torch_engine.model.state_layers import replace_state_layers
+from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation, set_attention_implementation
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 
@@ -31,14 +33,21 @@ class PagedRunner(ModelRunner):
             raise UnsupportedAttention("its rotary embedding depends on the sequence length in an unsupported way")
         AttentionInterface.register(attention.NAME, attention.paged_attention)
         before = attention_implementation(model)
-        model.set_attn_implementation(attention.NAME)
+        set_attention_implementation(model, attention.NAME)
         self._model = model
+        self.state_layers = replace_state_layers(model)
+        replace_own_attention(model)
         try:
             probe = self._probe(max_length)
         except Exception as error:
-            model.set_attn_implementation(before)
+            set_attention_implementation(model, before)
+            restore_own_attention(model)
+            for layer in self.state_layers:
+                layer.restore()
             raise UnsupportedAttention(f"a trial run failed: {error}") from error
         self._shapes, self._options = probe.shapes, probe.options
+        self.state_bytes = sum(probe.state_bytes.values())
+        self.rewinds = not self.state_layers
         self.block_size = block_size
         self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype, block_size)
         self._optimize()
@@ -53,7 +62,7 @@ class PagedRunner(ModelRunner):
     def allocate(self, blocks: int) -> None:
         self._cache = self._new_cache(blocks)
         # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
-        self._copy = WorkingCopy(self._cache, blocks // len(self._shapes), self._model.device)
+        self._copy = WorkingCopy(self._cache, blocks // max(len(self._shapes), 1), self._model.device)
 
     def copy(self, copies: dict[int, int]) -> None:
         self._cache.copy(copies)
@@ -64,12 +73,22 @@ class PagedRunner(ModelRunner):
             self._cache.clear(torch.tensor(new_blocks, device=device))
         if self.adapters is not None:
             self.adapters.begin(batch.chunks)
+        step = PagedStep(
+            batch,
+            self._cache,
+            self._copy,
+            self._model.dtype,
+            device,
+            self.progress,
+            self.state_layers,
+            None if self.adapters is None else self.adapters.begin,
+        )
         with applied_to_chunks(self.rope, batch.chunks):
             return self._forward(
                 torch.tensor([batch.token_ids], device=device),
                 torch.tensor([batch.positions], device=device),
                 batch.logits_indices,
-                PagedStep(batch, self._cache, self._copy, self._model.dtype, device, self.progress),
+                step,
                 self._embed(batch),
             )
 
@@ -95,14 +114,14 @@ class PagedRunner(ModelRunner):
         embeddings: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return the logits of the tokens with these indices, [indices, vocabulary]; ids and positions: [1, tokens]."""
-        output = self._model(
-            input_ids=ids if embeddings is None else None,
-            inputs_embeds=embeddings,
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=torch.tensor(logits_indices, dtype=torch.long, device=ids.device),
-            paged_step=step,
-        )
+        with running(step):
+            output = self._model(
+                input_ids=ids if embeddings is None else None,
+                inputs_embeds=embeddings,
+                use_cache=False,
+                logits_to_keep=torch.tensor(logits_indices, dtype=torch.long, device=ids.device),
+                **position_argument(self._model, positions),
+            )
         logits: torch.Tensor = output.logits[0]
         return logits
 
@@ -111,9 +130,16 @@ class PagedRunner(ModelRunner):
         """Find the KV sizes and attention options of every layer by a forward pass."""
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
-        positions = torch.arange(2, device=ids.device)
-        logits = self._forward(ids, positions[None], [1], probe)
-        if logits.shape[0] != 1 or not probe.shapes:
+        positions = torch.arange(2, device=ids.device)[None]
+        logits = self._forward(ids, positions, [1], probe)
+        if logits.shape[0] != 1 or not (probe.shapes or probe.state_bytes):
             raise UnsupportedAttention("the model does not use transformers' attention interface")
         check_windows(self._model, probe.windows, max_length)
+        # Nothing but the step may mix tokens, or know their places without being told.
+        same = [self._forward(torch.tensor([[1, 0]], device=ids.device), positions, [1], LayoutProbe())]
+        if not position_argument(self._model, positions):
+            same.append(self._forward(ids, positions, [0], LayoutProbe()))
+        tolerance = 1e-2 * float(logits.abs().max())
+        if not all(torch.allclose(logits, each, atol=tolerance, equal_nan=True) for each in same):
+            raise UnsupportedAttention("some of its layers mix tokens in a form of their own")
         return probe

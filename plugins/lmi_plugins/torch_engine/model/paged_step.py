@@ -1,6 +1,7 @@
 """The attention of one step's batch over the paged cache."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
 import torch
 
@@ -12,6 +13,7 @@ from lmi_plugins.torch_engine.model.attention import (
     attend_to_itself,
     cut_groups,
 )
+from lmi_plugins.torch_engine.model.state_layers import StateLayer, states_of
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
@@ -77,8 +79,11 @@ class PagedStep(AttentionStep):
         dtype: torch.dtype,
         device: torch.device,
         progress: Callable[[], None],
+        state_layers: Items[StateLayer] = (),
+        begin_adapters: Callable[[Items[Chunk]], None] | None = None,
     ) -> None:
         self._progress = progress
+        self._begin_adapters, self._chunks = begin_adapters, batch.chunks
         self._cache, self._copy = cache, copy
         self._slots = torch.tensor(
             [slot for chunk in batch.chunks for slot in _slots(chunk, cache.block_size)], device=device
@@ -86,6 +91,11 @@ class PagedStep(AttentionStep):
         self._groups = cut_groups(batch, dtype, device, cache.block_size)
         # Those that decode come first.
         self._copied = self._groups[0] if copy.follow(self._groups[0]) else None
+        self._states = [
+            states_of([chunk.sequence for chunk in group.chunks], state_layers)
+            for group in self._groups
+            if state_layers
+        ]
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
@@ -101,6 +111,18 @@ class PagedStep(AttentionStep):
         ]
         return torch.cat(outputs)[None]
 
+    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        self._progress()
+        outputs = []
+        for group, states in zip(self._groups, self._states, strict=True):
+            if self._begin_adapters is not None and len(self._groups) > 1:
+                self._begin_adapters(group.chunks)
+            rows = hidden[0, group.rows].view(len(group.chunks), group.length, -1)
+            outputs.append(layer.run(rows, states).flatten(0, 1))
+        if self._begin_adapters is not None and len(self._groups) > 1:
+            self._begin_adapters(self._chunks)
+        return torch.cat(outputs)[None]
+
     def _attend(
         self,
         group: AttentionGroup,
@@ -111,7 +133,7 @@ class PagedStep(AttentionStep):
         options: AttentionOptions,
     ) -> torch.Tensor:
         """Return the attention's output for one group, given its own rows."""
-        if group.is_fresh and group.sees_only_itself(options):
+        if group.is_fresh and options.is_plain(group.length):
             return attend_to_itself(query, key, value, options.scale)
         if group is self._copied:
             return group.attend(query, *self._copy.read(layer, key, value), options)

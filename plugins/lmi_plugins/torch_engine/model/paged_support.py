@@ -2,27 +2,38 @@
 
 import inspect
 
+import torch
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
-from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
+from lmi_plugins.torch_engine.model.own_attention import has_own_attention
+from lmi_plugins.torch_engine.model.state_layers import has_state_layers
+from lmi_plugins.torch_engine.model.transformers_internals import is_stateful, takes_attention_functions
 
-LAYER_TYPES = {"full_attention", "sliding_attention"}
-ARGUMENTS = {"position_ids", "logits_to_keep"}
+LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
+STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # in models that have layers with a state
 
 
 def check_model(model: PreTrainedModel) -> None:
     """Raise UnsupportedAttention if the model's class or its configuration rules the paged cache out."""
     config = model.config.get_text_config()
-    takes_functions: bool = model.is_backend_compatible()  # type: ignore[no-untyped-call]
-    if not takes_functions or is_stateful(model):
+    if not (takes_attention_functions(model) or has_own_attention(model)):
         raise UnsupportedAttention("it does not support custom attention functions")
-    if missing := ARGUMENTS - inspect.signature(model.forward).parameters.keys():
-        raise UnsupportedAttention(f"it does not accept {', '.join(sorted(missing))}")
-    if unknown := set(getattr(config, "layer_types", None) or ()) - LAYER_TYPES:
+    has_states = has_state_layers(model)
+    if is_stateful(model) and not has_states:
+        raise UnsupportedAttention("it carries a state from token to token in a form of its own")
+    if "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        raise UnsupportedAttention("it does not accept logits_to_keep")
+    known = LAYER_TYPES | STATE_TYPES if has_states else LAYER_TYPES
+    if unknown := set(getattr(config, "layer_types", None) or ()) - known:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
     if getattr(config, "is_decoder", False):
         raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
+
+
+def position_argument(model: PreTrainedModel, positions: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the argument with the tokens' positions, [1, tokens], if the model takes one."""
+    return {"position_ids": positions} if "position_ids" in inspect.signature(model.forward).parameters else {}
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None], max_length: int) -> None:
@@ -34,3 +45,7 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None], max_le
     for layer, layer_type in enumerate(layer_types or ()):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
             raise UnsupportedAttention(f"layer {layer} does not declare its sliding window")
+    if "chunked_attention" in (layer_types or ()):  # Llama 4's, with a scale that grows with the positions
+        limit = min(config.attention_chunk_size, getattr(config, "floor_scale", max_length))
+        if max_length >= limit:
+            raise UnsupportedAttention(f"it attends in chunks; option.max_model_len below {limit} makes one of them")

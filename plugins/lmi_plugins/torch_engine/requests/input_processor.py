@@ -44,6 +44,7 @@ class InputProcessor:
     model: PreTrainedModel
     limits: EngineLimits
     paged: bool  # see ModelRunner
+    rewinds: bool
     rope: RopeByLength | None
     adapters: AdapterStore | None
     pool: BlockPool
@@ -64,7 +65,7 @@ class InputProcessor:
         ban = self._text_ban(parameters)
         draft: Draft | None = None
         if request.draft_ids or request.draft_logits is not None:
-            draft = read_draft(request, self.limits.vocabulary, self.paged, names)
+            draft = read_draft(request, self.limits.vocabulary, self.rewinds, names)
         sequences = [self._sequence(request, index) for index in range(parameters.num_samples)]
         for sequence in sequences:
             _condition(sequence, adapter, soft_prompt)

@@ -37,13 +37,12 @@ class Draft:
         return Draft(self.token_ids[:length], self.probabilities[:length])
 
 
-def read_draft(request: EngineRequest, vocabulary: int, paged: bool, names: ParameterNames) -> Draft:
+def read_draft(request: EngineRequest, vocabulary: int, rewinds: bool, names: ParameterNames) -> Draft:
     """Return the draft that comes with a request; raise InvalidParameter if it cannot be used."""
     ids, logits = request.draft_ids, request.draft_logits
-    if not paged:
+    if not rewinds:
         raise InvalidParameter(
-            f"{names.draft_ids} is not supported by this model, which runs each sequence separately, without a paged "
-            "cache"
+            f"{names.draft_ids} is not supported by this model, which cannot take tokens back, as rejected drafts need"
         )
     if request.parameters.num_beams > 1:
         raise InvalidParameter(f"{names.num_beams} above 1 and {names.draft_ids} cannot be used together")

@@ -32,7 +32,7 @@ class Sequence:
     generator: torch.Generator | None = None  # None: greedy, or sampled without a seed
     num_computed_tokens: int = 0  # tokens whose keys and values are in the cache
     block_table: list[int] = field(default_factory=list)  # blocks of the cache, in the order of the tokens
-    row_cache: object = None  # transformers' cache, where the row runner does the work
+    row_cache: object = None  # what its runner keeps beside the blocks: transformers' cache, or its row of one
     prompt_log_probs: list[float] = field(default_factory=list)  # of the second and later tokens of the prompt
     prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
     prompt_top_logprobs: list[TopLogprobs] = field(default_factory=list)  # of the same tokens

@@ -46,6 +46,10 @@ class DraftModel:
             raise ConfigurationError(
                 f"speculative_draft_model: {name} cannot run with a paged cache: {reason}"
             ) from reason
+        if not self._runner.rewinds:
+            raise ConfigurationError(
+                f"speculative_draft_model: {name} cannot take tokens back, as rejected drafts need"
+            )
         self.block_bytes = self._runner.block_bytes
         self.allocate = self._runner.allocate
 
@@ -106,9 +110,7 @@ def load_draft_model(
     name = options.speculative_draft_model
     if name is None:
         return None
-    if not runner.paged:
+    if not runner.rewinds:
         kind = type(model).__name__
-        raise ConfigurationError(
-            f"speculative_draft_model requires a model that runs with a paged cache: {kind} does not"
-        )
+        raise ConfigurationError(f"speculative_draft_model requires a model that can take tokens back: {kind} cannot")
     return DraftModel(options, name, model, runner.block_size, max_length)

@@ -12,7 +12,16 @@ from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.results import Result
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_engine_greedy import make_prompts
-from tests.plugins.torch_engine.tiny_models import PAGED, ids, make_engine, reference_ids, request, run, tokens
+from tests.plugins.torch_engine.tiny_models import (
+    PAGED,
+    WITH_STATE,
+    ids,
+    make_engine,
+    reference_ids,
+    request,
+    run,
+    tokens,
+)
 
 
 def cache_of(engine: Engine) -> PrefixCache:
@@ -41,7 +50,7 @@ def test_only_what_follows_the_head_is_computed(model_directory: ModelDirectory)
     assert engine.pool.free == engine.pool.size
 
 
-@pytest.mark.parametrize("architecture", PAGED)
+@pytest.mark.parametrize("architecture", [each for each in PAGED if each not in WITH_STATE])
 def test_answers_are_the_same(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     engine = make_engine(model_directory(architecture), max_prefill_tokens=24)
     (head,) = make_prompts([3 * BLOCK_SIZE + 4])
@@ -145,5 +154,6 @@ def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     assert [told(result) for result in results] == [[0, None, None, None, None]] * 2
 
 
-def test_models_that_run_row_by_row_have_none(model_directory: ModelDirectory) -> None:
-    assert make_engine(model_directory("gptj")).parts.prefix_cache is None
+@pytest.mark.parametrize("architecture", ["mpt", *WITH_STATE])
+def test_models_that_cannot_go_back_have_none(architecture: str, model_directory: ModelDirectory) -> None:
+    assert make_engine(model_directory(architecture)).parts.prefix_cache is None

@@ -169,8 +169,8 @@ PAGED = _listed("batches over a paged cache")
 BY_ROW = _listed("one sequence after another")
 
 
-def save_architecture(directory: Path, model_type: str) -> None:
-    """Save a tiny model with random weights, which are spread widely enough that no choice depends on rounding."""
+def new_model(model_type: str) -> Any:
+    """Return a tiny model with random weights."""
     config = AutoConfig.for_model(model_type, **(WHOLE.get(model_type) or _sizes(model_type)))
     factory = text_factory(config)
     if model_type in WHOLE:
@@ -181,7 +181,12 @@ def save_architecture(directory: Path, model_type: str) -> None:
         number = factory.from_config(config).num_parameters()
     assert number < MAX_PARAMETERS, f"{model_type} has {number} parameters"
     torch.manual_seed(0)
-    model = factory.from_config(config)
+    return factory.from_config(config)
+
+
+def save_architecture(directory: Path, model_type: str) -> None:
+    """Save a tiny model with random weights, which are spread widely enough that no choice depends on rounding."""
+    model = new_model(model_type)
     if model_type in WHOLE:  # their text model does not read the range of initial weights
         with torch.no_grad():
             for weight in model.parameters():

@@ -5,14 +5,15 @@ import pytest
 import torch
 
 from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
-from lmi_plugins.torch_engine.model.attention import LayoutProbe, UnsupportedAttention, paged_attention
+from lmi_plugins.torch_engine.model.attention import LayoutProbe, UnsupportedAttention, paged_attention, running
 
 
 def call(probe: LayoutProbe, layer: int = 0, causal: bool = True, **arguments: Any) -> torch.Tensor:
     module = SimpleNamespace(layer_idx=layer, is_causal=causal)
     query, key, value = torch.zeros(1, 4, 3, 8), torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 6)
     mask = arguments.pop("attention_mask", None)
-    return paged_attention(module, query, key, value, mask, paged_step=probe, **arguments)[0]
+    with running(probe):
+        return paged_attention(module, query, key, value, mask, **arguments)[0]
 
 
 def test_probe_learns_what_layers_keep() -> None:

@@ -12,7 +12,8 @@ from tests.plugins.torch_engine.tiny_models import BY_ROW, CONTEXT, PAGED, WINDO
 @pytest.mark.parametrize("architecture", PAGED)
 def test_models_that_take_an_attention_function(architecture: str, model_directory: ModelDirectory) -> None:
     model = reference_model(model_directory(architecture))
-    assert PagedRunner(model, CONTEXT).block_bytes > 0
+    runner = PagedRunner(model, CONTEXT)
+    assert runner.block_bytes + runner.state_bytes > 0
     assert model.config._attn_implementation == NAME
 
 
@@ -25,7 +26,11 @@ def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> Non
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "layers of type chunked_attention"),
+        ({"layer_types": ["full_attention", "indexed_attention"]}, "layers of type indexed_attention"),
+        (
+            {"layer_types": ["chunked_attention"] * 2, "attention_chunk_size": 64},
+            "attends in chunks; .* below 64 makes",
+        ),
         ({"is_decoder": True}, "encoder used as a decoder"),
         ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 100}}, "rotary embedding"),
     ],

@@ -3,9 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from lmi_plugins.torch_engine.model.transformers_internals import attention_implementation, is_stateful
+from lmi_plugins.torch_engine.model.transformers_internals import (
+    attention_implementation,
+    is_stateful,
+    set_attention_implementation,
+    takes_attention_functions,
+)
 from tests.plugins.torch_engine.conftest import ModelDirectory
 
 
@@ -21,10 +27,15 @@ def test_models_that_carry_a_state_are_known(
     assert is_stateful(load(model_directory(architecture))) is expected
 
 
-def test_the_attention_in_use_can_be_restored(model_directory: ModelDirectory) -> None:
+def test_the_attention_can_be_set(model_directory: ModelDirectory) -> None:
     model = load(model_directory("llama"))
-    before = attention_implementation(model)
-    model.set_attn_implementation("eager")
-    assert (before, attention_implementation(model)) == ("sdpa", "eager")
-    model.set_attn_implementation(before)
-    assert attention_implementation(model) == before
+    set_attention_implementation(model, "eager")
+    assert attention_implementation(model) == "eager"
+    assert "attentions" in model(torch.tensor([[1, 2]]), output_attentions=True), "what only this one returns"
+
+
+@pytest.mark.parametrize(("architecture", "expected"), [("mpt", False), ("llama", True)])
+def test_models_that_take_attention_functions(
+    model_directory: ModelDirectory, architecture: str, expected: bool
+) -> None:
+    assert takes_attention_functions(load(model_directory(architecture))) is expected

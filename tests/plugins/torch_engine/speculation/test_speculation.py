@@ -319,18 +319,18 @@ def test_refuses_drafts_that_do_not_fit(engine: Engine, model_directory: ModelDi
         asked = EngineRequest("a", PROMPT, SamplingParameters(**parameters), None, None, draft_ids, draft_logits)
         with pytest.raises(InvalidParameter, match=message):
             engine.add(asked)
-    with pytest.raises(InvalidParameter, match="runs each sequence separately"):
-        make_engine(model_directory("gptj")).add(drafted("a", PROMPT, [1]))
+    for architecture in ("mpt", "mamba"):
+        with pytest.raises(InvalidParameter, match="this model, which cannot take tokens back"):
+            make_engine(model_directory(architecture)).add(drafted("a", PROMPT, [1]))
     assert not engine.has_work
 
 
 def test_refuses_draft_models_that_do_not_fit(model_directory: ModelDirectory, tmp_path: Path) -> None:
     llama = model_directory("llama")
-    with pytest.raises(
-        ConfigurationError, match="requires a model that runs with a paged cache: GPTJForCausalLM does not"
-    ):
-        with_draft_model(model_directory("gptj"), llama)
-    with pytest.raises(ConfigurationError, match="cannot run with a paged cache"):
-        with_draft_model(llama, model_directory("gptj"))
+    with pytest.raises(ConfigurationError, match="a model that can take tokens back: MambaForCausalLM cannot"):
+        with_draft_model(model_directory("mamba"), llama)
+    for architecture, reason in (("mpt", "cannot run with a paged cache"), ("mamba", "cannot take tokens back")):
+        with pytest.raises(ConfigurationError, match=reason):
+            with_draft_model(llama, model_directory(architecture))
     with pytest.raises(ConfigurationError, match="nowhere: the model cannot be loaded"):
         with_draft_model(llama, tmp_path / "nowhere")

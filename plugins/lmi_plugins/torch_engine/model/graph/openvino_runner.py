@@ -39,10 +39,12 @@ class OpenVinoRunner(PagedRunner):
         super().__init__(model, max_length, BLOCK_SIZE)
 
     def _optimize(self) -> None:
-        if any(options.softcap is not None or options.sinks is not None for options in self._options.values()):
-            raise UnsupportedGraph("its attention has a soft cap or sinks")
+        if not all(options._replace(window=None).is_plain(0) for options in self._options.values()):
+            raise UnsupportedGraph("its attention has a soft cap, sinks or ALiBi")
         if self.rope is not None:
             raise UnsupportedGraph("its rotary embedding depends on the length of the sequence")
+        if self.state_layers:
+            raise UnsupportedGraph("some of its layers carry a state from token to token")
         try:
             compiled = self._compile()
             self._request = compiled.create_infer_request()

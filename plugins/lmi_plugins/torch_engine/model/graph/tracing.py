@@ -19,8 +19,9 @@ from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep
+from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep, running
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
+from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 INPUTS = ("inputs_embeds", "position_ids", "logits_indices")
 ATTENTION = "attention."
@@ -82,13 +83,13 @@ class _Traced(torch.nn.Module):
         *weights: torch.Tensor,
     ) -> torch.Tensor:
         model: Any = self.__dict__["_model"]
-        with _replaced(model, dict(zip(self._names, weights, strict=True))), _TracedLinears():
+        weights_by_name = dict(zip(self._names, weights, strict=True))
+        with _replaced(model, weights_by_name), _TracedLinears(), running(_TracedStep()):
             output = model(
                 inputs_embeds=inputs_embeds,
                 position_ids=position_ids,
                 logits_to_keep=logits_indices,
                 use_cache=False,
-                paged_step=_TracedStep(),
             )
         logits: torch.Tensor = output.logits[0]
         return logits
@@ -101,6 +102,9 @@ class _TracedStep(AttentionStep):
         rows = [states[0].transpose(0, 1).flatten(1) for states in (query, key, value)]
         output: torch.Tensor = _attention(*rows, layer)
         return output.view(1, query.shape[2], query.shape[1], value.shape[3])
+
+    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("PyTorch computes models with states")
 
 
 class _TracedLinears(TorchFunctionMode):

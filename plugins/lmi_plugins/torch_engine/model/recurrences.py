@@ -1,0 +1,125 @@
+"""Recurrences of layers with a state: one step in a quarter of the passes over it, and Mamba's over part of a prompt,
+which transformers has not.
+
+transformers' own functions of these names are for reading, where no package has a fast one:
+https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/qwen3_next/modeling_qwen3_next.py
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch.nn.functional import silu, softplus
+
+
+def step_delta_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+    **_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gated delta rule's output for one token, [rows, 1, heads, value], and the state, updated in place.
+
+    Query and key: [rows, 1, heads, key]; value: [rows, 1, heads, value]; decay `g` (its logarithm) and `beta`:
+    [rows, 1, heads]; the state: [rows, heads, key, value].
+    """
+    queries, keys, values = (states[:, 0].float() for states in (query, key, value))  # [rows, heads, size]
+    if use_qk_l2norm_in_kernel:
+        queries, keys = (each * (each.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for each in (queries, keys))
+    queries = queries * queries.shape[-1] ** -0.5
+    decay, strength = g[:, 0, :, None].exp(), beta[:, 0, :, None].float()
+    read = torch.stack([queries, keys], 2) @ initial_state  # before the decay: [rows, heads, 2, value]
+    change = (values - read[:, :, 1] * decay) * strength
+    _update(initial_state, decay, keys, change)
+    output = read[:, :, 0] * decay + (queries * keys).sum(-1, keepdim=True) * change
+    return output.to(value.dtype)[:, None], initial_state
+
+
+def step_mamba2(
+    state: torch.Tensor,
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor,
+    dt_bias: torch.Tensor,
+    z: torch.Tensor | None = None,
+    **_: object,
+) -> torch.Tensor:
+    """Return Mamba 2's output for one token, [rows, heads, size], as `hidden_states` are, and update the state,
+    [rows, heads, size, state], in place.
+
+    B and C: [rows, groups, state]. The others are expanded from one number for each head: `dt` as `hidden_states`, A to
+    [heads, size, state], D and `dt_bias` to [heads, size].
+    """
+    inputs = hidden_states.float()
+    time = softplus((dt + dt_bias.to(dt.dtype))[..., :1].float())  # [rows, heads, 1]
+    sharing = inputs.shape[1] // B.shape[1]
+    keys, queries = (each.float().repeat_interleave(sharing, 1) for each in (B, C))  # [rows, heads, state]
+    _update(state, (time * A[:, 0, :1]).exp(), inputs * time, keys)
+    output = (queries[:, :, None] @ state.float().mT)[:, :, 0] + inputs * D[:, :1]  # in this order, CPUs are faster
+    return (output if z is None else output * silu(z)).to(hidden_states.dtype)
+
+
+def _update(state: torch.Tensor, decay: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Add the product of `left` and `right` to a state, [rows, heads, left, right], times `decay`, [rows, heads, 1]."""
+    state.mul_(decay[..., None]).addcmul_(left[..., None].to(state.dtype), right[:, :, None].to(state.dtype))
+
+
+def scan_mamba(
+    state: torch.Tensor,
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor,
+    z: torch.Tensor,
+    delta_bias: torch.Tensor,
+    **_: object,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return Mamba's output for tokens after those that led to a state, [rows, size, state], and the state after them.
+
+    `hidden_states`, the output, `dt` and `z`: [rows, size, tokens]; A: [size, state]; B and C: [rows, state, tokens].
+    """
+    time = softplus(dt + delta_bias[:, None].to(dt.dtype)).float()
+    inputs, state, outputs = time * hidden_states.float(), state.float(), []
+    for at in range(hidden_states.shape[-1]):
+        state = (time[..., at, None] * A).exp() * state + inputs[..., at, None] * B[:, None, :, at].float()
+        outputs.append((state @ C[..., at, None].float())[..., 0])
+    output = torch.stack(outputs, -1) + hidden_states * D[:, None]
+    return (output * silu(z)).to(hidden_states.dtype), state
+
+
+STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name, where no package has a faster one
+    name: step
+    for name, package, step in (
+        ("torch_recurrent_gated_delta_rule", "fla", step_delta_rule),
+        ("mamba2_selective_state_update", "mamba_ssm", step_mamba2),
+    )
+    if find_spec(package) is None
+}
+
+
+@contextmanager
+def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Iterator[None]:
+    """Have the code of a module's class call the functions here for a while, for sequences with this state, if any."""
+    functions = dict(STEPS)
+    if state is not None:
+        functions["mamba_selective_scan"] = partial(scan_mamba, state)  # packages have none that begins with a state
+    names = vars(sys.modules[type(module).__module__])
+    before = {name: names[name] for name in functions if name in names}
+    try:
+        names.update({name: functions[name] for name in before})
+        yield
+    finally:
+        names.update(before)

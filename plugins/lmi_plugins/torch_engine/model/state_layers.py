@@ -1,0 +1,140 @@
+"""Layers that carry a state of fixed size from token to token: Mamba, linear attention, short convolutions.
+
+transformers computes them for rows of equal length, not for packed tokens, so their modules get each group of a step
+by itself. The states of the sequences that decode stay in one batch, as long as the steps have the same sequences.
+"""
+
+import inspect
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
+
+from lmi_plugins.torch_engine.model.attention import current_step
+from lmi_plugins.torch_engine.model.recurrences import recurrences_of
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
+
+CACHE_ARGUMENTS = ("cache_params", "past_key_values")
+STATES = ("conv_states", "recurrent_states")  # of a layer of transformers' cache, each by index
+
+
+class StateRow(NamedTuple):
+    """The states of one sequence: a row in those of several. A sequence has none before its first chunk."""
+
+    states: Cache
+    row: int
+
+
+class StateLayer:
+    """A module whose forward pass is computed by the step that runs."""
+
+    def __init__(self, module: Any, number: int) -> None:
+        self.index: int = module.layer_idx
+        self._number = number  # of states in the layer
+        self._module = module
+        self._cache_argument = _cache_argument(module)
+        module.forward = lambda hidden_states, *_, **__: current_step().mix(self, hidden_states)
+
+    def restore(self) -> None:
+        """Have the module compute as its class does again."""
+        del self._module.forward
+
+    def new_cache(self) -> LinearAttentionLayer:
+        return LinearAttentionLayer(self._number)
+
+    def run(self, hidden: torch.Tensor, states: Cache | None) -> torch.Tensor:
+        """Return the output for rows, [rows, tokens, hidden], whose states are updated in place."""
+        known: Any = None if states is None else states.layers[self.index]
+        with recurrences_of(self._module, None if known is None else known.recurrent_states[0]):
+            output: torch.Tensor = type(self._module).forward(self._module, hidden, **{self._cache_argument: states})
+        return output
+
+    def try_out(self, hidden: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """Return the output for the beginning of a sequence, and the bytes of its state."""
+        states = new_states([self])
+        output, layer = self.run(hidden, states), states.layers[self.index]
+        kept = [state for name in STATES for state in getattr(layer, name).values()]
+        return output, sum(state.nbytes for state in kept if state is not None)
+
+
+def has_state_layers(model: PreTrainedModel) -> bool:
+    return any(True for _ in _modules(model))
+
+
+def replace_state_layers(model: PreTrainedModel) -> list[StateLayer]:
+    """Replace the forward pass of all modules with a state; see StateLayer."""
+    number = getattr(model.config.get_text_config(), "number_of_conv_states", 1)
+    return [StateLayer(module, number) for module in _modules(model)]
+
+
+def _modules(model: PreTrainedModel) -> Iterator[torch.nn.Module]:
+    """Yield the modules with a state. transformers' all have a convolution, and take the cache."""
+    for module in model.modules():
+        convolves = any(isinstance(child, torch.nn.Conv1d) for child in module.children())
+        if convolves and hasattr(module, "layer_idx") and _cache_argument(module):
+            yield module
+
+
+def _cache_argument(module: torch.nn.Module) -> str:
+    arguments = inspect.signature(type(module).forward).parameters
+    return next((name for name in CACHE_ARGUMENTS if name in arguments), "")
+
+
+def new_states(layers: Items[StateLayer]) -> Cache:
+    """Return the states of sequences that begin."""
+    by_index = {layer.index: layer for layer in layers}
+    other: Any = DynamicLayer  # not typed
+    return Cache([by_index[index].new_cache() if index in by_index else other() for index in range(max(by_index) + 1)])
+
+
+def states_of(sequences: Items[Sequence], layers: Items[StateLayer]) -> Cache:
+    """Return the states of the sequences, a row for each, to be updated in place; from then on, they are theirs."""
+    rows = [row if isinstance(row := sequence.row_cache, StateRow) else None for sequence in sequences]
+    known = [row for row in rows if row is not None]
+    if not known:
+        states = new_states(layers)
+    elif _is_whole(rows):
+        return known[0].states
+    else:
+        states = copy(known[0].states)
+        states.layers = list(states.layers)
+        for layer in layers:
+            states.layers[layer.index] = _joined(
+                [None if row is None else (row.states.layers[layer.index], row.row) for row in rows]
+            )
+    for index, sequence in enumerate(sequences):
+        sequence.row_cache = StateRow(states, index)
+    return states
+
+
+def _is_whole(rows: Items[StateRow | None]) -> bool:
+    """Return whether the rows are all those of the same states, in their order."""
+    first = rows[0]
+    if first is None or len(rows) != _height(first.states):
+        return False
+    return all(row is not None and row.states is first.states and row.row == at for at, row in enumerate(rows))
+
+
+def _height(states: Cache) -> int:
+    layer: Any = next(layer for layer in states.layers if isinstance(layer, LinearAttentionLayer))
+    return len(layer.conv_states[0])
+
+
+def _joined(rows: Items[tuple[Any, int] | None]) -> Any:
+    """Return a layer of the cache with these rows of others; zeros are the state of a sequence that begins."""
+    like, place = next(row for row in rows if row is not None)
+    joined = copy(like)
+    for name in STATES:
+        joined_states = {}
+        for index, state in getattr(like, name).items():
+            zeros = None if state is None else torch.zeros_like(state[place])
+            parts = [
+                zeros if row is None else getattr(row[0], name)[index][row[1]] for row in rows if zeros is not None
+            ]
+            joined_states[index] = torch.stack(parts) if parts else None
+        setattr(joined, name, joined_states)
+    return joined
