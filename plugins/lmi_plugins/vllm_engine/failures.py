@@ -9,8 +9,10 @@ import os
 import re
 import sys
 import tempfile
+from concurrent.futures import CancelledError
 from pathlib import Path
 
+from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.texts.reason import reason
 
 VARIABLE = "LMI_VLLM_FAILURES"  # environment variable: the file
@@ -19,6 +21,7 @@ OF_ANOTHER = re.compile(r"initialization failed|See stack trace|See root cause|E
 FLAG = re.compile(r"`?--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")  # of vLLM's command line
 PLAIN = ("ValueError", "RuntimeError", "Exception", "KeyError")  # types that tell nothing
 SENTENCES = 2  # of a message; what follows is advice for vLLM's own server
+DEATH = "Worker proc %s died unexpectedly"  # the message of vLLM's executor, with the exit code behind the name
 END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
 
 
@@ -84,6 +87,8 @@ class _Told(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(record.args, tuple) and str(record.msg).startswith(DEATH):
+            self._tell(RuntimeError(_death(*record.args)))
         if error is None or record.levelno < logging.ERROR:
             return True
         if not OF_ANOTHER.search(str(error)) and not self._tell(error):
@@ -94,9 +99,17 @@ class _Told(logging.Filter):
         return self._debugs
 
     def _tell(self, error: BaseException) -> bool:
+        if isinstance(error, CancelledError):  # what waited for a worker that has died
+            return True
         try:
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(explained(error)) + "\n")
         except OSError:  # the server has ended
             return False
         return True
+
+
+def _death(name: object, exit_code: object) -> str:
+    killed = isinstance(exit_code, int) and killed_for_memory(exit_code)
+    cause = ", perhaps because the host ran out of memory" if killed else ""
+    return f"{name} died with exit code {exit_code}{cause}"

@@ -14,6 +14,7 @@ from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explained
 # A process of vLLM's that fails as its core does: it logs the error with its traceback, and raises it.
 PROCESS = """\
 import logging, multiprocessing, sys
+from concurrent.futures import CancelledError
 
 def fail():
     from lmi_core.logs.logs import configure_logging_of_another_program
@@ -22,7 +23,9 @@ def fail():
     tell_failures()
     log = logging.getLogger("vllm.v1.engine.core")
     log.error("nothing with a traceback")
-    for error in (ValueError("no memory: lower `--gpu-memory-utilization`"), Exception("See root cause above.")):
+    log.error("Worker proc %s died unexpectedly (exit code: %s), shutting down executor.", "VllmWorker-0", -9)
+    of_another = Exception("See root cause above."), CancelledError()
+    for error in (ValueError("no memory: lower `--gpu-memory-utilization`"), *of_another):
         try:
             raise error
         except Exception:
@@ -47,7 +50,8 @@ def test_a_process_tells_its_cause_in_place_of_a_traceback(
     script = tmp_path / "failing_process.py"
     script.write_text(PROCESS)
     said = subprocess.run([sys.executable, script, level], capture_output=True, text=True, timeout=60).stderr
-    assert failures.cause == "no memory: lower option.gpu_memory_utilization"
+    died = "VllmWorker-0 died with exit code -9, perhaps because the host ran out of memory"
+    assert failures.cause == f"{died}; no memory: lower option.gpu_memory_utilization"
     assert "nothing with a traceback" in said
     assert ("Traceback" in said) == (level == "debug")
     assert Failures().cause is None  # those of an engine that is started again are its own
