@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     AdapterAnswer,
     Embed,
+    Failure,
     Figures,
     FromWorker,
     Load,
@@ -182,8 +183,12 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             queue = self._requests.get(request_id)
             if isinstance(queue, ItemQueue):
                 queue.put((index, vector))
-        company = len({failure.request_id for failure in message.failures if failure.of_step})
-        for failure in message.failures:
+        if message.failures:
+            self._deliver_failures(message.failures)
+
+    def _deliver_failures(self, failures: Sequence[Failure]) -> None:
+        company = len({failure.request_id for failure in failures if failure.of_step})
+        for failure in failures:
             failed = self._requests.pop(failure.request_id, None)
             if failed is not None:
                 failed.fail(EngineLost(failure.message, company) if failure.of_step else failure.error)
