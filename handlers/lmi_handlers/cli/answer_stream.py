@@ -67,8 +67,10 @@ async def ask(
                     if statistics.first is None:
                         statistics.first = time.perf_counter() - statistics.begun
                     yield choice
+    except aiohttp.ClientSSLError as error:
+        raise AnswerFailed(f"the server does not answer: {error}") from None
     except aiohttp.ClientConnectorError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error.os_error
         raise AnswerFailed(f"no server answers at {error.host}:{error.port}: {reason}") from None
     except aiohttp.ClientConnectionError as error:
         raise AnswerFailed(f"the server does not answer: {error}") from None

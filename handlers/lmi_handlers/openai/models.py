@@ -78,9 +78,11 @@ def _permission(model: ManagedModel, name: str) -> dict[str, Any]:
 
 
 def _root(model: ManagedModel) -> str:
-    """Return the model's id on the Hugging Face hub, or its name: clients are not told where files lie."""
-    given = model.model_id
-    return given if given is not None and HUB_ID.fullmatch(given) else model.name
+    """Return the model's id on the Hugging Face hub, or its name: the answer shows no paths of files."""
+    given, files = model.model_id, model.files
+    if given is None or not HUB_ID.fullmatch(given) or (files is not None and files.as_posix().endswith(given)):
+        return model.name
+    return given
 
 
 def _capabilities(model: ManagedModel) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ def count_blocks(
         memory = memory_within(options.gpu_memory_utilization, device)
     if memory is None:
         memory = available_memory(device, options.kv_cache_share) // options.replicas_on_device
+    if options.kv_cache_memory is None:
         memory -= min(state_bytes, memory // 2)
     return max(1, min(needed, memory // max(block_bytes, 1)))
 

@@ -15,7 +15,7 @@ from lmi_plugins.torch_engine.model.attention import (
     attend_to_itself,
     running,
 )
-from lmi_plugins.torch_engine.model.paged_support import position_argument
+from lmi_plugins.torch_engine.model.paged_support import takes_positions
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
 from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
@@ -35,7 +35,7 @@ class PackedStates(HiddenStates):
             output = self._model(
                 input_ids=torch.tensor([[token_id for text in texts for token_id in text.prompt_ids]], device=device),
                 use_cache=False,
-                **position_argument(self._model, positions),
+                **({"position_ids": positions} if takes_positions(self._model) else {}),
             )
         return list(torch.split(output.last_hidden_state[0], lengths))
 

@@ -52,7 +52,7 @@ _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
 
 @contextmanager
 def running(step: AttentionStep) -> Iterator[None]:
-    """Have the layers of a forward pass call this step. Not all of transformers' hand on arguments of the model."""
+    """Have the layers of a forward pass call this step, as not all of them get the model's arguments."""
     token = _RUNNING.set(step)
     try:
         yield
@@ -112,7 +112,7 @@ class LayoutProbe(AttentionStep):
             raise UnsupportedAttention(f"layer {layer} attends more than once")
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         self.options[layer] = options
-        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)  # of each token itself
 
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         output, self.state_bytes[layer.index] = layer.try_out(hidden)

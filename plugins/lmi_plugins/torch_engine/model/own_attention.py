@@ -40,7 +40,13 @@ def _attended(
 
 
 def _falcon(module: Any, hidden: torch.Tensor, *_: Any, position_embeddings: Any, **__: Any) -> Any:
-    query, key, value = (states.transpose(1, 2) for states in module._split_heads(module.query_key_value(hidden)))
+    fused = module.query_key_value(hidden)
+    if module.new_decoder_architecture:  # transformers repeats the keys and values for each head
+        groups = fused.view(*hidden.shape[:2], module.num_kv_heads, -1, module.head_dim)
+        split = groups[..., :-2, :].flatten(2, 3), groups[..., -2, :], groups[..., -1, :]
+    else:
+        split = module._split_heads(fused)
+    query, key, value = (states.transpose(1, 2) for states in split)
     query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
     output = current_step().attend(module.layer_idx, query, key, value, AttentionOptions(module.head_dim**-0.5))
     return module.dense(output.flatten(2)), None

@@ -2,7 +2,6 @@
 
 import inspect
 
-import torch
 from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
@@ -14,7 +13,7 @@ LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
 STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # in models that have layers with a state
 
 
-def check_model(model: PreTrainedModel) -> None:
+def check_model(model: PreTrainedModel, max_length: int) -> None:
     """Raise UnsupportedAttention if the model's class or its configuration rules the paged cache out."""
     config = model.config.get_text_config()
     if not (takes_attention_functions(model) or has_own_attention(model)):
@@ -27,13 +26,29 @@ def check_model(model: PreTrainedModel) -> None:
     known = LAYER_TYPES | STATE_TYPES if has_states else LAYER_TYPES
     if unknown := set(getattr(config, "layer_types", None) or ()) - known:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):  # Llama 4's
+        limit = min(config.attention_chunk_size, getattr(config, "floor_scale", max_length + 1))
+        if max_length >= limit:
+            raise UnsupportedAttention(
+                f"it attends in chunks; with option.max_model_len below {limit}, one chunk holds all tokens"
+            )
     if getattr(config, "is_decoder", False):
         raise UnsupportedAttention("it is an encoder used as a decoder, which numbers positions differently")
 
 
-def position_argument(model: PreTrainedModel, positions: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the argument with the tokens' positions, [1, tokens], if the model takes one."""
-    return {"position_ids": positions} if "position_ids" in inspect.signature(model.forward).parameters else {}
+def takes_positions(model: PreTrainedModel) -> bool:
+    """Return whether the model takes the tokens' positions; ALiBi and layers with a state need none."""
+    return "position_ids" in inspect.signature(model.forward).parameters
+
+
+def fix_scales(model: PreTrainedModel) -> None:
+    """Have the layers of Llama 4 without a rotary embedding scale no query by its place in the step.
+
+    The scale is 1 for all positions that `check_model` lets through.
+    """
+    for module in model.modules():
+        if hasattr(module, "attn_temperature_tuning"):
+            setattr(module, "attn_temperature_tuning", False)  # noqa: B010  # for mypy, modules have only modules
 
 
 def check_windows(model: PreTrainedModel, windows: dict[int, int | None], max_length: int) -> None:
@@ -45,7 +60,3 @@ def check_windows(model: PreTrainedModel, windows: dict[int, int | None], max_le
     for layer, layer_type in enumerate(layer_types or ()):
         if layer_type == "sliding_attention" and windows.get(layer) is None:
             raise UnsupportedAttention(f"layer {layer} does not declare its sliding window")
-    if "chunked_attention" in (layer_types or ()):  # Llama 4's, with a scale that grows with the positions
-        limit = min(config.attention_chunk_size, getattr(config, "floor_scale", max_length))
-        if max_length >= limit:
-            raise UnsupportedAttention(f"it attends in chunks; option.max_model_len below {limit} makes one of them")

@@ -1,5 +1,5 @@
 """Recurrences of layers with a state: one step in a quarter of the passes over it, and Mamba's over part of a prompt,
-which transformers has not.
+which transformers lacks.
 
 transformers' own functions of these names are for reading, where no package has a fast one:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/qwen3_next/modeling_qwen3_next.py
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 import torch
@@ -110,6 +111,9 @@ STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name, where no pack
 }
 
 
+_swapping = Lock()  # engines in several threads run the same classes
+
+
 @contextmanager
 def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Iterator[None]:
     """Have the code of a module's class call the functions here for a while, for sequences with this state, if any."""
@@ -117,9 +121,10 @@ def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Itera
     if state is not None:
         functions["mamba_selective_scan"] = partial(scan_mamba, state)  # packages have none that begins with a state
     names = vars(sys.modules[type(module).__module__])
-    before = {name: names[name] for name in functions if name in names}
-    try:
-        names.update({name: functions[name] for name in before})
-        yield
-    finally:
-        names.update(before)
+    with _swapping:
+        before = {name: names[name] for name in functions if name in names}
+        try:
+            names.update({name: functions[name] for name in before})
+            yield
+        finally:
+            names.update(before)

@@ -1,9 +1,8 @@
 """Facts about a model that transformers has no public name for.
 
 `is_stateful` reads the flag that makes transformers' own `generate` refuse what would rewind a model's state,
-`takes_attention_functions` what `set_attn_implementation`, which is public, asks before it sets one. Models that take
-none have no mask made for one that transformers does not know either, so both functions of the name that is set are
-here too:
+`takes_attention_functions` what the public `set_attn_implementation` asks before it sets one. The name of the attention
+is set here because that method refuses models whose attention we replace ourselves; the name spares them a mask:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/modeling_utils.py
 """
 

@@ -124,14 +124,14 @@ def _inspect_weights(
         if fault := find_fault(found):
             yield f"{options.model}: {fault}"
         if task == "generate":
-            yield from _path(model)
+            yield from _path(model, options)
         size = sum(weight.numel() * weight.itemsize for weight in model.parameters())
     yield from _too_little_memory(options, config, size)
 
 
-def _path(model: PreTrainedModel) -> Iterator[str]:
+def _path(model: PreTrainedModel, options: EngineOptions) -> Iterator[str]:
     try:
-        check_model(model)
+        check_model(model, max_context_length(model.config, options.max_model_len))
     except UnsupportedAttention as reason:
         yield Note(slower_path(model, reason))
 

@@ -169,9 +169,9 @@ PAGED = _listed("batches over a paged cache")
 BY_ROW = _listed("one sequence after another")
 
 
-def new_model(model_type: str) -> Any:
-    """Return a tiny model with random weights."""
-    config = AutoConfig.for_model(model_type, **(WHOLE.get(model_type) or _sizes(model_type)))
+def new_model(model_type: str, **changes: Any) -> Any:
+    """Return a tiny model with random weights, and changes of its configuration."""
+    config = AutoConfig.for_model(model_type, **(WHOLE.get(model_type) or _sizes(model_type)) | changes)
     factory = text_factory(config)
     if model_type in WHOLE:
         from transformers import AutoModelForImageTextToText

@@ -1,11 +1,14 @@
 from typing import Any
 
 import pytest
+import torch
 
-from lmi_plugins.torch_engine.model.attention import NAME, UnsupportedAttention
+from lmi_plugins.torch_engine.embeddings.packed_states import PackedStep
+from lmi_plugins.torch_engine.model.attention import NAME, UnsupportedAttention, running
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.paged_support import check_model, check_windows
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.model.architectures import new_model
 from tests.plugins.torch_engine.tiny_models import BY_ROW, CONTEXT, PAGED, WINDOW, reference_model
 
 
@@ -20,7 +23,7 @@ def test_models_that_take_an_attention_function(architecture: str, model_directo
 @pytest.mark.parametrize("architecture", BY_ROW)
 def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> None:
     with pytest.raises(UnsupportedAttention, match="does not support custom attention functions"):
-        check_model(reference(architecture))
+        check_model(reference(architecture), CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +32,7 @@ def test_models_that_do_not(architecture: str, reference: ReferenceModel) -> Non
         ({"layer_types": ["full_attention", "indexed_attention"]}, "layers of type indexed_attention"),
         (
             {"layer_types": ["chunked_attention"] * 2, "attention_chunk_size": 64},
-            "attends in chunks; .* below 64 makes",
+            "attends in chunks; .* below 64, one chunk",
         ),
         ({"is_decoder": True}, "encoder used as a decoder"),
         ({"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 100}}, "rotary embedding"),
@@ -42,6 +45,26 @@ def test_configurations_that_the_cache_cannot_serve(
     for name, value in changes.items():
         setattr(model.config, name, value)
     with pytest.raises(UnsupportedAttention, match=reason):
+        PagedRunner(model, CONTEXT)
+
+
+def test_llama_4_scales_queries_by_their_positions_alone() -> None:
+    """A step with several prompts has more tokens than a context; transformers counts those of the step."""
+    model = new_model("llama4_text", no_rope_layers=[0, 0], floor_scale=CONTEXT // 2 + 1)
+    tokens = [torch.randint(2, 90, (CONTEXT // 2,)) for _ in range(3)]
+    expected = model(tokens[-1][None]).logits[0]
+    PagedRunner(model, CONTEXT // 2)
+    positions = torch.arange(CONTEXT // 2).repeat(3)[None]
+    with running(PackedStep([CONTEXT // 2] * 3)):
+        packed = model(torch.cat(tokens)[None], position_ids=positions, use_cache=False).logits[0]
+    torch.testing.assert_close(packed[-CONTEXT // 2 :], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_models_must_take_positions_that_their_attention_needs(model_directory: ModelDirectory) -> None:
+    model = reference_model(model_directory("llama"))
+    forward = model.forward
+    model.forward = lambda input_ids, logits_to_keep=0, **_: forward(input_ids, logits_to_keep=logits_to_keep)
+    with pytest.raises(UnsupportedAttention, match="it does not accept position_ids"):
         PagedRunner(model, CONTEXT)
 
 

@@ -102,7 +102,7 @@ function download(chat) {
   const text = chat.turns.map((turn) =>
     (turn.role === "assistant" ? `## ${turn.name}\n\n${turn.answer.text}\n` : `## ${turn.role === "user" ? "You" : turn.name}\n\n${turn.text}\n`));
   const href = `data:text/markdown;charset=utf-8,${encodeURIComponent(text.join("\n"))}`;
-  element("a", { href, download: `${title(chat).replaceAll(/[^\p{L}\p{N}]+/gu, " ").trim()}.md` }).click();
+  element("a", { href, download: `${title(chat).replaceAll(/[^\p{L}\p{N}]+/gu, " ").trim() || "chat"}.md` }).click();
 }
 
 /** @param {Conversation} chat */

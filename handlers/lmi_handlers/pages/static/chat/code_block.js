@@ -65,7 +65,9 @@ export class CodeBlock {
   /** Return the end of the last line that the next chunk has room for, if the text is longer than a chunk. */
   #chunkEnd() {
     const full = this.settled + CHUNK;
-    let end = this.text.length > full ? this.text.lastIndexOf("\n", full - 1) : 0;
+    if (this.text.length <= full) return 0;
+    let end = this.text.lastIndexOf("\n", full - 1);
+    if (end <= this.settled) end = this.text.indexOf("\n", full); // a line longer than a chunk
     while (this.text[end - 1] === "\n") end--; // the browser shows no empty line at the end of a block
     return end;
   }
