@@ -85,10 +85,16 @@ async def test_list(server: RunningServer) -> None:
 
 @pytest.mark.parametrize(
     ("given", "root"),
-    [("org/Some-model.v1", "org/Some-model.v1"), ("/opt/weights", "model"), ("s3://bucket/a/", "model")],
+    [
+        ("org/Some-model.v1", "org/Some-model.v1"),
+        ("/opt/weights", "model"),
+        ("weights/llama", "model"),
+        ("s3://bucket/a/", "model"),
+    ],
 )
 async def test_root_is_an_id_on_the_hub(serve: Serve, model_dir: ModelDirectory, given: str, root: str) -> None:
-    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.model_id={given}\n"}))
+    files = {"serving.properties": f"{SCRIPTED}option.model_id={given}\n", "weights/llama/config.json": "{}"}
+    server = await serve(model_dir(files))
     assert (await server.get("/v1/models/model")).json()["root"] == root
 
 

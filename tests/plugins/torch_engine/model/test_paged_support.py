@@ -60,6 +60,20 @@ def test_llama_4_scales_queries_by_their_positions_alone() -> None:
     torch.testing.assert_close(packed[-CONTEXT // 2 :], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_falcon_keeps_the_keys_of_grouped_heads_once() -> None:
+    model = new_model("falcon", new_decoder_architecture=True, num_kv_heads=2, alibi=False)
+    tokens = torch.randint(2, 90, (2, 9))
+    expected = model(tokens[1:]).logits[0]
+    config = model.config
+    runner = PagedRunner(model, CONTEXT)
+    head_size = config.hidden_size // config.num_attention_heads
+    numbers = 2 * config.num_hidden_layers * config.num_kv_heads * head_size
+    assert runner.block_bytes == runner.block_size * numbers * model.dtype.itemsize
+    with running(PackedStep([9, 9])):
+        packed = model(tokens.reshape(1, -1), position_ids=torch.arange(9).repeat(2)[None], use_cache=False).logits[0]
+    torch.testing.assert_close(packed[9:], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_models_must_take_positions_that_their_attention_needs(model_directory: ModelDirectory) -> None:
     model = reference_model(model_directory("llama"))
     forward = model.forward
