@@ -124,6 +124,8 @@ async def test_a_piece_of_code_costs_the_same_in_a_long_block(open_page: OpenPag
         very_long = await page.evaluate(HIGHLIGHTED, f"{line}\n" * 1_000)
         assert very_long["most"] <= 2 * 2_000
         assert very_long["text"].splitlines() == [line.rstrip(), ""] * 1_000
+        after_long_line = await page.evaluate(HIGHLIGHTED, "one = 1; " * 400 + "\n" + line * 400)
+        assert after_long_line["most"] <= 2 * 4_000
 
 
 async def test_nothing_in_an_answer_acts(open_page: OpenPage, site: Site) -> None:
