@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from lmi_core.configuration.java_properties import parse
 from lmi_core.configuration.location import GGUF, RemoteModel
+from lmi_core.configuration.model_directory import PROPERTIES_FILE
 from lmi_core.configuration.model_source import copied_source
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.host.substitution import Substitution
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.metrics.engine_figures import EngineFigures
+from lmi_core.remote.held_copies import is_copy
 from lmi_core.workers.placement import Placement
 from lmi_core.workers.replicas import ONE, ReplicaCount, Replicas
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
@@ -38,13 +41,24 @@ class RuntimeSetup(Generic[P]):
     max_idle_time: float = 60  # seconds without a request, after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
-        """Return the setup with the named options set to folders; undeclared options are engine arguments."""
+        """Return the setup with the named options set to folders; undeclared options are engine arguments.
+
+        A model of the hub without a directory is quantized as the GGUF file was that its folder is converted from.
+        """
         values = {option: str(folder) for option, folder in folders.items()}
+        if "model_id" in folders and not self.directory.exists() and "quantize" not in self.properties.model_fields_set:
+            values |= _quantization(folders["model_id"])
         declared = {name: value for name, value in values.items() if name in type(self.properties).model_fields}
         passed = {name: value for name, value in values.items() if name not in declared}
         properties = self.properties.model_copy(update=declared)
         changes: dict[str, Any] = {"properties": properties, "engine_arguments": {**self.engine_arguments, **passed}}
         return replace(self, **changes)
+
+
+def _quantization(folder: Path) -> dict[str, str]:
+    file = folder / PROPERTIES_FILE
+    entries = parse(file.read_text("utf-8")) if is_copy(folder) and file.is_file() else []
+    return {entry.key.removeprefix("option."): entry.value for entry in entries if entry.key == "option.quantize"}
 
 
 class Note(str):

@@ -14,7 +14,7 @@ WEB = re.compile(r"https?://", re.IGNORECASE)
 GGUF = ".gguf"  # llama.cpp's format: one file, which is converted as others are unpacked
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar", GGUF)
 OTHER_ARCHIVES = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar")
-HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", re.ASCII)  # with the quantization of a GGUF file
 BUCKET = re.compile(r"[\w.:/-]{3,255}", re.ASCII)  # a name, or an access point's ARN
 
 
@@ -39,6 +39,16 @@ class RemoteModel:
     @property
     def on_hub(self) -> bool:
         return not self.in_s3 and not self.is_archive
+
+    @property
+    def repository(self) -> str:
+        """The hub id without a quantization."""
+        return self.source.partition(":")[0]
+
+    @property
+    def quantization(self) -> str:
+        """The quantization in the hub id, which names a GGUF file; empty without one."""
+        return self.source.partition(":")[2] if self.on_hub else ""
 
     def __str__(self) -> str:
         with_revision = self.on_hub and self.revision is not None
@@ -138,5 +148,5 @@ def without_secrets(source: str) -> str:
 
 
 def is_hub_id(source: str) -> bool:
-    """Return whether the source has the form of a hub id; `org/name:quantization` (GGUF) passes to the engine."""
+    """Return whether the source has the form of a hub id, perhaps with a quantization: `org/name:Q4_K_M`."""
     return HUB_ID.fullmatch(source) is not None

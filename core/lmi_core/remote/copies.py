@@ -24,6 +24,7 @@ from lmi_core.configuration.location import RemoteModel, S3Location, archive_nam
 from lmi_core.remote import locks
 
 CURRENT = "current.json"
+LOCK = ".lock"
 MAX_NAME = 64  # characters of the model's name in that of the folder
 # Query fields that sign a URL for some time, of S3, Google, Azure and CloudFront: each names the same archive.
 SIGNING = re.compile(
@@ -31,6 +32,7 @@ SIGNING = re.compile(
     r"|s[eiprtv]|s(ig|ip|pr|aoid|uoid|cid|dd)|sk([estv]|oid|tid)",  # Azure's
     re.I,
 )
+SNAPSHOT = re.compile(r"(?<=/snapshots/)[0-9a-f]{40}/")  # in the hub's cache: its commits share a copy of the same file
 
 
 class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
@@ -60,7 +62,8 @@ class Copies:
         """Name a model's folder below `downloads`. Raise ConfigurationError for an invalid URL."""
         self._source = str(model)
         if model.is_archive:
-            kind, name, wanted = "archives", archive_name(model.source), _without_signature(model.source)
+            wanted = SNAPSHOT.sub("", _without_signature(model.source))
+            kind, name = "archives", archive_name(model.source)
             self._name = re.sub(r"[^\w.-]", "_", name).strip(".")[:MAX_NAME] or "model"
         else:
             location = S3Location.parse(model.source)
@@ -81,15 +84,6 @@ class Copies:
     def staged(self, version: str) -> Path:
         """Return the path where a version's copy is made."""
         return self._staging(version) / self._name
-
-    def hold(self, copy: Path) -> bool:
-        """Keep the copy while this process lives; return False if it has just been removed."""
-        lock = self._version_lock(copy.relative_to(self.folder).parts[0])
-        locks.hold(lock)
-        if copy.is_dir():
-            return True
-        locks.release(lock)
-        return False
 
     def current(self) -> tuple[Path, Contents] | None:
         """Return the latest copy and its contents, or None if it is absent or damaged."""
@@ -142,7 +136,7 @@ class Copies:
         for path in self.folder.iterdir():
             if not path.is_dir() or path.name == version:
                 continue
-            lock = self._version_lock(path.name)
+            lock = path.with_name(path.name + LOCK)
             with locks.unused(lock) as free:
                 if free:
                     shutil.rmtree(path, ignore_errors=True)
@@ -150,9 +144,6 @@ class Copies:
 
     def _staging(self, version: str) -> Path:
         return self.folder / f"{version}.new"
-
-    def _version_lock(self, version: str) -> Path:
-        return self.folder / f"{version}.lock"
 
 
 def version_of(*identity: object) -> str:

@@ -14,7 +14,7 @@ from lmi_core.logs.loading_progress import LoadingProgress, Report
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.logs.progress_display import shown
 from lmi_core.remote.copies import Copies
-from lmi_core.remote.held_copies import HeldCopies, let_go
+from lmi_core.remote.held_copies import HeldCopies, hold, let_go
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Finished, Job, Note, Progress, decode
 from lmi_core.workers.endpoint import Endpoint, WorkerDied
@@ -71,7 +71,7 @@ async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ,
     downloads = download_folder(environment)
     while True:
         folder = await _run(Job(model, str(downloads)), report)
-        if model.on_hub or Copies(model, downloads).hold(folder):
+        if hold(folder):
             return folder
 
 
@@ -82,8 +82,7 @@ async def fetched(model: RemoteModel, report: Report | None = None) -> AsyncIter
     try:
         yield folder
     finally:
-        if not model.on_hub:
-            let_go(folder)
+        let_go(folder)
 
 
 async def fetch_all(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from lmi_core.remote import locks
+from lmi_core.remote.copies import CURRENT, LOCK
 
 
 class HeldCopies:
@@ -28,6 +29,23 @@ class HeldCopies:
     def let_all_go(self) -> None:
         for use in list(self._locks):
             self.let_go(use)
+
+
+def is_copy(folder: Path) -> bool:
+    """Return whether a fetched folder is a copy made here, not a snapshot of the hub."""
+    return (folder.parents[1] / CURRENT).exists()
+
+
+def hold(folder: Path) -> bool:
+    """Keep a copy while this process lives; return False if it has just been removed. Ignore other folders."""
+    if not is_copy(folder):
+        return True
+    lock = folder.parent.with_suffix(LOCK)
+    locks.hold(lock)
+    if folder.is_dir():
+        return True
+    locks.release(lock)
+    return False
 
 
 def let_go(folder: Path) -> None:

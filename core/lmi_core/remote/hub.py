@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import Unreachable
-from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot
+from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot, repository_folder
 from lmi_core.remote.report import REPORT_SECONDS, Report
-from lmi_core.remote.selection import useless, weights
+from lmi_core.remote.selection import gguf_file, useless, weights
 from lmi_core.remote.space import check_space
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ LOG_IN = "set HF_TOKEN to a token with access to it"
 
 
 def copy_from_hub(model: RemoteModel, report: Report) -> Path:
-    """Download a snapshot, and return its folder. Raise ConfigurationError if this fails, or OSError from the disk."""
+    """Download a snapshot, and return its folder; of a model in GGUF, download and return that file.
+
+    Raise ConfigurationError if this fails, or OSError from the disk.
+    """
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
@@ -47,7 +50,7 @@ def _ask(model: RemoteModel) -> "ModelInfo":
     from huggingface_hub import HfApi, constants, errors
 
     try:
-        return HfApi().model_info(model.source, revision=model.revision, files_metadata=True, timeout=SECONDS)
+        return HfApi().model_info(model.repository, revision=model.revision, files_metadata=True, timeout=SECONDS)
     except errors.GatedRepoError as error:
         raise ConfigurationError(
             f"{model}: access to this model is restricted: request it on the hub, and {LOG_IN}"
@@ -69,16 +72,17 @@ def _ask(model: RemoteModel) -> "ModelInfo":
 
 
 def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
     files = [
         RepositoryFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
         for each in info.siblings or []
     ]
     paths = [each.path for each in files]
+    file = None if model.only_tokenizer else gguf_file(model, paths)
     skipped = set() if model.everything else weights(paths) if model.only_tokenizer else useless(paths)
+    if file is not None:
+        skipped = set(paths) - {file}
     wanted = [each for each in files if each.path not in skipped]
-    repository = Path(HF_HUB_CACHE) / f"models--{model.source.replace('/', '--')}"
+    repository = repository_folder(model)
     snapshot = repository / "snapshots" / str(info.sha)
     total = sum(each.size for each in wanted)
     done = bytes_there(repository, snapshot, wanted)
@@ -89,7 +93,7 @@ def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
     fetching = _Fetching(model, info, [each.path for each in wanted])
     while not fetching.wait(REPORT_SECONDS):
         report.progress(bytes_there(repository, snapshot, wanted))
-    return fetching.result()
+    return fetching.result() / (file or "")
 
 
 class _Fetching(threading.Thread):
@@ -110,7 +114,7 @@ class _Fetching(threading.Thread):
         revision = self._model.revision
         try:
             self._result = snapshot_download(
-                self._model.source, revision=self._info.sha, allow_patterns=self._patterns, max_workers=THREADS
+                self._model.repository, revision=self._info.sha, allow_patterns=self._patterns, max_workers=THREADS
             )
             _remember(Path(self._result), revision or "main")
         except BaseException as error:

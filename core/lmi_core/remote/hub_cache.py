@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from lmi_core.configuration.location import RemoteModel
+from lmi_core.errors import ConfigurationError
+from lmi_core.remote.selection import gguf_file
 
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
 OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")
 INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
 
@@ -18,6 +21,12 @@ class RepositoryFile(NamedTuple):
     path: str
     size: int
     blob: str
+
+
+def repository_folder(model: RemoteModel) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE) / f"models--{model.repository.replace('/', '--')}"
 
 
 def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile]) -> int:
@@ -32,17 +41,18 @@ def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile
 
 
 def cached_snapshot(model: RemoteModel) -> Path | None:
-    """Return the folder of a complete snapshot in the cache, or None, without network access."""
-    from huggingface_hub import try_to_load_from_cache
-
+    """Return the folder of a complete snapshot in the cache, or the GGUF file in it; None if there is neither."""
+    repository, revision = repository_folder(model), model.revision or "main"
+    reference = repository / "refs" / revision
+    folder = repository / "snapshots" / (reference.read_text() if reference.is_file() else revision)
     if model.only_tokenizer:
-        cached = (try_to_load_from_cache(model.source, name, revision=model.revision) for name in OF_TOKENIZERS)
-        return next((Path(file).parent for file in cached if isinstance(file, str)), None)
-    found = try_to_load_from_cache(model.source, "config.json", revision=model.revision)
-    if not isinstance(found, str):
-        return None
-    folder = Path(found).parent
-    return folder if has_weights(folder) else None
+        return folder if any((folder / name).exists() for name in OF_TOKENIZERS) else None
+    paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    with suppress(ConfigurationError):  # the one that is meant is not there
+        if (file := gguf_file(model, paths)) is not None:
+            return folder / file
+        return folder if (folder / "config.json").exists() and has_weights(folder) else None
+    return None
 
 
 def has_weights(folder: Path) -> bool:

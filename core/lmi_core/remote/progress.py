@@ -44,7 +44,7 @@ class DownloadProgress:
         doing = "unpacking" if stage.unpacks else "downloading"
         size = "" if stage.total is None else f": {in_words(stage.total)}"
         before = f", {in_words(stage.done)} of which are already there" if stage.done else ""
-        without = f"; skipped: {in_words(stage.skipped)} in formats that are not needed" if stage.skipped else ""
+        without = f"; skipped: {in_words(stage.skipped)} in files that are not needed" if stage.skipped else ""
         logger.info("%s %s to %s%s%s%s", doing, self._model, stage.folder, size, before, without)
 
     def _log_end(self) -> None:

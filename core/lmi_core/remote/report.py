@@ -22,7 +22,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """The start of a download or of unpacking; `skipped` bytes are in formats that are not needed."""
+    """The start of a download or of unpacking; `skipped` bytes are in files that are not needed."""
 
     total: int | None  # None: unknown
     done: int

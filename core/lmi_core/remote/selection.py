@@ -1,8 +1,12 @@
-"""Selection of files that need not be downloaded because no backend reads them."""
+"""Selection of the files to download: those that backends read."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+
+from lmi_core.configuration.location import GGUF, RemoteModel
+from lmi_core.errors import ConfigurationError
 
 # Copies of the weights in formats that are not read beside safetensors. Their writers give them these
 # names; anything else may be what a model's own code wants.
@@ -21,6 +25,10 @@ OTHER_FORMATS = (
 )
 OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as in model repositories on the hub
 SAFETENSORS = ".safetensors"
+TORCH_WEIGHTS = re.compile(r"[^/]+\.safetensors|pytorch_model[^/]*\.bin")
+GGUF_KINDS = ("Q4_K_M", "Q8_0")  # those that llama.cpp looks for, in order
+NO_MODEL = re.compile(r"(mmproj|imatrix)[^/]*$", re.I)  # GGUF files beside a model: an image encoder, statistics
+PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.I)
 WEIGHTS = (*OTHER_FORMATS, "*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.h5")
 
 
@@ -35,6 +43,30 @@ def useless(paths: Iterable[str]) -> set[str]:
 def weights(paths: Iterable[str]) -> set[str]:
     """Return the paths of weights in any format, and of their indexes."""
     return {path for path in paths if any(fnmatchcase(path.rpartition("/")[2], pattern) for pattern in WEIGHTS)}
+
+
+def gguf_file(model: RemoteModel, paths: Collection[str]) -> str | None:
+    """Return the GGUF file of a hub model, chosen as llama.cpp does; None if other weights are to be used.
+
+    Raise ConfigurationError if it is not clear which file is meant, or the model is in several files.
+    """
+    files = sorted(path for path in paths if path.lower().endswith(GGUF) and not NO_MODEL.search(path))
+    if not model.quantization and (not files or any(TORCH_WEIGHTS.fullmatch(path) for path in paths)):
+        return None
+    for kind in [model.quantization] if model.quantization else GGUF_KINDS:
+        whole_name = re.compile(rf"(?<![a-z0-9]){re.escape(kind)}(?![a-z0-9_])", re.I)
+        if found := [path for path in files if whole_name.search(path)]:
+            break
+    else:
+        found = [] if model.quantization else files
+    if found and all(PART.search(path) for path in found):
+        raise ConfigurationError(f"{model}: a GGUF model in several files is not supported: {', '.join(found)}")
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"{model}: name one of its GGUF files as {model.repository}:QUANTIZATION, or :FILE. There are: "
+            f"{', '.join(found or files) or 'none'}"
+        )
+    return found[0]
 
 
 def _repeats(path: PurePosixPath, beside: set[PurePosixPath], model: bool) -> bool:

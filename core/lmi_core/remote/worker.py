@@ -23,8 +23,7 @@ from lmi_core.remote.space import REMEDY
 from lmi_core.workers.worker import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
-PROGRESS_VARIABLE = "HF_HUB_DISABLE_PROGRESS_BARS"
-
+PROGRESS_VARIABLES = ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")
 MAX_ATTEMPTS = 3  # where the model changes meanwhile
 
 
@@ -35,12 +34,15 @@ def run(channel: Channel) -> None:
     """Make the copy that the first message names: the worker's `target`."""
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
-    os.environ[PROGRESS_VARIABLE] = "1"
+    os.environ |= dict.fromkeys(PROGRESS_VARIABLES, "1")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed is for the log
     job = channel.begin(decode_job)
-    model, report = job.model, Report(channel.send)
+    report = Report(channel.send)
     try:
-        folder = copy_from_hub(model, report) if model.on_hub else make_copy(model, Path(job.downloads), report)
+        if job.model.on_hub and not (folder := copy_from_hub(job.model, report)).is_dir():
+            job = Job(RemoteModel(str(folder.absolute())), job.downloads)  # a GGUF file, which is converted
+        if not job.model.on_hub:
+            folder = make_copy(job.model, Path(job.downloads), report)
     except ConfigurationError as error:
         report.write(Failed(error.message))
     except OSError as error:

@@ -32,8 +32,8 @@ DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": 
 RUNNERS = {"generate": "generate", "embed": "pooling", "score": "pooling"}
 POOLING_TYPES = {"cls": "CLS", "mean": "MEAN", "lasttoken": "LAST"}
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
-# Methods of other containers, and one that vLLM now detects from the model.
-METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8")
+# Methods of other containers and engines, and one that vLLM now detects from the model.
+METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8", "int8", "int4")
 
 # Arguments derived from the declared options or the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
@@ -132,7 +132,8 @@ def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
         tokenizers["tokenizer"] = RemoteModel(tokenizer)
     elif tokenizer and not own and is_on_hub(tokenizer):
         tokenizers["tokenizer"] = RemoteModel(tokenizer, passed.get("tokenizer_revision"), only_tokenizer=True)
-    return engine_downloads(setup, from_hub=not own) | tokenizers
+    models = engine_downloads(setup, from_hub=not own)
+    return {option: model for option, model in models.items() if not model.quantization} | tokenizers
 
 
 def lora_enabled(directory: Path, properties: VllmProperties) -> bool:

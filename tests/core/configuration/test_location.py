@@ -56,7 +56,8 @@ def test_url_of_an_archive_without_a_valid_host(host: str) -> None:
     [
         ("gpt2", True),
         ("meta-llama/Llama-3.1-8B", True),
-        ("org/name-GGUF:Q4_K_M", False),
+        ("org/name-GGUF:Q4_K_M", True),
+        ("org/name-GGUF:", False),
         ("a/b/c", False),
         ("./a", False),
         ("/a", False),

@@ -346,6 +346,8 @@ def test_models_of_the_hub(container: Container, tmp_path: Path, monkeypatch: py
     assert (first.name, second.name, first.directory) == ("org_name", "mine", Path("org/name"))
     expected = [("option.model_id", "org/name"), ("option.served_model_name", "org/name")]
     assert [(each.name, each.value) for each in first.overrides] == [*expected, ("option.served_model_name", "other")]
+    (quantized,) = container.launch("org/name:Q4_K_M").models
+    assert (quantized.name, quantized.overrides[0].value) == ("org_name_Q4_K_M", "org/name:Q4_K_M")
     assert container.error("name").startswith("name does not exist: give the path of a model directory or of an")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)

@@ -48,6 +48,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("vllm", "option.quantize=fp8\noption.max_rolling_batch_size=4\noption.fp8_scheme=FP8_DYNAMIC", ("fp8_scheme",)),
     ("vllm", "option.quantize=fp8\noption.fp8_activation_scheme=dynamic", ("fp8_activation_scheme",)),
     ("vllm", "option.quantize=marlin\noption.tensor_parallel_degree=4", ("quantize",)),
+    ("vllm", "option.quantize=int4", ("quantize",)),
     ("vllm", "option.trust_remote_code=True\noption.tensor_parallel_degree=8\noption.max_rolling_batch_size=32", ()),
     ("vllm", "option.enable_chunked_prefill=true\noption.tensor_parallel_degree=4", ()),
     (

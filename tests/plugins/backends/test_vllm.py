@@ -182,6 +182,11 @@ def test_downloads(tmp_path: Path, passed: dict[str, str], expected: dict[str, R
     assert VllmBackend.downloads(setup) == expected
 
 
+def test_a_named_gguf_file_is_downloaded_by_vllm_itself(tmp_path: Path) -> None:
+    properties = VllmProperties(model_id="org/name:Q4_K_M")
+    assert VllmBackend.downloads(BackendSetup(tmp_path, properties, {}, retry_threshold=0)) == {}
+
+
 def test_arguments_name_the_folders_of_copies(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     properties = VllmProperties(model_id="s3://bucket/model", speculative_draft_model="s3://bucket/draft")

@@ -3,7 +3,6 @@
 Weights become bfloat16. The engine quantizes them again, to the nearest type that it has, as serving.properties says.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +28,6 @@ SCALINGS = {"linear": ("factor",), "yarn": ("factor", "original_context_length")
 
 def convert(file: Path, folder: Path, report: Report) -> None:
     """Write the model directory of a GGUF file into a new folder. Raise ConfigurationError if it cannot be."""
-    os.environ["TQDM_DISABLE"] = "1"
     from gguf import GGUFReader
 
     try:

@@ -1,18 +1,24 @@
 """Models in GGUF files: converted once, and served like any other."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lmi_core.backend import BackendSetup
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.gguf_file import convert
 from lmi_core.remote.fetching import fetch, whole_model
+from lmi_core.remote.forecast import forecast
 from lmi_core.remote.report import Report
+from lmi_plugins.backends.torch import TorchProperties
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.core.remote.archives.gguf_models import END, HELLO, write_hello
+from tests.core.remote.fake_hub import fake_hub
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 100, "temperature": 0}
 ANOTHER_END = 3
@@ -21,7 +27,7 @@ ANOTHER_END = 3
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LMI_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TQDM_DISABLE", "1")  # which a conversion sets, otherwise in a process of its own
+    monkeypatch.setenv("TQDM_DISABLE", "1")  # as in the download process
     return tmp_path / "cache"
 
 
@@ -73,6 +79,33 @@ async def test_a_directory_may_have_the_file_and_its_own_options(serve: Serve, t
     write_hello(directory / "hello-Q8_0.gguf", "Q8_0")
     (directory / "serving.properties").write_text("option.max_model_len=256\noption.quantize=int8\n")
     assert (await story(serve, directory)).startswith("Once upon a time")
+
+
+async def test_a_file_of_the_hub(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    (directory / "serving.properties").write_text("option.model_id=org/tiny\n")
+    weights = write_hello(tmp_path / "hello.gguf", "Q8_0").read_bytes()
+    with fake_hub({"README.md": b"", "tiny-Q4_0.gguf": b"", "tiny-Q8_0.gguf": weights}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        assert (await story(serve, directory)).startswith("Once upon a time")
+        hub.commit, hub.files["README.md"] = "f" * 40, b"Hello"
+        folder = await fetch(RemoteModel("org/tiny:Q8_0"))
+        assert properties(folder) == "option.quantize=int8\n"
+        files = [request for request in hub.requests if request.startswith("GET /org/tiny/resolve/")]
+        assert [file.rpartition("/")[2] for file in files] == ["tiny-Q8_0.gguf"]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert await fetch(RemoteModel("org/tiny")) == folder
+    assert "/tiny-Q8_0.gguf" in forecast(RemoteModel("org/tiny"), {})
+    setup = BackendSetup(Path("org/tiny"), TorchProperties(model_id="org/tiny"), {}, retry_threshold=0)
+    assert setup.with_folders({"model_id": folder}).properties.quantize == "int8"
+    assert replace(setup, directory=directory).with_folders({"model_id": folder}).properties.quantize is None
+    (directory / "serving.properties").write_text("option.quantize=int8\n")  # as in any repository
+    assert setup.with_folders({"model_id": directory}).properties.quantize is None
 
 
 def test_quantization_becomes_the_nearest_one(tmp_path: Path) -> None:
