@@ -17,13 +17,14 @@ NEEDED = {
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking",),
     "redacted_thinking": (),
+    "tool_reference": ("tool_name",),
 }
 BLOCKS_OF_ROLES = {
     "user": ("text", "image", "document", "tool_result"),
     "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
     "system": ("text",),
 }
-BLOCKS_OF_RESULTS = ("text", "image", "document")
+BLOCKS_OF_RESULTS = ("text", "image", "document", "tool_reference")
 BLOCKS_OF_DOCUMENTS = ("text", "image")
 
 
@@ -61,7 +62,9 @@ class ContentBlock(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    type: Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    type: Literal[
+        "text", "image", "document", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"
+    ]
     text: str | None = None
     source: Source | None = Field(None, description="The content of an image or a document.")
     title: str | None = Field(None, description="The title of a document.")
@@ -71,6 +74,7 @@ class ContentBlock(BaseModel):
     name: str | None = Field(None, min_length=1, description="The tool to use.")
     input: dict[str, Any] | None = Field(None, description="The input of the tool.")
     tool_use_id: str | None = Field(None, min_length=1, description="The id of the tool use with this result.")
+    tool_name: str | None = Field(None, min_length=1, description="The tool that a search for tools has found.")
     content: Annotated[
         "list[ContentBlock]",
         BeforeValidator(as_no_blocks, json_schema_input_type="str | list[ContentBlock] | None"),

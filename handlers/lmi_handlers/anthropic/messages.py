@@ -92,6 +92,8 @@ def _parts(blocks: Iterable[ContentBlock], path: str) -> Iterator[chat.ContentPa
         match block.type:
             case "text":
                 yield chat.ContentPart(type="text", text=block.text)
+            case "tool_reference":  # its definition is in `tools`
+                yield chat.ContentPart(type="text", text=block.tool_name)
             case "image":
                 yield _image(block, f"{path}.{index}")
             case "document":

@@ -26,13 +26,15 @@ class HostedTool(BaseModel):
     type: str
 
 
-def by_type(own: str) -> Discriminator:
-    """Return the discriminator of the client's own tools, which have this type or no type."""
+def by_type(own: str, *further: str) -> Discriminator:
+    """Return the discriminator of the client's own tools, of this type or none; each further type is its own tag."""
 
     def tag(given: Any) -> str:
-        if isinstance(given, BaseModel):
-            return HOSTED if isinstance(given, HostedTool) else OWN
-        kind = given.get("type") if isinstance(given, dict) else None
+        if isinstance(given, HostedTool):
+            return HOSTED
+        kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+        if kind in further:
+            return f"<{kind}>"
         return HOSTED if isinstance(kind, str) and kind != own else OWN
 
     return Discriminator(tag)

@@ -1,6 +1,6 @@
 """The types of responses, their events, and the answers about stored ones."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -63,6 +63,7 @@ class OutputCall(TypedDict):
     type: Literal["function_call"]
     status: Status
     call_id: str
+    namespace: NotRequired[str]
     name: str
     arguments: str
 

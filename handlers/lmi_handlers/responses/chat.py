@@ -9,13 +9,13 @@ from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.payload import check_payload
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
-from lmi_handlers.fields.offered_tools import own_tools
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import ToolNames
 from lmi_handlers.responses.history import PlacedItem
 from lmi_handlers.responses.items import MessageItem
 from lmi_handlers.responses.messages import PlacedMessage, chat_messages
 from lmi_handlers.responses.request import ResponsesRequest
+from lmi_handlers.responses.tools import functions
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
@@ -61,7 +61,9 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
         "max_completion_tokens": payload.max_output_tokens,
         "logprobs": payload.logprobs,
         "top_logprobs": payload.top_logprobs,
-        "tools": None if payload.tools is None else [tool.for_chat() for tool in own_tools(payload.tools)],
+        "tools": None
+        if payload.tools is None
+        else [tool.for_chat(namespace) for namespace, tool in functions(payload.tools)],
         "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
         "reasoning_effort": payload.reasoning and payload.reasoning.effort,
         "continue_final_message": True if unfinished and last.status is not None else None,

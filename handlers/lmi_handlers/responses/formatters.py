@@ -25,7 +25,7 @@ class ResponseFormatter(ChatSchemaFormatter):
     def __init__(self, answer: ChatAnswer, asked: AskedResponse) -> None:
         super().__init__(answer)
         self.asked = asked
-        self.answer = ResponseOutput(self.new_answer_reader())
+        self.answer = ResponseOutput(self.new_answer_reader(), asked.functions)
 
     def read(self, token: Token, last: bool) -> list[JsonObject]:
         """Process a token, and return its events."""

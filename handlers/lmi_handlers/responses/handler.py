@@ -24,6 +24,7 @@ from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, p
 from lmi_handlers.responses.request import ResponsesRequest, read_request
 from lmi_handlers.responses.response import AskedResponse, repeated
 from lmi_handlers.responses.stored import ROUTES as STORED
+from lmi_handlers.responses.tools import members_of_calls
 from lmi_handlers.responses.truncation import may_need_truncation, truncated
 
 
@@ -91,7 +92,7 @@ def _asked(
             orjson.dumps(members[name])
         except orjson.JSONEncodeError as error:
             raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
-    asked = AskedResponse(members, call.request_id, call.key)
+    asked = AskedResponse(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])

@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from lmi_handlers.chat.messages import ContentPart, ImageUrl
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.responses.tools import name_in_chat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -91,11 +92,17 @@ class FunctionCallItem(InputItem):
 
     type: Literal["function_call"]
     call_id: str = Field(min_length=1)
+    namespace: str | None = Field(None, description="The namespace of the function.")
     name: str = Field(min_length=1)
     arguments: str = Field(description="A JSON object, as text.")
 
+    @property
+    def name_in_chat(self) -> str:
+        return name_in_chat(self.namespace, self.name)
+
     def listed(self) -> JsonObject:
-        call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        call = {"call_id": self.call_id, **namespace, "name": self.name, "arguments": self.arguments}
         return {"type": "function_call", **super().listed(), **call}
 
 
@@ -106,6 +113,10 @@ class CustomCallItem(InputItem):
     call_id: str = Field(min_length=1)
     name: str = Field(min_length=1)
     input: str
+
+    @property
+    def name_in_chat(self) -> str:
+        return self.name
 
     @property
     def arguments(self) -> str:

@@ -44,7 +44,7 @@ class AssistantMessage:
             case MessageItem():
                 self._texts += [part.written for part in item.content]
             case _:
-                call = FunctionCall(name=item.name, arguments=item.arguments)
+                call = FunctionCall(name=item.name_in_chat, arguments=item.arguments)
                 self._calls.append(ToolCall(id=item.call_id, function=call))
 
     def placed(self) -> PlacedMessage:

@@ -1,6 +1,6 @@
 """The output of a response: items made from the pieces of one sequence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lmi_core.generation.output import Token
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
@@ -12,8 +12,10 @@ from lmi_handlers.responses.output_items import CallOutput, MessageOutput, Outpu
 class ResponseOutput:
     """The items of one sequence so far. Its methods return the events that they cause."""
 
-    def __init__(self, reader: AnswerReader) -> None:
+    def __init__(self, reader: AnswerReader, functions: Mapping[str, JsonObject]) -> None:
+        """Take the members of calls of functions whose name in the chat is not the client's."""
         self._reader = reader
+        self._functions = functions
         self._done: list[JsonObject] = []
         self.item_ids: list[str] = []
         self._open: OutputItem | None = None
@@ -54,7 +56,8 @@ class ResponseOutput:
                 return self._part(MessageOutput, text, self._take_waiting())
             case CallBegun():
                 self._waiting = []
-                return self._begin(CallOutput(len(self.item_ids), piece.name, call_id(piece)))
+                function = self._functions.get(piece.name, {"name": piece.name})
+                return self._begin(CallOutput(len(self.item_ids), function, call_id(piece)))
             case CallArguments(_, text):
                 assert isinstance(self._open, CallOutput), "a parser gives the calls one after the other"
                 self._waiting = []

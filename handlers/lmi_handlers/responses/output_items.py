@@ -122,10 +122,9 @@ class MessageOutput(PartItem):
 class CallOutput(OutputItem):
     prefix = "fc"
 
-    def __init__(self, index: int, name: str, call_id: str) -> None:
+    def __init__(self, index: int, function: JsonObject, call_id: str) -> None:
         super().__init__(index)
-        self._name = name
-        self._call_id = call_id
+        self._call = {"call_id": call_id, **function}
 
     def begin(self) -> list[JsonObject]:
         return [self.added(self.whole("in_progress"))]
@@ -135,12 +134,11 @@ class CallOutput(OutputItem):
         return event("function_call_arguments.delta", {**self.place, "delta": text})
 
     def end(self, status: str) -> list[JsonObject]:
-        call = {"name": self._name, "arguments": self.text}
+        call = {"name": self._call["name"], "arguments": self.text}
         return [event("function_call_arguments.done", {**self.place, **call}), self.done(status)]
 
     def whole(self, status: str) -> JsonObject:
-        call = {"call_id": self._call_id, "name": self._name, "arguments": self.text}
-        return {"id": self.id, "type": "function_call", "status": status, **call}
+        return {"id": self.id, "type": "function_call", "status": status, **self._call, "arguments": self.text}
 
 
 def event(kind: str, members: JsonObject) -> JsonObject:

@@ -1,7 +1,7 @@
 """The Response object: the members that repeat the request, and those of the answer."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from uuid import uuid4
@@ -9,7 +9,7 @@ from uuid import uuid4
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import FinishReason
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.offered_tools import own_tools
+from lmi_handlers.fields.offered_tools import HostedTool
 from lmi_handlers.responses.request import ResponsesRequest
 
 # Members that OpenAI's own service fills.
@@ -50,6 +50,7 @@ class AskedResponse:
     request_id: str = ""
     key: str | None = None  # the holder of the API key that it belongs to
     keep: Keep = _keep_nothing
+    functions: Mapping[str, JsonObject] = field(default_factory=dict)  # members of their calls, by name in the chat
     response_id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -96,7 +97,7 @@ def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
         "temperature": 1.0 if payload.temperature is None else payload.temperature,
         "text": {"format": text_format, "verbosity": (text and text.verbosity) or "medium"},
         "tool_choice": payload.tool_choice.listed() if payload.tool_choice else "auto",
-        "tools": [tool.listed() for tool in own_tools(payload.tools or ())],
+        "tools": [tool.listed() for tool in payload.tools or () if not isinstance(tool, HostedTool)],
         "top_logprobs": payload.top_logprobs or 0,
         "top_p": 1.0 if payload.top_p is None else payload.top_p,
         "truncation": payload.truncation or "disabled",

@@ -1,5 +1,6 @@
 """The fields for tools in a request for a response, and their form in chats."""
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Tag, model_validator
@@ -9,6 +10,12 @@ from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, 
 from lmi_handlers.fields.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 
 FUNCTION = "function"
+NAMESPACE = "namespace"
+
+
+def name_in_chat(namespace: str | None, name: str) -> str:
+    """Return a function's name for the model, in the form that MCP clients use."""
+    return f"{namespace.removesuffix('__')}__{name}" if namespace else name
 
 
 class FunctionTool(FunctionDefinition):
@@ -16,8 +23,8 @@ class FunctionTool(FunctionDefinition):
 
     type: Literal["function"]
 
-    def for_chat(self) -> Tool:
-        definition = self.model_dump(exclude={"type"})
+    def for_chat(self, namespace: str | None = None) -> Tool:
+        definition = self.model_dump(exclude={"type"}) | {"name": name_in_chat(namespace, self.name)}
         return Tool(type="function", function=FunctionDefinition.model_construct(**definition))
 
     def listed(self) -> JsonObject:
@@ -25,10 +32,51 @@ class FunctionTool(FunctionDefinition):
         return {"type": "function", **self.model_dump(exclude={"type"})}
 
 
+class NamespaceTool(BaseModel):
+    """Functions under a common name, as Codex offers those of an MCP server."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    type: Literal["namespace"]
+    name: str = Field(min_length=1)
+    description: str | None = None
+    tools: list[FunctionTool] = Field(min_length=1)
+
+    def listed(self) -> JsonObject:
+        return self.model_dump() | {"tools": [tool.listed() for tool in self.tools]}
+
+
+OwnTool = FunctionTool | NamespaceTool
 OfferedTools = Annotated[
-    list[Annotated[Annotated[FunctionTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(FUNCTION)]],
+    list[
+        Annotated[
+            Annotated[FunctionTool, Tag(OWN)]
+            | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
+            | Annotated[HostedTool, Tag(HOSTED)],
+            by_type(FUNCTION, NAMESPACE),
+        ]
+    ],
     some_own(FUNCTION),
 ]
+
+
+def functions(tools: Iterable[OwnTool | HostedTool]) -> Iterator[tuple[str | None, FunctionTool]]:
+    """Yield the functions, each with its namespace."""
+    for tool in tools:
+        match tool:
+            case FunctionTool():
+                yield None, tool
+            case NamespaceTool():
+                yield from ((tool.name, function) for function in tool.tools)
+
+
+def members_of_calls(tools: Iterable[OwnTool | HostedTool]) -> dict[str, JsonObject]:
+    """Map the names in the chat of functions in namespaces to the members that name them in calls."""
+    return {
+        name_in_chat(namespace, tool.name): {"namespace": namespace, "name": tool.name}
+        for namespace, tool in functions(tools)
+        if namespace is not None
+    }
 
 
 class ChosenTool(BaseModel):

@@ -1,0 +1,102 @@
+"""Requests in the form in which Codex sends them: calls of functions and of MCP tools, and their results."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from lmi_plugins.backends.scripted import Script
+from tests.conftest import ModelDirectory, RunningServer, Serve
+from tests.handlers.responses.asking import AS_JSON, ask, events, respond, serve_with
+
+SHELL = {
+    "type": "function",
+    "name": "exec_command",
+    "description": "Run a command.",
+    "strict": False,
+    "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}, "additionalProperties": False},
+}
+CITY = {"type": "function", "name": "city", "parameters": {"type": "object", "properties": {}}}
+NAMESPACE = {"type": "namespace", "name": "mcp__weather", "description": "The weather.", "tools": [CITY]}
+TOOLS = [
+    SHELL,
+    {
+        "type": "custom",
+        "name": "apply_patch",
+        "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"},
+    },
+    NAMESPACE,
+    {"type": "web_search", "external_web_access": True},
+]
+REQUEST: dict[str, Any] = {
+    "instructions": "You are an agent.",
+    "tools": TOOLS,
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"effort": "medium", "summary": "auto"},
+    "text": {"verbosity": "medium"},
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "01a2",
+    "client_metadata": {"session_id": "01a2"},
+}
+QUESTION: list[dict[str, Any]] = [
+    {"type": "message", "id": f"msg_{role}", "role": role, "content": [{"type": "input_text", "text": "Go"}]}
+    for role in ("developer", "user")
+]
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    server = await serve_with(serve, model_dir, "option.tool_call_parser=hermes\noption.reasoning_parser=qwen3\n")
+    server.scripted.tokenizer.template = AS_JSON
+    return server
+
+
+def call(name: str) -> Script:
+    return Script(f'<think>Hm.</think>I look.<tool_call>{{"name": "{name}", "arguments": {{"a": 1}}}}</tool_call>')
+
+
+@pytest.mark.parametrize(
+    ("said", "function"),
+    [
+        ("exec_command", {"name": "exec_command"}),
+        ("mcp__weather__city", {"name": "city", "namespace": "mcp__weather"}),
+    ],
+)
+async def test_turn_with_a_call(server: RunningServer, said: str, function: dict[str, str]) -> None:
+    server.scripted.enqueue(call(said))
+    answer = await ask(server, QUESTION, stream=True, **REQUEST)
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.custom, tools.web_search, client_metadata"
+    found = events(answer)
+    items = [event["item"] for event in found if event["type"] == "response.output_item.done"]
+    assert [item["type"] for item in items] == ["reasoning", "message", "function_call"]
+    assert {name: items[2].get(name) for name in function} == function
+    assert ("namespace" in items[2]) == ("namespace" in function)
+    (done,) = (event for event in found if event["type"] == "response.function_call_arguments.done")
+    assert (done["name"], done["arguments"]) == (function["name"], '{"a": 1}')
+    assert found[-1]["response"]["tools"][1]["tools"][0]["name"] == "city"
+    result = {"type": "function_call_output", "call_id": items[2]["call_id"], "output": "a.txt"}
+    assert events(await ask(server, [*QUESTION, *items, result], stream=True, **REQUEST))
+    written = server.scripted.history[-1].prompt
+    messages = orjson.loads(written[: written.index(" tool: ")])
+    assert written.endswith(" tool: exec_command tool: mcp__weather__city")
+    assert [each["role"] for each in messages] == ["system", "system", "user", "assistant", "tool"]
+    assert (messages[3]["content"], messages[3]["reasoning"]) == ("I look.", "Hm.")
+    assert messages[3]["tool_calls"][0]["function"]["name"] == said
+    assert messages[4]["content"] == "a.txt"
+
+
+async def test_stored_call_in_a_namespace(server: RunningServer) -> None:
+    server.scripted.enqueue(call("mcp__weather__city"))
+    first = await respond(server, "Go", tools=[NAMESPACE])
+    result = {"type": "function_call_output", "call_id": first["output"][-1]["call_id"], "output": "Rome"}
+    second = await respond(server, [result], previous_response_id=first["id"])
+    assert '"name":"mcp__weather__city"' in server.scripted.history[-1].prompt.replace(" ", "")
+    listed = (await server.get(f"/v1/responses/{second['id']}/input_items")).json()["data"]
+    assert [item["namespace"] for item in listed if item["type"] == "function_call"] == ["mcp__weather"]
+
+
+async def test_namespace_without_functions(server: RunningServer) -> None:
+    answer = await ask(server, tools=[{**NAMESPACE, "tools": [{"type": "custom", "name": "x"}]}])
+    assert (answer.status, answer.json()["error"]["param"]) == (400, "tools.0.tools.0.type")
