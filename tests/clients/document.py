@@ -15,8 +15,8 @@ The features of common clients that are tested, with the tested versions. Each t
 `lmi serve` and checks texts, counts and finish reasons. `make clients-page` runs all tests and writes this page;
 `make test` runs them too, and fails if this page is out of date.
 
-The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools and reasoning, a
-model with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
+The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools, reasoning and
+scores, models with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
 [suites.md](suites.md) has the results of other projects' test suites.
 
 | client | version | dialect | features |

@@ -1,4 +1,4 @@
-"""The servers that client programs talk to: the hello model on the torch engine, and a model that calls tools."""
+"""The servers for client programs: the hello model on the torch engine; a model that calls tools, with a reranker."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.clients.programs.cases import (
     SAYING_VARIABLE,
     TORCH_VARIABLE,
 )
-from tests.clients.programs.values import ADAPTER, HELLO_FOLDER, QUESTION
+from tests.clients.programs.values import ADAPTER, HELLO_FOLDER, QUESTION, RANKING
 from tests.lmi_process import lmi_serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
@@ -40,6 +40,7 @@ option.tool_call_parser=hermes
 option.reasoning_parser=qwen3
 option.served_model_name=saying
 """
+RANKING_PROPERTIES = "option.rolling_batch=scripted\noption.task=reranking\n"
 # hello's own, and a place for tools.
 TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
 
@@ -48,17 +49,19 @@ TOOLS = "{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}"
 async def running_servers(folder: Path) -> AsyncIterator[dict[str, str]]:
     """Yield the environment variables that programs read; the models are written into the folder."""
     model = reference_model(HELLO_FOLDER)
-    hello, saying = _write_hello(folder / "hello", model), _write_saying(folder / "saying")
+    hello, saying = _write_hello(folder / "hello", model), _write(folder / "saying", SAYING_PROPERTIES)
     variables = {
         LOG_LIKELIHOODS_VARIABLE: json.dumps(log_likelihoods(model)),
         TORCH_VARIABLE: str(Path(torch.__file__).parents[1]),
     }
     async with _served(hello, "--grpc-port", 0) as ready, _served(saying, "--plugins-dir", PLUGINS) as ready_saying:
         url, address = _address(r"http://[\w.:]+", ready), _address(r"(?<=gRPC on )\S+", ready)
+        saying_url = _address(r"http://[\w.:]+", ready_saying)
+        await _register(saying_url, _write(folder / RANKING, RANKING_PROPERTIES))
         yield variables | {
             HELLO_VARIABLE: url,
             GRPC_VARIABLE: address,
-            SAYING_VARIABLE: _address(r"http://[\w.:]+", ready_saying),
+            SAYING_VARIABLE: saying_url,
             ADAPTED_VARIABLE: await _adapted_text(url),
         }
 
@@ -77,9 +80,9 @@ def _write_hello(directory: Path, model: Any) -> Path:
     return directory
 
 
-def _write_saying(directory: Path) -> Path:
+def _write(directory: Path, properties: str) -> Path:
     directory.mkdir()
-    (directory / "serving.properties").write_text(SAYING_PROPERTIES, encoding="utf-8")
+    (directory / "serving.properties").write_text(properties, encoding="utf-8")
     return directory
 
 
@@ -95,6 +98,13 @@ async def _served(directory: Path, *arguments: object) -> AsyncIterator[str]:
             log.cancel()
             with suppress(asyncio.CancelledError):
                 await log
+
+
+async def _register(url: str, directory: Path) -> None:
+    """Add a model, which requests must name: those without a name are for the server's first one."""
+    asked = {"url": directory.as_uri(), "synchronous": "true"}
+    async with aiohttp.ClientSession(url) as client, client.post("/models", params=asked) as response:
+        assert response.status == 200, await response.text()
 
 
 async def _adapted_text(url: str) -> str:

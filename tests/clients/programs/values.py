@@ -6,6 +6,7 @@ from typing import Any
 HELLO = "hello"
 HELLO_FOLDER = Path(__file__).parents[3] / "examples" / "hello"
 SAYING = "saying"
+RANKING = "ranking"
 ADAPTER = "warm"
 QUESTION = "What is Deep Learning?"
 ANSWER = "Deep Learning is a really cool field."
