@@ -280,6 +280,12 @@ class ModelRegistry:
         logger.info("model %s is unloaded until its next request", model.name)
         return True
 
+    async def shut_down(self, registered: RegisteredModel, model: Model) -> None:
+        """Refuse further calls, and unload the model once the running ones have finished, within `drain_seconds`."""
+        model.shut_down = True
+        await registered.drain(self.drain_seconds, ModelNotReady(f"model {model.name} was shut down"))
+        await self.make_idle(registered)
+
     async def _unload_idle(self) -> None:
         """Unload models after their `max_idle_time` without requests."""
         while True:

@@ -66,6 +66,7 @@ class Model:
         self.fingerprint = plan.fingerprint
         self.ready = False
         self.idle = False  # unloaded: the next call loads it
+        self.shut_down = False  # unloaded by its operator, or soon: calls are refused
         self.idle_adapters: Mapping[str, Path | str] = {}  # the adapters that an idle model will have again
         self.idle_pinned: Collection[str] = ()  # those of them that are pinned
         self.usage = Usage()
@@ -230,6 +231,7 @@ class Model:
         if not self.ready and not self.idle:
             stage = f": {self.progress}" if self.progress.what else ""
             raise ModelNotReady(f"model {self.name} is loading{stage}")
+        self._check_open()
         if self.ready:
             await check_health(self.runtime)
 
@@ -246,7 +248,14 @@ class Model:
     def _check_takes_calls(self) -> None:
         if not self.ready and not self.idle:
             raise ModelNotReady(f"model {self.name} is not ready")
+        self._check_open()
         self.running.check_tokens()
+
+    def _check_open(self) -> None:
+        if self.shut_down:
+            refused = ModelNotReady(f"all workers of model {self.name} have been shut down (max_worker=0)")
+            refused.retry_after = None  # only its operator opens it again
+            raise refused
 
     @property
     def sequence_counts(self) -> SequenceCounts:

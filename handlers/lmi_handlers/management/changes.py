@@ -2,7 +2,7 @@
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import InvalidPayload
@@ -17,6 +17,15 @@ from lmi_handlers.management.fields import ModelChange
 FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of ServerProperties, where the key differs
 
 
+class Change(NamedTuple):
+    """The change of one version; None for what stays as it is."""
+
+    registered: RegisteredModel
+    model: Model
+    server: ServerProperties | None
+    workers: int | None  # at most; 0 shuts the model down
+
+
 def begin_changes(
     registry: ModelRegistry, versions: Sequence[RegisteredModel], change: ModelChange
 ) -> Coroutine[Any, Any, None]:
@@ -24,34 +33,40 @@ def begin_changes(
 
     Raise ModelNotReady while a version is loading, and InvalidPayload for contradictory fields.
     """
-    changes: list[tuple[Model, ServerProperties | None]] = []
+    changes: list[Change] = []
     for registered in versions:
         if registered.model is None:
             raise registered.refuse()
         server = _changed(registered.model.server, change)
-        changes.append((registered.model, server if change.keys else None))
+        changes.append(Change(registered, registered.model, server if change.keys else None, change.workers))
     if change.default and len(versions) == 1:
         registry.choose_default(versions[0])
     return _apply_all(registry, changes)
 
 
-async def _apply_all(registry: ModelRegistry, changes: Sequence[tuple[Model, ServerProperties | None]]) -> None:
-    for model, server in changes:
+async def _apply_all(registry: ModelRegistry, changes: Sequence[Change]) -> None:
+    for registered, model, server, workers in changes:
         await _apply(registry, model, server)
+        if workers == 0:
+            await registry.shut_down(registered, model)
+        elif workers is not None and model.shut_down:
+            model.shut_down = False
+            await registry.wake(model)
 
 
 def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:
     given = {FIELDS.get(key, key): value for key, value in change.keys.items()}
-    if "min_workers" in given and "max_workers" not in given:
-        given["max_workers"] = str(max(1, int(given["min_workers"])))  # as in DJLServing
+    if change.workers is not None:
+        given["max_workers"] = str(change.workers)
+    if (lowest := int(given.get("min_workers", 0))) > int(given.get("max_workers", lowest)):
+        raise InvalidPayload(f"`min_worker` must be at most `max_worker`={given['max_workers']}. Given: {lowest}")
+    if given.get("max_workers") == "0":  # the keys stay as they were, for when the model is opened again
+        given = {key: value for key, value in given.items() if key not in FIELDS.values()}
     for name in ("min_workers", "max_workers"):
         if name in given:  # also where the directory has one for this kind of device
             given[f"{'gpu' if visible_gpus() else 'cpu'}_{name}"] = given[name]
     kept = {name: getattr(server, name) for name in server.model_fields_set}
-    changed = ServerProperties.model_validate(kept | given)
-    if (lowest := int(given.get("min_workers", 0))) > int(given.get("max_workers", lowest)):
-        raise InvalidPayload(f"`min_worker` must be at most `max_worker`={given['max_workers']}. Given: {lowest}")
-    return changed
+    return ServerProperties.model_validate(kept | given)
 
 
 async def _apply(registry: ModelRegistry, model: Model, server: ServerProperties | None) -> None:

@@ -56,9 +56,16 @@ class ModelChange(BaseModel):
         None, description="Unload the model after max_idle_time without requests; the next request loads it again."
     )
     min_worker: CountOrNone = Field(None, description="The minimum number of processes that run a model function.")
-    max_worker: Count = Field(None, description="The maximum number of processes that run a model function.")
+    max_worker: CountOrNone = Field(
+        None, description="The maximum number of processes that run a model function; 0 shuts the model down."
+    )
     synchronous: bool = Field(True, description="Answer once the change is complete; if false, at once.")
     default: bool = Field(False, description="Make this the default version for requests that name none.")
+
+    @property
+    def workers(self) -> int | None:
+        """The maximum number of workers; without `max_worker`, as in DJLServing, the minimum or 1."""
+        return self.max_worker if self.max_worker is not None or self.min_worker is None else max(1, self.min_worker)
 
     @property
     def keys(self) -> dict[str, str]:

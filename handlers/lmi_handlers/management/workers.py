@@ -25,6 +25,8 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
     gpus = visible_gpus()
     several = model.function is not None or model.runtime.replicas is not None
     minimum, maximum = model.server.workers(gpus) if several else (1, 1)
+    if model.shut_down:
+        minimum = maximum = 0
     processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
     loaded_at = registered.loaded_at or model.created
     workers = await asyncio.to_thread(_listed, processes, loaded_at)

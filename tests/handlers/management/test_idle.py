@@ -1,4 +1,4 @@
-"""Models that are unloaded: after their `max_idle_time`, or to make room, and loaded by the next request."""
+"""Models that are unloaded: after their `max_idle_time`, to make room, or by their operator."""
 
 import asyncio
 import gc
@@ -13,7 +13,7 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_core.registry.memory_planner import Device, Need
 from lmi_core.registry.registration import Registration
-from lmi_plugins.backends.scripted import ScriptedBackend
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.management.asking import ask, describe, generated, register
 from tests.handlers.management.test_models import HANDLE
@@ -139,6 +139,42 @@ async def test_idle_model_function_has_no_process(server: RunningServer, model_d
     assert not psutil.pid_exists(before)
     after = (await server.post("/predictions/function", {})).json()["process"]
     assert after != before
+
+
+async def test_model_is_shut_down_by_its_operator(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    assert (await ask(server, "PUT", "/models/second", min_worker=0, max_worker=0)).status == 200
+    assert not server.dispatcher.models["second"].ready
+    assert (await ask(server, "PUT", "/models/second", job_queue_size=5)).status == 200
+    for answer in (await server.post("/predictions/second", {"inputs": "Hello"}), await server.get("/ping")):
+        assert (answer.status, "Retry-After" in answer.headers) == (503, False)
+        assert "all workers of model second have been shut down" in answer.body.decode()
+    assert await generated(server, "/predictions/first") != ""
+    (group,) = (await describe(server, "second"))["workerGroups"]
+    assert (group["maxWorkers"], group["workers"]) == (0, [])
+    assert CountedBackend.starts == 1
+    assert (await ask(server, "PUT", "/models/second", min_worker=1)).status == 200
+    assert CountedBackend.starts == 2  # before the answer
+    assert await generated(server, "/predictions/second") == "two"
+    assert (await server.get("/ping")).status == 200
+
+
+async def test_running_request_outlives_a_shutdown(server: RunningServer, second: Path) -> None:
+    await register(server, second)
+    backend = server.dispatcher.models["second"].backend
+    assert isinstance(backend, CountedBackend)
+    backend.enqueue(script := Script("slow", prefilled=asyncio.Event()))
+    running = asyncio.ensure_future(generated(server, "/predictions/second"))
+    while not backend.history:
+        await asyncio.sleep(0)
+    shutting = asyncio.ensure_future(ask(server, "PUT", "/models/second", max_worker=0))
+    async with asyncio.timeout(60):
+        while (await server.post("/predictions/second", {"inputs": "Hello"})).status != 503:
+            await asyncio.sleep(0)
+    assert script.prefilled is not None
+    script.prefilled.set()
+    assert await running == "slow"
+    assert (await shutting).status == 200
 
 
 async def test_idle_model_is_removed_at_once(server: RunningServer, second: Path) -> None:
