@@ -33,8 +33,11 @@ async def no_such_route(request: web.Request) -> web.Response:
         paths = _shown_paths(request.app)
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
+    if methods and request.headers.get("Upgrade", "").lower() == "websocket":
+        status = 426  # upon which Codex uses HTTP; after any other status it tries again for seconds
     answer = error_of_path(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
     headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
+    headers |= {"Upgrade": "HTTP/1.1"} if status == 426 else {}
     return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
 
 

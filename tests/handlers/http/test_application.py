@@ -51,6 +51,14 @@ async def test_wrong_method(server: RunningServer) -> None:
     assert answer.json()["error"].startswith("/invocations supports POST, not GET.")
 
 
+async def test_websocket(server: RunningServer) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    async with server.client.get("/v1/responses", headers=upgrade) as response:
+        assert (response.status, response.headers["Upgrade"]) == (426, "HTTP/1.1")
+    async with server.client.get("/v1/nothing", headers=upgrade) as response:
+        assert response.status == 404
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "code", "message"),
     [
