@@ -277,7 +277,7 @@ class ModelRegistry:
             model.idle = True  # first, so that requests wait, and are not refused
             await model.unload()
         self.publish(model.name)
-        logger.info("model %s is unloaded until its next request", model.name)
+        logger.info("model %s is unloaded until %s", model.name, "PUT" if model.shut_down else "its next request")
         return True
 
     async def shut_down(self, registered: RegisteredModel, model: Model) -> None:
