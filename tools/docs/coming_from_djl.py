@@ -69,6 +69,10 @@ def _routes() -> Iterator[str]:
     yield _paragraph(ANSWERED_ROUTES)
     for route, reason in OTHER_ROUTES.items():
         yield f"`{route}` answers 404: {reason}.\n"
+    yield (
+        "Answers do not come in pages: with `x-synchronous: false` too, the whole answer comes at once, without\n"
+        "`x-next-token`, which tells clients that it is complete.\n"
+    )
 
 
 def _imports() -> Iterator[str]:
