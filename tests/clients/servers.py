@@ -1,4 +1,4 @@
-"""The servers for client programs: the hello model on the torch engine; a model that calls tools, with a reranker."""
+"""The servers for client programs: the hello model on the torch engine; a model that calls tools; a reranker."""
 
 import asyncio
 import json
@@ -17,6 +17,7 @@ from tests.clients.programs.cases import (
     GRPC_VARIABLE,
     HELLO_VARIABLE,
     LOG_LIKELIHOODS_VARIABLE,
+    RANKING_VARIABLE,
     SAYING_VARIABLE,
     TORCH_VARIABLE,
 )
@@ -54,14 +55,18 @@ async def running_servers(folder: Path) -> AsyncIterator[dict[str, str]]:
         LOG_LIKELIHOODS_VARIABLE: json.dumps(log_likelihoods(model)),
         TORCH_VARIABLE: str(Path(torch.__file__).parents[1]),
     }
-    async with _served(hello, "--grpc-port", 0) as ready, _served(saying, "--plugins-dir", PLUGINS) as ready_saying:
+    ranking = _write(folder / RANKING, RANKING_PROPERTIES)
+    async with (
+        _served(hello, "--grpc-port", 0) as ready,
+        _served(saying, "--plugins-dir", PLUGINS) as ready_saying,
+        _served(ranking, "--plugins-dir", PLUGINS) as ready_ranking,
+    ):
         url, address = _address(r"http://[\w.:]+", ready), _address(r"(?<=gRPC on )\S+", ready)
-        saying_url = _address(r"http://[\w.:]+", ready_saying)
-        await _register(saying_url, _write(folder / RANKING, RANKING_PROPERTIES))
         yield variables | {
             HELLO_VARIABLE: url,
             GRPC_VARIABLE: address,
-            SAYING_VARIABLE: saying_url,
+            SAYING_VARIABLE: _address(r"http://[\w.:]+", ready_saying),
+            RANKING_VARIABLE: _address(r"http://[\w.:]+", ready_ranking),
             ADAPTED_VARIABLE: await _adapted_text(url),
         }
 
@@ -98,13 +103,6 @@ async def _served(directory: Path, *arguments: object) -> AsyncIterator[str]:
             log.cancel()
             with suppress(asyncio.CancelledError):
                 await log
-
-
-async def _register(url: str, directory: Path) -> None:
-    """Add a model, which requests must name: those without a name are for the server's first one."""
-    asked = {"url": directory.as_uri(), "synchronous": "true"}
-    async with aiohttp.ClientSession(url) as client, client.post("/models", params=asked) as response:
-        assert response.status == 200, await response.text()
 
 
 async def _adapted_text(url: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 HELLO_VARIABLE = "LMI_HELLO_URL"
 SAYING_VARIABLE = "LMI_SAYING_URL"
+RANKING_VARIABLE = "LMI_RANKING_URL"
 ADAPTED_VARIABLE = "LMI_ADAPTED_TEXT"
 LOG_LIKELIHOODS_VARIABLE = "LMI_LOG_LIKELIHOODS"
 GRPC_VARIABLE = "LMI_HELLO_GRPC"
@@ -64,6 +65,11 @@ def hello() -> str:
 def saying() -> str:
     """Return the URL of the server whose model calls tools and thinks."""
     return os.environ[SAYING_VARIABLE]
+
+
+def ranking() -> str:
+    """Return the URL of the server whose model is a reranker."""
+    return os.environ[RANKING_VARIABLE]
 
 
 def hello_grpc() -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from cohere import AsyncClientV2, BadRequestError, Client, ClientV2
 
-from tests.clients.programs.cases import case, equal, raising, saying
+from tests.clients.programs.cases import case, equal, raising, ranking
 from tests.clients.programs.values import RANKING
 
 PACKAGE = "cohere"
@@ -14,8 +14,8 @@ ASKED: dict[str, Any] = {"model": RANKING, "query": "What is it?", "documents": 
 
 @case("Cohere's rerank", "documents in order of relevance, with both versions of the API")
 def rerank() -> None:
-    second = ClientV2(api_key="any", base_url=saying()).rerank(**ASKED)
-    first = Client(api_key="any", base_url=saying()).rerank(**ASKED, return_documents=True)
+    second = ClientV2(api_key="any", base_url=ranking()).rerank(**ASKED)
+    first = Client(api_key="any", base_url=ranking()).rerank(**ASKED, return_documents=True)
     for answer in (first, second):
         equal([result.index for result in answer.results], [1, 0])
         equal(answer.results[0].relevance_score > answer.results[1].relevance_score > 0, True)
@@ -25,11 +25,11 @@ def rerank() -> None:
 
 @case("Cohere's rerank", "asyncio, the first results only")
 async def rerank_asyncio() -> None:
-    answer = await AsyncClientV2(api_key="any", base_url=saying()).rerank(**ASKED, top_n=1, max_tokens_per_doc=100)
+    answer = await AsyncClientV2(api_key="any", base_url=ranking()).rerank(**ASKED, top_n=1, max_tokens_per_doc=100)
     equal([result.index for result in answer.results], [1])
 
 
 @case("Cohere's rerank", "errors")
 def errors() -> None:
     with raising(BadRequestError, "`top_n` must be greater than or equal to 0"):
-        ClientV2(api_key="any", base_url=saying()).rerank(**ASKED, top_n=-1)
+        ClientV2(api_key="any", base_url=ranking()).rerank(**ASKED, top_n=-1)
