@@ -132,6 +132,8 @@ def _inspect_weights(
 def _path(model: PreTrainedModel, options: EngineOptions) -> Iterator[str]:
     try:
         check_model(model, max_context_length(model.config, options.max_model_len))
+    except ConfigurationError:  # of the length, which is a fault of its own
+        return
     except UnsupportedAttention as reason:
         yield Note(slower_path(model, reason))
 
