@@ -84,7 +84,10 @@ class TorchProperties(EngineProperties, GuideProperties):
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
     enable_lora: bool = Field(True, description="Support LoRA adapters, at no cost while there are none.")
-    enforce_eager: Annotated[bool, NoEffect("the torch engine does not capture CUDA graphs")] = False
+    enforce_eager: bool = Field(
+        False,
+        description="Run decode steps on a GPU without CUDA graphs: slower with few requests, but with less memory.",
+    )
     load_format: Annotated[
         str, NoEffect("the torch engine detects the format of the weights, safetensors or PyTorch's own")
     ] = "auto"
@@ -254,6 +257,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
         device=device,
         cpu_runner=properties.cpu_runner,
         quantize=next((each for each in QUANTIZATIONS if each == properties.quantize), None),
+        enforce_eager=properties.enforce_eager,
         max_batch_size=properties.max_rolling_batch_size,
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
         max_model_len=properties.max_model_len,

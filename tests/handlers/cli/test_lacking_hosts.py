@@ -52,7 +52,6 @@ def test_what_a_person_sees(directory: Path, environment: dict[str, str]) -> Non
         f"option.tensor_parallel_degree=8: {no_gpu}",
         "option.gpu_memory_utilization=0.9: the model runs on the CPU; the KV cache gets a share of the free main "
         "memory, unless option.kv_cache_memory sets it",
-        "option.enforce_eager=true has no effect: the torch engine does not capture CUDA graphs",
         "option.swap_space=4 has no effect: it is for vLLM, and the torch engine has no equivalent",
     ]
 
@@ -65,18 +64,17 @@ def test_check_has_them_for_programs_too(directory: Path, environment: dict[str,
         ("option.gpu_memory_utilization", "0.9"),
     ]
     assert set(model["substitutions"][0]) == {"option", "asked", "lacking", "instead"}
-    assert (model["backend"], len(model["warnings"])) == ("torch", 5)
+    assert (model["backend"], len(model["warnings"])) == ("torch", 4)
 
 
 @pytest.mark.parametrize("command", ["check", "serve", "generate", "chat"])
 def test_strict_makes_an_error_of_each(directory: Path, environment: dict[str, str], command: str) -> None:
     arguments = [QUESTION] if command == "generate" else []
     result = lmi(command, directory, *arguments, "--strict", **environment)
-    first, *told = result.stderr.splitlines()[-6:]
+    first, *told = result.stderr.splitlines()[-5:]
     assert (result.returncode, first) == (2, "lmi: --strict makes all warnings errors:")
     assert [line.removeprefix("model hello: ").partition("=")[0] for line in told] == [
-        f"option.{name}"
-        for name in ("rolling_batch", "tensor_parallel_degree", "gpu_memory_utilization", "enforce_eager", "swap_space")
+        f"option.{name}" for name in ("rolling_batch", "tensor_parallel_degree", "gpu_memory_utilization", "swap_space")
     ]
 
 

@@ -60,7 +60,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["enforce_eager=true", "load_format=pt", "quantize=awq", "quantization=fp8"])
+@pytest.mark.parametrize("line", ["load_format=pt", "quantize=awq", "quantization=fp8"])
 def test_arguments_of_vllm_that_have_no_effect(model_dir: ModelDirectory, line: str) -> None:
     configuration = Configuration.read(model_dir({"serving.properties": f"option.{line}\n"}), {})
     configuration.load(TorchProperties)

@@ -86,8 +86,10 @@ class PagedCache:
         return keys.transpose(1, 2), values.transpose(1, 2)
 
     def _gather(self, kind: int, layer: int, blocks: torch.Tensor) -> torch.Tensor:
-        # Into the same memory for every layer: fresh memory would cost more than the copy.
         part = self._blocks[layer][kind]
+        if part.is_cuda:
+            return torch.index_select(part, 0, blocks)
+        # Into the same memory for every layer: on other devices, fresh memory would cost more than the copy.
         size = len(blocks) * part.shape[1]
         if self._gathered[kind].numel() < size:
             self._gathered[kind] = part.new_empty(size * 5 // 4)

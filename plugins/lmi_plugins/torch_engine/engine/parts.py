@@ -23,6 +23,7 @@ from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
 from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
+from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel, load_draft_model
@@ -71,7 +72,7 @@ def load_parts(options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Engin
     scheduler = Scheduler(
         pool,
         options.max_batch_size,
-        options.max_prefill_tokens,
+        PrefillBudget(options.max_prefill_tokens, model.device.type == "cuda"),
         options.max_loras,
         prefix_cache,
         pinned,

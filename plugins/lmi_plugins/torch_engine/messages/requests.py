@@ -141,6 +141,7 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
     cpu_runner: CpuRunner = "auto"  # what computes on the CPU
     quantize: Quantization | None = None  # of the weights, on the CPU
+    enforce_eager: bool = False  # without CUDA graphs
     max_batch_size: int = 32  # sequences that run at once
     max_prefill_tokens: int = 512  # prompt tokens in one step, over all sequences
     max_model_len: int | None = None  # None: what the model's configuration says

@@ -119,48 +119,14 @@ class LayoutProbe(AttentionStep):
         return torch.zeros_like(output)
 
 
-class AttentionGroup:
-    """Consecutive chunks of the same length with one attention call: all in decode, or one prefill."""
+class AttentionRows:
+    """Rows of the same number of tokens with one attention call."""
 
-    def __init__(
-        self,
-        batch: StepBatch,
-        part: slice,
-        dtype: torch.dtype,
-        device: torch.device,
-        block_size: int = BLOCK_SIZE,
-    ) -> None:
-        self._block_size = block_size
-        self.chunks = batch.chunks[part]
-        rows = batch.token_rows[part]
-        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
-        self.length = len(self.chunks[0])
-        self.width = max(blocks_for(chunk.end, block_size) for chunk in self.chunks)  # blocks of the longest context
-        starts = torch.tensor([chunk.start for chunk in self.chunks], device=device)
-        self._positions = starts[:, None]  # [rows, tokens of a chunk]
-        if self.length > 1:
-            self._positions = self._positions + torch.arange(self.length, device=device)
-        self.is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
-        self._dtype = dtype
+    def __init__(self, positions: torch.Tensor, width: int, dtype: torch.dtype, block_size: int = BLOCK_SIZE) -> None:
+        """Take the positions, [rows, tokens], and the blocks of the longest context."""
+        self._positions, self.width, self._dtype, self._block_size = positions, width, dtype, block_size
+        self.length = positions.shape[1]
         self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window, and the sharing of key heads
-
-    @cached_property
-    def block_tables(self) -> torch.Tensor:
-        """The block table of each chunk's context, [chunks, blocks], padded with block 0."""
-        used = [chunk.sequence.block_table[: blocks_for(chunk.end, self._block_size)] for chunk in self.chunks]
-        tables = [blocks + [0] * (self.width - len(blocks)) for blocks in used]
-        return torch.tensor(tables, device=self._positions.device)
-
-    @property
-    def decodes(self) -> bool:
-        """Whether every chunk of the group is in decode, with the same number of draft tokens."""
-        return self.length <= MAX_SHARED_LENGTH and all(chunk.start for chunk in self.chunks)
-
-    def token_indices(self) -> tuple[torch.Tensor, ...]:
-        """Return two indices of each token: that of its chunk in the group, and its position in the sequence."""
-        indices = [index for index in range(len(self.chunks)) for _ in range(self.length)]
-        positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
-        return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
@@ -195,6 +161,46 @@ class AttentionGroup:
         if options.window is not None:
             hidden |= context <= positions - options.window
         return added_mask(hidden, options, self._dtype)
+
+
+class AttentionGroup(AttentionRows):
+    """Consecutive chunks of the same length with one attention call: all in decode, or one prefill."""
+
+    def __init__(
+        self,
+        batch: StepBatch,
+        part: slice,
+        dtype: torch.dtype,
+        device: torch.device,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self.chunks = batch.chunks[part]
+        rows = batch.token_rows[part]
+        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
+        positions = torch.tensor([chunk.start for chunk in self.chunks], device=device)[:, None]
+        if (length := len(self.chunks[0])) > 1:
+            positions = positions + torch.arange(length, device=device)
+        width = max(blocks_for(chunk.end, block_size) for chunk in self.chunks)
+        super().__init__(positions, width, dtype, block_size)
+        self.is_fresh = len(self.chunks) == 1 and self.chunks[0].start == 0
+
+    @cached_property
+    def block_tables(self) -> torch.Tensor:
+        """The block table of each chunk's context, [chunks, blocks], padded with block 0."""
+        used = [chunk.sequence.block_table[: blocks_for(chunk.end, self._block_size)] for chunk in self.chunks]
+        tables = [blocks + [0] * (self.width - len(blocks)) for blocks in used]
+        return torch.tensor(tables, device=self._positions.device)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether every chunk of the group is in decode, with the same number of draft tokens."""
+        return self.length <= MAX_SHARED_LENGTH and all(chunk.start for chunk in self.chunks)
+
+    def token_indices(self) -> tuple[torch.Tensor, ...]:
+        """Return two indices of each token: that of its chunk in the group, and its position in the sequence."""
+        indices = [index for index in range(len(self.chunks)) for _ in range(self.length)]
+        positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
+        return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
 
 def added_mask(hidden: torch.Tensor, options: AttentionOptions, dtype: torch.dtype) -> torch.Tensor:

@@ -7,6 +7,7 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.cache.kv_cache import PagedCache
 from lmi_plugins.torch_engine.model import attention
 from lmi_plugins.torch_engine.model.attention import AttentionStep, LayoutProbe, UnsupportedAttention, running
+from lmi_plugins.torch_engine.model.decode_graphs import Capture, DecodeGraphs
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.own_attention import replace_own_attention, restore_own_attention
 from lmi_plugins.torch_engine.model.packed_linear import pack_linears
@@ -25,8 +26,17 @@ class PagedRunner(ModelRunner):
     paged = True
     _cache: PagedCache
 
-    def __init__(self, model: PreTrainedModel, max_length: int, block_size: int = BLOCK_SIZE) -> None:
-        """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged."""
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        max_length: int,
+        block_size: int = BLOCK_SIZE,
+        capture: Capture | None = None,
+    ) -> None:
+        """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged.
+
+        With `capture`, decode steps are captured where the model allows it.
+        """
         check_model(model, max_length)
         self.rope = RopeByLength.of(model, max_length)
         if self.rope is not None and not self.rope.modules:
@@ -49,6 +59,8 @@ class PagedRunner(ModelRunner):
         self._shapes, self._options = probe.shapes, probe.options
         self.state_bytes = sum(probe.state_bytes.values())
         self.rewinds = not self.state_layers
+        self._capture = capture if self.rope is None and not self.state_layers else None
+        self._graphs: DecodeGraphs | None = None
         self.block_size = block_size
         self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype, block_size)
         self._optimize()
@@ -64,6 +76,10 @@ class PagedRunner(ModelRunner):
         self._cache = self._new_cache(blocks)
         # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
         self._copy = WorkingCopy(self._cache, blocks // max(len(self._shapes), 1), self._model.device)
+        if self._capture is not None:
+            self._graphs = DecodeGraphs(
+                self._forward, self._cache, self._model.dtype, self._model.device, self._capture
+            )
 
     def copy(self, copies: dict[int, int]) -> None:
         self._cache.copy(copies)
@@ -74,6 +90,10 @@ class PagedRunner(ModelRunner):
             self._cache.clear(torch.tensor(new_blocks, device=device))
         if self.adapters is not None:
             self.adapters.begin(batch.chunks)
+        if self._graphs is not None and (logits := self._graphs.run(batch)) is not None:
+            self.progress()
+            self._copy.forget()
+            return logits
         step = PagedStep(
             batch,
             self._cache,
@@ -88,14 +108,15 @@ class PagedRunner(ModelRunner):
             return self._forward(
                 torch.tensor([batch.token_ids], device=device),
                 torch.tensor([batch.positions], device=device),
-                batch.logits_indices,
+                torch.tensor(batch.logits_indices, dtype=torch.long, device=device),
                 step,
                 self._embed(batch),
             )
 
     def run_tokens(self, count: int) -> None:
         ids = torch.zeros(1, count, dtype=torch.long, device=self._model.device)
-        self._forward(ids, torch.arange(count, device=ids.device)[None], [count - 1], LayoutProbe())
+        positions = torch.arange(count, device=ids.device)
+        self._forward(ids, positions[None], positions[-1:], LayoutProbe())
 
     def _embed(self, batch: StepBatch) -> torch.Tensor | None:
         """Return the embeddings of a batch with virtual tokens; None for any other."""
@@ -110,7 +131,7 @@ class PagedRunner(ModelRunner):
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        logits_indices: list[int],
+        logits_indices: torch.Tensor,
         step: AttentionStep,
         embeddings: torch.Tensor | None = None,
     ) -> torch.Tensor:
@@ -120,7 +141,7 @@ class PagedRunner(ModelRunner):
                 input_ids=ids if embeddings is None else None,
                 inputs_embeds=embeddings,
                 use_cache=False,
-                logits_to_keep=torch.tensor(logits_indices, dtype=torch.long, device=ids.device),
+                logits_to_keep=logits_indices,
                 **({"position_ids": positions} if self._takes_positions else {}),
             )
         logits: torch.Tensor = output.logits[0]
@@ -132,13 +153,14 @@ class PagedRunner(ModelRunner):
         probe = LayoutProbe()
         ids = torch.zeros(1, 2, dtype=torch.long, device=self._model.device)
         positions = torch.arange(2, device=ids.device)[None]
-        logits = self._forward(ids, positions, [1], probe)
+        logits = self._forward(ids, positions, positions[0, 1:], probe)
         if logits.shape[0] != 1 or not (probe.shapes or probe.state_bytes):
             raise UnsupportedAttention("the model does not use transformers' attention interface")
         check_windows(self._model, probe.windows, max_length)
         if not self._takes_positions and any(options.slopes is None for options in probe.options.values()):
             raise UnsupportedAttention("it does not accept position_ids")
-        after_another = self._forward(torch.tensor([[1, 0]], device=ids.device), positions, [1], LayoutProbe())
+        others = torch.tensor([[1, 0]], device=ids.device)
+        after_another = self._forward(others, positions, positions[0, 1:], LayoutProbe())
         if not torch.allclose(logits, after_another, atol=1e-2 * float(logits.abs().max()), equal_nan=True):
             raise UnsupportedAttention("some of its layers mix tokens in a form of their own")
         return probe

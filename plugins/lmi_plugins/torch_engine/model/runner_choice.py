@@ -8,6 +8,7 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
 from lmi_plugins.torch_engine.messages.openvino_limits import reason_for_torch
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.attention import UnsupportedAttention
+from lmi_plugins.torch_engine.model.decode_graphs import Capture, CudaCapture
 from lmi_plugins.torch_engine.model.model_runner import ModelRunner, UnsupportedGraph
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.row_runner import RowRunner
@@ -41,9 +42,14 @@ def choose_paged_runner(
     except UnsupportedGraph as reason:
         if asked or model.device.type == "cpu":
             logger.log(logging.WARNING if asked else logging.INFO, "PyTorch computes %s: %s", name, reason)
-        return PagedRunner(model, max_length, block_size or BLOCK_SIZE)
+        return PagedRunner(model, max_length, block_size or BLOCK_SIZE, capture_for(model, options))
     logger.info("OpenVINO computes %s in %s; weights: %s", name, model.dtype, options.quantize or "as they are")
     return runner
+
+
+def capture_for(model: PreTrainedModel, options: EngineOptions) -> Capture | None:
+    """Return what captures decode steps on the model's device, if they are to be."""
+    return CudaCapture(model.device) if model.device.type == "cuda" and not options.enforce_eager else None
 
 
 def _openvino_runner(

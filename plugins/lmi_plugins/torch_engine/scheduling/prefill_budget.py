@@ -13,11 +13,12 @@ LEARNING_RATE = 0.2
 class PrefillBudget:
     """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
 
-    If nothing decodes, the limit is that of the options.
+    If nothing decodes, the limit is that of the options; on a GPU always, as hundreds of prompt tokens take it hardly
+    longer than one.
     """
 
-    def __init__(self, max_tokens: int) -> None:
-        self._max_tokens = max_tokens
+    def __init__(self, max_tokens: int, on_gpu: bool = False) -> None:
+        self._max_tokens, self._on_gpu = max_tokens, on_gpu
         self._decode_seconds: float | None = None  # of a step without prompt tokens
         self._token_seconds: float | None = None  # what a prompt token adds
 
@@ -25,7 +26,7 @@ class PrefillBudget:
         """Return the maximum for a step with these numbers of decoding streams and prefilling prompts; more prompts
         get more.
         """
-        if not decoding:
+        if not decoding or self._on_gpu:
             return self._max_tokens
         share = max(1.0, prefilling / decoding)
         if self._decode_seconds is None or self._token_seconds is None:

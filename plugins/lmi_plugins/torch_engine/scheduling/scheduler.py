@@ -19,7 +19,7 @@ class Scheduler:
         self,
         pool: BlockPool,
         max_batch_size: int,
-        max_prefill_tokens: int,
+        prefill_budget: PrefillBudget,
         max_loras: int = 0,
         prefix_cache: PrefixCache | None = None,
         pinned: Callable[[], set[Adapter]] = set,
@@ -29,7 +29,7 @@ class Scheduler:
         self._pool = pool
         self._prefix_cache = prefix_cache
         self._max_batch_size = max_batch_size
-        self.prefill_budget = PrefillBudget(max_prefill_tokens)
+        self.prefill_budget = prefill_budget
         self._max_loras = max_loras
         self._pinned = pinned
         self._splits_prompts = splits_prompts

@@ -31,6 +31,13 @@ def test_all_at_once_where_nobody_waits() -> None:
     assert budget.tokens(0, 3) == MAX_TOKENS
 
 
+def test_all_that_the_options_allow_on_a_gpu() -> None:
+    budget = PrefillBudget(MAX_TOKENS, on_gpu=True)
+    record(budget, 0.01, 1)
+    record(budget, 1.0, 1, 100)
+    assert budget.tokens(4, 1) == MAX_TOKENS
+
+
 def test_cautious_while_nothing_is_known() -> None:
     assert PrefillBudget(MAX_TOKENS).tokens(4, 1) == INITIAL_TOKENS
     assert PrefillBudget(10).tokens(4, 1) == 10

@@ -1,6 +1,7 @@
 from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
+from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 from tests.plugins.torch_engine.tiny_models import request
@@ -28,7 +29,7 @@ def step(scheduler: Scheduler) -> list[tuple[str, int, int]]:
 
 def make(*groups: SequenceGroup, blocks: int = 100, rows: int = 8, prefill: int = 64) -> tuple[Scheduler, BlockPool]:
     pool = BlockPool(blocks)
-    scheduler = Scheduler(pool, rows, prefill)
+    scheduler = Scheduler(pool, rows, PrefillBudget(prefill))
     for each in groups:
         scheduler.add(each)
     return scheduler, pool

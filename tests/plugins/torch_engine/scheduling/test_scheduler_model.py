@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool, blocks_for
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
 from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
@@ -59,7 +60,7 @@ class Schedulers(RuleBasedStateMachine):
         super().__init__()
         self.pool = BlockPool(BLOCKS)
         self.cache = PrefixCache(self.pool)
-        self.scheduler = Scheduler(self.pool, ROWS, PREFILL, LORAS, self.cache)
+        self.scheduler = Scheduler(self.pool, ROWS, PrefillBudget(PREFILL), LORAS, self.cache)
         self.contents = CacheContents()
         self.groups: list[SequenceGroup] = []
         self.numbers = random.Random(0)
