@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
@@ -25,6 +26,7 @@ from lmi_core.remote import locks
 
 CURRENT = "current.json"
 LOCK = ".lock"
+FROM_SERVER = "servers"  # folder of the copies of server folders
 MAX_NAME = 64  # characters of the model's name in that of the folder
 # Query fields that sign a URL for some time, of S3, Google, Azure and CloudFront: each names the same archive.
 SIGNING = re.compile(
@@ -40,7 +42,7 @@ class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
 
     path: str
     size: int
-    identity: str = ""  # of the object in S3 that it is a copy of
+    identity: str = ""  # of the object in S3, or of the server's file, that it is a copy of
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -55,13 +57,25 @@ class Contents(msgspec.Struct, frozen=True):
         return sum(each.size for each in self.files)
 
 
-class Copies:
-    """The cache folder of one model in S3 or in an archive, with the versions of its copy."""
+class ServerFolder(NamedTuple):
+    """A folder on the host of the server, as a worker on another node copies it."""
 
-    def __init__(self, model: RemoteModel, downloads: Path) -> None:
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Copies:
+    """The cache folder of one model in S3, in an archive or on the server's host, with the versions of its copy."""
+
+    def __init__(self, model: RemoteModel | ServerFolder, downloads: Path) -> None:
         """Name a model's folder below `downloads`. Raise ConfigurationError for an invalid URL."""
         self._source = str(model)
-        if model.is_archive:
+        if isinstance(model, ServerFolder):
+            kind, name, wanted = FROM_SERVER, Path(model.path).name, model.path
+            self._name = name
+        elif model.is_archive:
             wanted = SNAPSHOT.sub("", _without_signature(model.source))
             kind, name = "archives", archive_name(model.source)
             self._name = re.sub(r"[^\w.-]", "_", name).strip(".")[:MAX_NAME] or "model"
@@ -127,6 +141,12 @@ class Copies:
         self._remove_others(version)
         return self.copy(version)
 
+    def remove(self) -> None:
+        """Remove every copy, unless a process uses one; the caller holds `lock`."""
+        self._remove_others("")
+        if not any(path.is_dir() for path in self.folder.iterdir()):
+            (self.folder / CURRENT).unlink(missing_ok=True)
+
     def discard(self, version: str) -> None:
         """Remove the staged files of a version."""
         shutil.rmtree(self._staging(version), ignore_errors=True)
@@ -144,6 +164,15 @@ class Copies:
 
     def _staging(self, version: str) -> Path:
         return self.folder / f"{version}.new"
+
+
+def server_folders(downloads: Path) -> list[str]:
+    """Return the folders of the server's host that have copies here."""
+    found = list[str]()
+    for path in (downloads / FROM_SERVER).glob(f"*/{CURRENT}"):
+        with suppress(OSError, msgspec.DecodeError):
+            found.append(msgspec.json.decode(path.read_bytes(), type=Contents).source)
+    return found
 
 
 def version_of(*identity: object) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 from lmi_core.configuration.cache import download_folder
@@ -16,8 +16,8 @@ from lmi_core.logs.progress_display import shown
 from lmi_core.remote.copies import Copies
 from lmi_core.remote.held_copies import HeldCopies, hold, let_go
 from lmi_core.remote.progress import DownloadProgress
-from lmi_core.remote.report import Begin, Failed, Finished, Job, Note, Progress, decode
-from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.remote.report import Begin, Failed, Finished, Job, Message, Note, Progress, decode
+from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.messages import encode
 
@@ -112,7 +112,12 @@ async def _run(job: Job, report: Report) -> Path:
         await process.start()
         await process.receive()  # Started
         process.send(encode(job))
-        return await _follow(process, DownloadProgress(job.model, report))
+
+        async def receive() -> Message:
+            message: Message = decode(await process.receive())
+            return message
+
+        return await follow(receive, DownloadProgress(job.model, report))
     except WorkerDied as death:
         raise ConfigurationError(f"{job.model}: {death}: start again to resume the download") from None
     finally:
@@ -120,8 +125,9 @@ async def _run(job: Job, report: Report) -> Path:
         await process.stop()
 
 
-async def _follow(process: Endpoint, progress: DownloadProgress) -> Path:
-    while not isinstance(message := decode(await process.receive()), Finished):
+async def follow(receive: Callable[[], Awaitable[Message]], progress: DownloadProgress) -> Path:
+    """Return the folder of the copy once it is finished. Raise ConfigurationError if it fails."""
+    while not isinstance(message := await receive(), Finished):
         if isinstance(message, Begin):
             progress.begin(message)
         elif isinstance(message, Progress):

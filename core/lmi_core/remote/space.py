@@ -1,9 +1,12 @@
-"""Checks of free disk space."""
+"""Checks of free disk space, and the messages for errors of disks."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
-from lmi_core.configuration.cache import CACHE_VARIABLE
+from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
+from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.sizes import in_words
 
@@ -18,3 +21,18 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
             f"{source}: the download needs {in_words(needed)}, but the disk of {folder} has {in_words(free)} free: "
             f"{REMEDY.format(variable)}"
         )
+
+
+def explain(error: OSError, source: str, downloads: Path, on_hub: bool = False) -> str:
+    """Return a sentence for an error of the disk, or of reading the source."""
+    variable, where = "HF_HOME" if on_hub else _variable(), error.filename or str(downloads)
+    if where == source:
+        return f"{source} cannot be read: {error.strerror or error}"
+    source = without_secrets(source)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{source}: the disk of {where} is full: {REMEDY.format(variable)}"
+    return f"{source} cannot be written to {where}: {error.strerror or error}: set {variable} to another folder"
+
+
+def _variable() -> str:
+    return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE

@@ -1,6 +1,5 @@
 """The download process, which can be killed at any time."""
 
-import errno
 import logging
 import os
 import sys
@@ -9,8 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
-from lmi_core.configuration.location import RemoteModel, without_secrets
+from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.archives.updating import update_from_archive
@@ -19,7 +17,7 @@ from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Job, Report
 from lmi_core.remote.s3.updating import update_from_s3
-from lmi_core.remote.space import REMEDY
+from lmi_core.remote.space import explain
 from lmi_core.workers.worker import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
@@ -46,25 +44,10 @@ def run(channel: Channel) -> None:
     except ConfigurationError as error:
         report.write(Failed(error.message))
     except OSError as error:
-        report.write(Failed(explained(error, job)))
+        report.write(Failed(explain(error, job.model.source, Path(job.downloads), job.model.on_hub)))
     else:
         report.write(Finished(str(folder)))
     threading.Event().wait()  # until the server, which has read everything then, ends this process
-
-
-def explained(error: OSError, job: Job) -> str:
-    source = without_secrets(job.model.source)
-    variable = "HF_HOME" if job.model.on_hub else _variable()
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{source}: the disk of {error.filename or job.downloads} is full: {REMEDY.format(variable)}"
-    where = error.filename or job.downloads
-    if where == job.model.source:
-        return f"{source} cannot be read: {error.strerror or error}"
-    return f"{source} cannot be written to {where}: {error.strerror or error}: set {variable} to another folder"
-
-
-def _variable() -> str:
-    return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
 
 
 def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -53,6 +54,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         self._endpoint = endpoint
         self._decode = decode
         self._heartbeat_timeout = heartbeat_timeout
+        self._loading_timeout = loading_timeout
         self._supervisor = Supervisor(self._create, self._watch, Conversation.stop, retry_threshold, loading_timeout)
         self._requests: dict[K, Q] = {}
 
@@ -87,6 +89,8 @@ class WorkerClient(Replica, Generic[M, K, Q]):
 
     async def start(self) -> None:
         await self._supervisor.start()
+        if self.place is not None:  # another node may be busy, or without the model's files
+            self._supervisor.restart_timeout = self._loading_timeout
 
     async def stop(self) -> None:
         await self._supervisor.stop()
@@ -96,8 +100,8 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         _ = self._supervisor.running
 
     @abstractmethod
-    async def _what_to_load(self) -> msgspec.Struct:
-        """Return the first message to the next worker."""
+    async def _what_to_load(self, worker: Conversation[M]) -> msgspec.Struct:
+        """Return the first message to a worker that has started."""
 
     @abstractmethod
     def _loaded(self, answer: M) -> None:
@@ -141,8 +145,8 @@ class WorkerClient(Replica, Generic[M, K, Q]):
             queue.fail(EngineLost(f"the request was lost: {why}", len(lost)))
 
     async def _create(self) -> Conversation[M]:
-        message = await self._what_to_load()
         conversation = Conversation(self._endpoint(), self._decode, self._heartbeat_timeout)
+        message = partial(self._what_to_load, conversation)
         self._loaded(await conversation.load(message, "the engine could not be started", self.report))
         return conversation
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
 from lmi_core.logs.loading_progress import Report, unheard
-from lmi_core.workers.endpoint import Endpoint, Place, WorkerDied
+from lmi_core.workers.endpoint import Endpoint, Place, Transport, WorkerDied
 from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.messages import PING, Alive, LoadFailed, Progress, encode
 
@@ -31,11 +31,17 @@ class Conversation(Generic[M]):
         return self._endpoint.place
 
     @property
+    def files(self) -> Transport | None:
+        return self._endpoint.files
+
+    @property
     def process_id(self) -> int | None:
         return self._endpoint.process_id
 
-    async def load(self, message: msgspec.Struct, failed: str, report: Report = unheard) -> M:
+    async def load(self, message: Callable[[], Awaitable[msgspec.Struct]], failed: str, report: Report = unheard) -> M:
         """Start the worker, send it the load message, and return its first answer, after reports of its progress.
+
+        `message` returns the load message once the worker runs.
 
         Raise ConfigurationError or OutOfMemory, and leave no worker, if loading failed. If the worker died, the message
         starts with `failed`.
@@ -43,7 +49,7 @@ class Conversation(Generic[M]):
         try:
             await self._endpoint.start()
             await self._endpoint.receive()  # Started
-            self.send(message)
+            self.send(await message())
             while isinstance(answer := self._decode(await self._endpoint.receive()), Progress):
                 report(answer.what, answer.done, answer.total)
             if isinstance(answer, LoadFailed):

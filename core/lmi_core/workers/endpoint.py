@@ -26,17 +26,21 @@ class WorkerDied(Exception):
         return ConfigurationError(f"{what}: {self}; its log above says why")
 
 
-class Endpoint(Protocol):
-    """One worker, and the transport of whole messages to it and back."""
-
-    async def start(self) -> None:
-        """Start the worker, unless it is running."""
+class Transport(Protocol):
+    """The transport of whole messages to a worker and back."""
 
     def send(self, message: bytes) -> None:
         """Send a message, after the worker has sent one, without waiting: the model's queue bounds those in flight."""
 
     async def receive(self) -> bytes:
         """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
+
+
+class Endpoint(Transport, Protocol):
+    """One worker, and the messages to it and back."""
+
+    async def start(self) -> None:
+        """Start the worker, unless it is running."""
 
     def kill(self) -> None:
         """Kill the worker, even if it is stopped; `receive` then raises WorkerDied."""
@@ -47,6 +51,10 @@ class Endpoint(Protocol):
     @property
     def place(self) -> Place | None:
         """The worker's process, if it is on another machine."""
+
+    @property
+    def files(self) -> Transport | None:
+        """A transport of its own for the files that the worker reads, if it is on another machine."""
 
     @property
     def process_id(self) -> int | None:

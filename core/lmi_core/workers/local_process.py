@@ -75,6 +75,10 @@ class LocalProcess:
         return None
 
     @property
+    def files(self) -> None:
+        return None
+
+    @property
     def process_id(self) -> int | None:
         return self._process.pid if self._process else None
 

@@ -8,6 +8,7 @@ import asyncio
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -35,11 +36,18 @@ class RayWorker:
     def place(self) -> Place:
         return Place(_ray().util.get_node_ip_address(), os.getpid())
 
-    def run(self, target: str, address: str, keys: Keys) -> None:
-        """Run the target until the connection ends."""
-        module, _, name = target.partition(":")
-        run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
-        run(Channel(address, keys))
+    def run(self, *targets: "tuple[str, str, Keys]") -> None:
+        """Run the first target until its connection ends, and the others in threads beside it."""
+        first, *others = targets
+        for each in others:
+            threading.Thread(target=_run, args=each, daemon=True).start()
+        _run(*first)
+
+
+def _run(target: str, address: str, keys: Keys) -> None:
+    module, _, name = target.partition(":")
+    run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
+    run(Channel(address, keys))
 
 
 def connect(cluster: str) -> Any:
@@ -68,17 +76,47 @@ def _ray() -> Any:
     return importlib.import_module("ray")
 
 
+class Connection:
+    """The server's end of an encrypted connection to a worker."""
+
+    def __init__(self, context: zmq.asyncio.Context, host: str, lost: "asyncio.Future[str]") -> None:
+        """Wait for the worker at a host's address; `lost` is done with the reason why no further message will come."""
+        own, theirs = Keys.new(), Keys.new()
+        self._socket = context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        own.serve(self._socket)
+        self._lost = lost
+        self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
+        self.keys = Keys(theirs.public, theirs.secret, own.public)  # of the worker
+
+    def send(self, message: bytes) -> None:
+        with suppress(zmq.Again):  # the connection has just ended, which `receive` is about to find
+            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+
+    async def receive(self) -> bytes:
+        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
+        await asyncio.wait((received, self._lost), return_when=asyncio.FIRST_COMPLETED)
+        if received.done():
+            return received.result()
+        received.cancel()
+        raise WorkerDied(self._lost.result())
+
+    async def ended(self) -> None:
+        """Wait until the connection has ended."""
+        await recv_monitor_message(self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+
+
 class RayActor:
     """An endpoint of a worker in an actor that has a number of GPUs."""
 
-    def __init__(self, cluster: str, target: str, environment: Mapping[str, str], gpus: int) -> None:
+    def __init__(self, cluster: str, target: str, files: str, environment: Mapping[str, str], gpus: int) -> None:
+        """Run a worker's `target`, and beside it the target `files`, with a connection of its own."""
         self._cluster = cluster
-        self._target = target
+        self._targets = (target, files)
         self._environment = environment
         self._gpus = gpus
         self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.PAIR)
-        self._socket.set_hwm(0)
+        self._connections: list[Connection] = []
         self._actor: Any = None
         self._lost: asyncio.Future[str] | None = None  # why there will be no further message
         self._watching: list[asyncio.Task[None]] = []
@@ -88,16 +126,18 @@ class RayActor:
     def process_id(self) -> int | None:
         return None
 
+    @property
+    def files(self) -> Connection:
+        return self._connections[1]
+
     async def start(self) -> None:
         if self._actor is not None:
             return
         ray = await asyncio.to_thread(connect, self._cluster)
-        own, theirs = Keys.new(), Keys.new()
-        own.serve(self._socket)
-        host = f"tcp://{ray.util.get_node_ip_address()}"
-        address = f"{host}:{self._socket.bind_to_random_port(host)}"
         self._lost = asyncio.get_running_loop().create_future()
-        self._watching = [asyncio.create_task(self._watch_connection())]
+        host = ray.util.get_node_ip_address()
+        self._connections = [Connection(self._context, host, self._lost) for _ in self._targets]
+        self._watching = [asyncio.create_task(self._watch_connection(each)) for each in self._connections]
         create = ray.remote(RayWorker).options(
             num_cpus=1,
             num_gpus=self._gpus,
@@ -113,21 +153,15 @@ class RayActor:
             raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
         except Exception as error:  # of whatever class Ray raises
             raise WorkerDied(_in_a_line(error)) from None
-        running = self._actor.run.remote(self._target, address, Keys(theirs.public, theirs.secret, own.public))
+        connections = zip(self._targets, self._connections, strict=True)
+        running = self._actor.run.remote(*((target, each.address, each.keys) for target, each in connections))
         self._watching.append(asyncio.create_task(self._watch_actor(running)))
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # the connection has just ended, which `receive` is about to find
-            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+        self._connections[0].send(message)
 
     async def receive(self) -> bytes:
-        assert self._lost is not None, "start() must be called first"
-        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
-        await asyncio.wait((received, self._lost), return_when=asyncio.FIRST_COMPLETED)
-        if received.done():
-            return received.result()
-        received.cancel()
-        raise WorkerDied(self._lost.result())
+        return await self._connections[0].receive()
 
     def kill(self) -> None:
         if self._actor is not None:
@@ -146,7 +180,7 @@ class RayActor:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         self._actor = None
-        self._context.destroy(linger=0)  # closes the monitor's socket, too
+        self._context.destroy(linger=0)  # closes the monitors' sockets, too
 
     async def _watch_actor(self, running: Any) -> None:
         try:
@@ -156,10 +190,9 @@ class RayActor:
         else:
             self._lose("the worker ended")
 
-    async def _watch_connection(self) -> None:
+    async def _watch_connection(self, connection: Connection) -> None:
         """Take a lost connection for a death: messages may be lost with it, and tokens in them."""
-        monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        await recv_monitor_message(monitor)
+        await connection.ended()
         self._lose("the connection to the worker was lost")
 
     def _lose(self, why: str) -> None:

@@ -38,7 +38,7 @@ class Supervisor(Generic[T]):
         self._create = create
         self._watch = watch
         self._end = end
-        self._restart_timeout = loading_timeout
+        self.restart_timeout = loading_timeout  # seconds
         self._start_time = 0.0  # the seconds that the first start took
         self._expected = 0.0  # when the next engine may take requests, by the loop's clock
         self._running: T | None = None
@@ -72,7 +72,7 @@ class Supervisor(Generic[T]):
         begun = clock()
         self._running = await self._create()
         self._start_time = clock() - begun
-        self._restart_timeout = min(self._restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
+        self.restart_timeout = min(self.restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
         self._settled.set()
         self._supervision = asyncio.create_task(self._supervise(self._running))
         await asyncio.sleep(0)  # from here on the task ends the engine, also when it is cancelled at once
@@ -111,12 +111,12 @@ class Supervisor(Generic[T]):
     async def _recreate(self) -> T:
         """Create an engine within a bounded time, because requests wait for it. Raise ConfigurationError otherwise."""
         try:
-            async with asyncio.timeout(self._restart_timeout) as deadline:
+            async with asyncio.timeout(self.restart_timeout) as deadline:
                 return await self._create()
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ConfigurationError(f"it did not start within {self._restart_timeout:g} seconds") from None
+            raise ConfigurationError(f"it did not start within {self.restart_timeout:g} seconds") from None
 
     async def _death(self, engine: T) -> str:
         """Wait for a death, and return its reason."""

@@ -8,7 +8,9 @@ from math import prod
 
 from lmi_core.errors import GenerationFailed, RequestAborted
 from lmi_core.generation.tensors import LastResponse, Tensor
+from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.client import WorkerClient
+from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
@@ -17,7 +19,7 @@ from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import EngineLost, Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
-from lmi_plugins.torch_engine.client.placing import endpoint, placed
+from lmi_plugins.torch_engine.client.placing import endpoint, placed, with_files
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.trtllm.protocol import (
     FromWorker,
@@ -107,8 +109,8 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         if queue is not None:
             queue.fail(RequestAborted(STOPPED))
 
-    async def _what_to_load(self) -> Load:
-        return Load(self._options, self._limits)
+    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
+        return Load(await with_files(self._options, NodeFiles.of(worker), self.report), self._limits)
 
     def _loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer

@@ -3,12 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.sizes import in_words
-from lmi_core.remote.report import Job
-from lmi_core.remote.space import check_space
-from lmi_core.remote.worker import explained
+from lmi_core.remote.space import check_space, explain
 
 
 @pytest.mark.parametrize(
@@ -25,7 +22,6 @@ def test_too_little(tmp_path: Path) -> None:
 
 
 def test_disk_that_fills_up() -> None:
-    job = Job(RemoteModel("s3://b/m"), "/cache")
-    assert explained(OSError(errno.ENOSPC, "No space left on device"), job) == (
+    assert explain(OSError(errno.ENOSPC, "No space left on device"), "s3://b/m", Path("/cache")) == (
         "s3://b/m: the disk of /cache is full: free some space, or set LMI_CACHE to a folder on another disk"
     )

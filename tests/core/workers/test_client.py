@@ -8,6 +8,7 @@ import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
 from lmi_core.workers.client import WorkerClient
+from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
@@ -51,7 +52,7 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 class Task:
     """A worker that gives a number each second to each request."""
 
-    process_id = place = None
+    process_id = place = files = None
 
     def __init__(self, answer: msgspec.Struct | None) -> None:
         self.dropped: list[int] = []
@@ -142,7 +143,7 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
             for _ in range(start, stop):
                 yield await numbers.get()
 
-    async def _what_to_load(self) -> Load:
+    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
         return Load(1)
 
     def _loaded(self, answer: FromWorker) -> None:

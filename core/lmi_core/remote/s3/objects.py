@@ -38,10 +38,6 @@ class Listing:
         """An identifier of the listing, which changes with any object in it."""
         return _digest(f"{each.path}\n{each.identity}" for each in self.objects)
 
-    @property
-    def size(self) -> int:
-        return sum(each.size for each in self.objects)
-
 
 def file_path(key: str, folder: str) -> str:
     """Return a key's path below the copy's folder. Raise ConfigurationError if it would be outside."""

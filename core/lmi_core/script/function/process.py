@@ -58,7 +58,11 @@ class FunctionProcess:
 
     async def start(self, load: Load) -> None:
         """Start the process, and let it load the script. Raise ConfigurationError if this fails."""
-        answer = await self._worker.load(load, f"{load.script} could not be loaded")
+
+        async def message() -> Load:
+            return load
+
+        answer = await self._worker.load(message, f"{load.script} could not be loaded")
         assert isinstance(answer, Loaded), answer
         self.loaded = answer
         self._rolling = load.rolling_batch_size is not None

@@ -8,18 +8,22 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.embedding_backend import Vector
-from lmi_core.errors import BackendUnhealthy
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidAdapter
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
+from lmi_core.logs.loading_progress import unheard
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.plugins.early_workers import take_early
+from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
-from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.conversation import Conversation
+from lmi_core.workers.endpoint import Endpoint, WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost
 from lmi_plugins.torch_engine.client.early import TARGET
+from lmi_plugins.torch_engine.client.placing import with_files
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.messages.protocol import (
@@ -71,6 +75,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self._coalescing = coalescing
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
+        self._node_files: NodeFiles | None = None  # of the latest worker
         self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
 
     @property
@@ -86,6 +91,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories)
+        if isinstance(source, str) and self._node_files is not None:
+            source = await _brought(Path(source), self._node_files)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         self._files[name] = files.get(name, object())
         self._remember_adapters(directories, name)
@@ -156,9 +163,10 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         others = {name: directory for name, directory in self.options.adapters.items() if name != changed}
         self.options = msgspec.structs.replace(self.options, adapters=others | directories)
 
-    async def _what_to_load(self) -> Load:
+    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
         self._files |= await asyncio.to_thread(_states, self.options.adapters)
-        return Load(self.options)
+        self._node_files = NodeFiles.of(worker)
+        return Load(await with_files(self.options, self._node_files, self.report))
 
     def _loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer
@@ -214,3 +222,15 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
 def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
     return {name: state_of(Path(directory)) for name, directory in directories.items()}
+
+
+async def _brought(folder: Path, files: NodeFiles) -> str:
+    """Return an adapter's folder on the worker's node. Raise InvalidAdapter if it cannot be copied there."""
+    if not folder.is_dir():
+        return str(folder)
+    try:
+        return str(await files.bring(folder, unheard))
+    except ConfigurationError as error:
+        raise InvalidAdapter(error.message) from None
+    except WorkerDied as death:
+        raise BackendUnhealthy(str(death)) from None

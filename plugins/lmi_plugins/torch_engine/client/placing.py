@@ -1,10 +1,13 @@
-"""The device of a replica, its share of what it has with others, and its worker."""
+"""The device of a replica, its share of what it has with others, its worker, and the files that the worker reads."""
 
 import os
+from pathlib import Path
 
 from msgspec.structs import replace
 
 from lmi_core.host.devices import CPU
+from lmi_core.logs.loading_progress import Report
+from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
 from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.placement import Placement
@@ -32,4 +35,25 @@ def endpoint(target: str, number: int, placement: Placement, prepare: str | None
     if placement.ray_address is None:
         return LocalProcess(target, ENVIRONMENT, prepare=prepare)
     gpus = [device for device in placement.devices(number) if device != CPU]
-    return RayActor(placement.ray_address, target, ENVIRONMENT, len(gpus))
+    return RayActor(placement.ray_address, target, RECEIVING, ENVIRONMENT, len(gpus))
+
+
+async def with_files(options: EngineOptions, files: NodeFiles | None, report: Report) -> EngineOptions:
+    """Return the options with the folders of a worker's node, which are copied there if it lacks them.
+
+    Raise ConfigurationError if that fails, or WorkerDied.
+    """
+    if files is None:
+        return options
+
+    async def brought(source: str) -> str:
+        """Return the folder on the node; other sources, and folders that are gone, as they are."""
+        return str(await files.bring(Path(source), report)) if Path(source).is_dir() else source
+
+    draft = options.speculative_draft_model
+    return replace(
+        options,
+        model=await brought(options.model),
+        speculative_draft_model=None if draft is None else await brought(draft),
+        adapters={name: await brought(folder) for name, folder in options.adapters.items()},
+    )

@@ -1,0 +1,52 @@
+"""The messages between a server and a worker on another node, which copies folders of the server's host."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lmi_core.remote.copies import CopiedFile
+from lmi_core.remote.report import Begin, Failed, Finished, Note, Progress
+from lmi_core.workers.messages import Started
+
+CHUNK = 1 << 20  # bytes of a file in one message
+AT_ONCE = 4  # chunks that a node asks for before it has written the first
+
+
+class Bring(msgspec.Struct, tag=True, frozen=True):
+    """A folder that the worker is about to read."""
+
+    folder: str
+    version: str
+    files: Sequence[CopiedFile]
+    skipped: int  # bytes in other files
+
+
+class Gone(msgspec.Struct, tag=True, frozen=True):
+    """The folders, of those in the node's `Copied`, that the server's host has no more."""
+
+    folders: Sequence[str]
+
+
+class Chunk(msgspec.Struct, tag=True, frozen=True):
+    """The next bytes of a file, with its SHA-256 after the last ones; an error if it cannot be read."""
+
+    data: bytes
+    digest: str = ""
+    error: str = ""
+
+
+class Copied(msgspec.Struct, tag=True, frozen=True):
+    """The folders of which the node has copies."""
+
+    folders: Sequence[str]
+
+
+class Next(msgspec.Struct, tag=True, frozen=True):
+    """A request for the next chunk of a file in the folder; files are read one after the other, from their start."""
+
+    path: str
+
+
+FromNode = Started | Begin | Progress | Note | Finished | Failed | Copied | Next
+decode_to_node = msgspec.msgpack.Decoder(Bring | Gone | Chunk).decode
+decode_from_node = msgspec.msgpack.Decoder(FromNode).decode

@@ -1,0 +1,112 @@
+"""The server's side of copies on other nodes: it answers what the worker there asks for."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import msgspec
+
+from lmi_core.logs.loading_progress import Report
+from lmi_core.remote.copies import CopiedFile
+from lmi_core.remote.fetching import follow
+from lmi_core.remote.nodes.listing import copied_file, list_files, version
+from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode, Gone, Next, decode_from_node
+from lmi_core.remote.progress import COPIED, DownloadProgress
+from lmi_core.remote.report import Message
+from lmi_core.workers.conversation import Conversation
+from lmi_core.workers.endpoint import Transport
+from lmi_core.workers.messages import encode
+
+RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the other end, in the worker's process
+
+
+class NodeFiles:
+    """The folders that a worker on another node reads, which are copied there if it lacks them."""
+
+    def __init__(self, node: str, transport: Transport) -> None:
+        self._node = node
+        self._transport = transport
+        self._turn = asyncio.Lock()
+        self._is_connected = False
+
+    @classmethod
+    def of(cls, worker: Conversation[Any]) -> Self | None:
+        """Return the files of a worker that has started; None if it is on this host."""
+        return None if worker.place is None or worker.files is None else cls(worker.place.node, worker.files)
+
+    async def bring(self, folder: Path, report: Report) -> Path:
+        """Return the path of a folder on the worker's node, after copying it; the worker keeps it while it lives.
+
+        Raise ConfigurationError if it cannot be copied, or WorkerDied. A copy that has begun is finished if this is
+        cancelled.
+        """
+        return await asyncio.shield(self._bring(folder, report))
+
+    async def _bring(self, folder: Path, report: Report) -> Path:
+        async with self._turn:
+            if not self._is_connected:
+                await self._transport.receive()  # Started
+                self._is_connected = True
+            files, skipped = await asyncio.to_thread(list_files, folder)
+            self._send(Bring(str(folder), version(files), files, skipped))
+            reader = FileReader(folder, files)
+            try:
+                progress = DownloadProgress(f"{folder} for node {self._node}", report, COPIED)
+                return await follow(lambda: self._next(reader), progress)
+            finally:
+                reader.close()
+
+    async def _next(self, reader: "FileReader") -> Message:
+        """Return the next report, and answer questions before it."""
+        while True:
+            message: FromNode = decode_from_node(await self._transport.receive())
+            if isinstance(message, Next):
+                self._send(await asyncio.to_thread(reader.read, message.path))
+            elif isinstance(message, Copied):
+                self._send(Gone(await asyncio.to_thread(_gone, message.folders)))
+            else:
+                return message
+
+    def _send(self, message: msgspec.Struct) -> None:
+        self._transport.send(encode(message))
+
+
+class FileReader:
+    """A reader of a folder's files in chunks, one file after the other."""
+
+    def __init__(self, folder: Path, files: Sequence[CopiedFile]) -> None:
+        self._folder = folder
+        self._files = {each.path: each for each in files}
+        self._path = ""
+        self._file: BinaryIO | None = None
+        self._digest = hashlib.sha256()
+
+    def read(self, path: str) -> Chunk:
+        """Return the next chunk of a file, from its start unless it is the file of the previous chunk."""
+        try:
+            if self._file is None or path != self._path:
+                self.close()
+                self._path, self._file = path, (self._folder / path).open("rb")
+                self._digest = hashlib.sha256()
+            data = self._file.read(CHUNK)
+            self._digest.update(data)
+            if len(data) == CHUNK and self._file.tell() < self._files[path].size:
+                return Chunk(data)
+            is_changed = copied_file(self._folder, self._folder / path) != self._files[path]
+        except OSError as error:
+            return Chunk(b"", error=f"{self._folder / path} cannot be read: {error.strerror or error}")
+        self.close()
+        if is_changed:
+            return Chunk(b"", error=f"{self._folder / path} changed while it was copied")
+        return Chunk(data, self._digest.hexdigest())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _gone(folders: Sequence[str]) -> list[str]:
+    return [folder for folder in folders if not Path(folder).is_dir()]

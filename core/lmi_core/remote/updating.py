@@ -1,0 +1,86 @@
+"""Updates of a copy from a listing of files, which transfer only the new ones."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lmi_core.remote.copies import CopiedFile, Copies, are_whole, file_size
+from lmi_core.remote.report import Report
+from lmi_core.remote.space import check_space
+
+Unchanged = Mapping[tuple[str, str], Path]  # files of the current copy by path and identity
+# Puts files into the folder of partial copies, each named by its identity once it is whole, and reports its bytes.
+Transfer = Callable[[Sequence[CopiedFile], Callable[[int], None]], None]
+
+
+def update(
+    source: str,
+    copies: Copies,
+    version: str,
+    files: Sequence[CopiedFile],
+    skipped: int,
+    report: Report,
+    transfer: Transfer,
+) -> Path:
+    """Return the folder of a complete copy of a version, after the transfer of missing files.
+
+    The caller holds the lock. Raise ConfigurationError without room for the files, the errors of `transfer`, or OSError
+    from the disk.
+    """
+    if (current := copies.current_if(version)) is not None:
+        return current
+    copy = copies.copy(version)
+    if are_whole(copy, files):  # a process ended just before it set the current version
+        return copies.set_current(version, files)
+    unchanged = _unchanged(copies)
+    missing = _missing(copies, version, files, unchanged)
+    wanted = {each.identity for each in files}
+    for path in copies.partial.glob("*"):
+        if path.name.partition(".")[0] not in wanted:
+            path.unlink()
+    needed = sum(each.size for each in missing)
+    check_space(source, copies.folder, needed)
+    total = sum(each.size for each in files)
+    there = total - needed
+    report.begin(total, there, skipped, copy)
+    transfer(missing, lambda done: report.progress(there + done))
+    _assemble(copies, version, files, unchanged)
+    return copies.publish(version, files)
+
+
+def _unchanged(copies: Copies) -> Unchanged:
+    current = copies.current()
+    if current is None:
+        return {}
+    copy, contents = current
+    return {(each.path, each.identity): copy / each.path for each in contents.files}
+
+
+def _missing(copies: Copies, version: str, files: Sequence[CopiedFile], unchanged: Unchanged) -> list[CopiedFile]:
+    """Return the files that are neither in the current copy nor transferred."""
+    staged = copies.staged(version)
+    return [
+        each
+        for each in files
+        if (each.path, each.identity) not in unchanged
+        and each.size not in (file_size(staged / each.path), file_size(copies.partial / each.identity))
+    ]
+
+
+def _assemble(copies: Copies, version: str, files: Sequence[CopiedFile], unchanged: Unchanged) -> None:
+    """Stage a copy from transferred files and from unchanged ones of the current copy."""
+    for each in files:
+        target = copies.staged(version) / each.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        transferred = copies.partial / each.identity
+        if transferred.exists():
+            transferred.replace(target)
+        elif not target.exists():
+            source = unchanged[each.path, each.identity]
+            try:
+                os.link(source, target)
+            except OSError:
+                unfinished = target.with_name(target.name[:200] + ".copying")
+                shutil.copy2(source, unfinished)
+                unfinished.replace(target)
