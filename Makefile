@@ -102,7 +102,7 @@ bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, in
 bench-cpu: .venv/installed-dev  ## Measure OpenVINO beside PyTorch, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_cpu --write
 
-bench-replicas: .venv/installed-dev  ## Measure the choice among a model's engines, into docs/explanation/benchmarks.md
+bench-replicas: .venv/installed-dev  ## Measure several engines of a model, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_replicas --write
 
 train-hello: install  ## Train examples/hello anew

@@ -1,4 +1,4 @@
-"""The benchmark of the choice among the engines of a model: `make bench-replicas`."""
+"""The benchmark of several engines of a model: their choice, distance, number and deaths: `make bench-replicas`."""
 
 import argparse
 import asyncio
@@ -12,6 +12,8 @@ from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.routing import BLOCK, Router
 from tests.benchmarks import machine
 from tests.benchmarks.page import write_section
+from tests.benchmarks.replica_servers import KILLED, STREAMS, Pauses, Scaling, overheads, pauses, scaling
+from tests.benchmarks.simulated_engine import SEQUENCES, STEP
 from tests.core.workers.numbers import Numbers
 
 VOCABULARY = range(50_000)
@@ -96,6 +98,60 @@ async def arithmetic() -> str:
     return "\n".join(rows)
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+def scaling_rows(found: Sequence[Scaling]) -> str:
+    first = found[0].tokens_per_second
+    return "\n".join(
+        f"| {each.engines} | {each.tokens_per_second:,.0f} | {each.tokens_per_second / first / each.engines:.2f} | "
+        f"{each.busy:.0%} |"
+        for each in found
+    )
+
+
+def pause_row(where: str, found: Pauses) -> str:
+    killed = " | ".join(f"{percentile(found.killed, share):.2f} s" for share in (0.5, 0.99))
+    return f"| {where} | {len(found.killed)} | {killed} | {percentile(found.quiet, 0.5):.2f} s |"
+
+
+def measure_servers() -> str:
+    """Return the section on servers, each measured in processes of its own."""
+    load = machine.load()
+    scales, (local, remote) = scaling(), overheads()
+    dead = "\n".join([pause_row("this host", pauses()), pause_row("a Ray cluster", pauses("ray_address=local\n"))])
+    added = (remote.first_token - local.first_token) * 1000
+    per_token = [each.cpu_per_token * 1e6 for each in (local, remote)]
+    return f"""## Several engines behind a server
+
+`make bench-replicas` measures `lmi serve` with [several engines](../how_to/replicas.md). For the first two tables they
+are simulated: they compute nothing, and give each of up to {SEQUENCES} sequences a token every {STEP * 1000:.0f} ms, as
+a large model on a GPU does. Everything else is real: the HTTP client in a process of its own, the server, the worker
+processes, and the actors of Ray.
+
+Machine: {machine.description(None)}; load average {load:.1f} before the start and {machine.load():.1f} at the end.
+
+| engines, each full | tokens per second | per engine, against one | of a core, the server's process |
+|---|---|---|---|
+{scaling_rows(scales)}
+
+| an engine | first token p50 | CPU of the server per token, {STREAMS} streams |
+|---|---|---|
+| on this host | {local.first_token * 1000:.1f} ms | {per_token[0]:.0f} us |
+| in an actor of Ray on this host | {remote.first_token * 1000:.1f} ms | {per_token[1]:.0f} us |
+| difference | {added:+.1f} ms | {per_token[1] / per_token[0]:.2f} times |
+
+The pause is the longest time without a token in {STREAMS} streams of `examples/hello` on the torch backend with
+{KILLED} engines, of which one is killed in the middle; without a kill there is a pause, too, where this machine's cores
+are shared.
+
+| engines | kills | pause p50 | pause p99 | without a kill, p50 |
+|---|---|---|---|---|
+{dead}
+"""
+
+
 async def measure() -> str:
     load, turns = machine.load(), itertools.count()
     costs = "\n".join([f"| {length} | {await cost(length) * 1e6:.0f} us |" for length in LENGTHS])
@@ -139,11 +195,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
     options = arguments.parse_args()
-    text = asyncio.run(measure())
-    if options.write:
-        write_section(text)
-    else:
+    for text in (asyncio.run(measure()), measure_servers()):
         print(text)
+        if options.write:
+            write_section(text)
 
 
 if __name__ == "__main__":

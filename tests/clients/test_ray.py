@@ -2,46 +2,79 @@
 
 import asyncio
 import importlib
+import itertools
 import os
 import shutil
 import signal
+import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+from transformers import AutoModelForCausalLM
 
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
 from tests.clients.test_resumption import ask, engine_of
-from tests.conftest import RunningServer, Serve
+from tests.conftest import Answer, RunningServer, Serve
+from tests.core.remote.nodes.hiding import environment_hiding
+from tests.handlers.management.asking import ask as manage
 from tests.handlers.management.asking import describe
+from tests.lmi_process import lmi_serve
+from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
+from tests.ports import free_port
 
 COUNT = 18  # requests at once
 NODES = 3
 
+pytestmark = pytest.mark.timeout(300)  # engines, and a cluster of many processes, start several times
+
+
+class Nodes:
+    """A cluster of this machine, each of whose nodes has room for one engine, a cache, and none of the models."""
+
+    def __init__(self, folder: Path) -> None:
+        self.models = folder / "models"
+        self._folder = folder
+        self._count = itertools.count()
+        self.cluster: Any = importlib.import_module("ray.cluster_utils").Cluster()
+        self.client_port = free_port()
+        self.add(ray_client_server_port=self.client_port)
+        for _ in range(1, NODES):
+            self.add()
+
+    def add(self, **of_head: int) -> None:
+        folder = self._folder / str(next(self._count))
+        environment = environment_hiding(self.models, folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves logs open
+            self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment, **of_head)
+
+    def model(self, name: str, properties: str) -> Path:
+        """Write a model directory that the nodes do not see."""
+        directory = self.models / name
+        shutil.copytree(HELLO, directory)
+        (directory / "serving.properties").write_text(properties)
+        return directory
+
+    def copies(self, name: str) -> list[Path]:
+        """Return the copies of the folder of a name in the caches of the nodes."""
+        return [*self._folder.glob(f"*/cache/servers/*/*/{name}")]
+
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A cluster of this machine, each of whose nodes has room for one engine."""
-    cluster: Any = importlib.import_module("ray.cluster_utils").Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-    )
-    for _ in range(NODES - 1):
-        cluster.add_node(num_cpus=1)
-    try:
-        yield cluster
-    finally:
-        importlib.import_module("ray").shutdown()
-        cluster.shutdown()
-
-
-def directory_for(cluster: Any, folder: Path, rolling_batch: str) -> Path:
-    directory = folder / "hello"
-    shutil.copytree(HELLO, directory)
-    (directory / "serving.properties").write_text(
-        f"option.rolling_batch={rolling_batch}\nray_address={cluster.address}\nminWorkers={NODES}\n"
-    )
-    return directory
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", short)  # where `auto` finds this cluster, and no test beside this one another
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # as such a cluster has no tokens, for which `auto` would look
+        nodes = Nodes(tmp_path_factory.mktemp("cluster"))
+        try:
+            yield nodes
+        finally:
+            importlib.import_module("ray").shutdown()
+            nodes.cluster.shutdown()
 
 
 async def workers(server: RunningServer) -> list[dict[str, Any]]:
@@ -49,11 +82,34 @@ async def workers(server: RunningServer) -> list[dict[str, Any]]:
     return list(group["workers"])
 
 
-async def test_no_client_sees_it(serve: Serve, tmp_path: Path, cluster: Any) -> None:
-    server = await serve(directory_for(cluster, tmp_path, "torch"))
+async def test_servers_that_are_not_on_a_node(nodes: Nodes, tmp_path: Path) -> None:
+    """One in the driver of a Ray job, one that is told the head's address, and one that is a client of Ray."""
+    directory = nodes.model("hello_outside", "option.rolling_batch=torch\n")
+    elsewhere = {"RAY_TMPDIR": str(tmp_path)}  # where `auto` finds no cluster
+    starts = (
+        ("auto", elsewhere | {"RAY_ADDRESS": nodes.cluster.address}),
+        (nodes.cluster.address, elsewhere),
+        (f"ray://127.0.0.1:{nodes.client_port}", elsewhere),
+    )
+    for address, environment in starts:
+        async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment) as server:
+            url = await server.ready()
+            async with aiohttp.ClientSession(url) as client:
+                async with client.post("/invocations", json={"inputs": "Who are you?"}) as answer:
+                    assert answer.status == 200, await answer.read()
+                async with client.get("/models/hello_outside") as description:
+                    (found,) = (await description.json())[0]["models"]
+                    assert found["workerGroups"][0]["workers"][0]["node"]
+
+
+async def test_no_client_sees_it(serve: Serve, tmp_path: Path, nodes: Nodes) -> None:
+    directory = nodes.model("hello", f"option.rolling_batch=torch\nray_address=auto\nminWorkers={NODES}\n")
+    server = await serve(directory)
     replicas = engine_of(server).replicas
     asked = [(name, question) for question in QUESTIONS for name in DIALECTS][:COUNT]
     expected = await asyncio.gather(*(ask(server, *each) for each in asked))
+    assert len(nodes.copies("hello")) == NODES
+    await an_adapter_comes(server, nodes, directory / "adapters" / "late")
 
     async def at_work() -> list[asyncio.Task[str]]:
         asking = [asyncio.create_task(ask(server, *each)) for each in asked]
@@ -71,22 +127,41 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path, cluster: Any) -> 
     for each in replicas.members:
         await each.available()
     assert found[0]["processId"] not in [each["processId"] for each in await workers(server)]
-    removed = next(iter(cluster.worker_nodes))
-    cluster.add_node(num_cpus=1)
+    assert len(nodes.copies("hello")) == NODES
+    removed = next(iter(nodes.cluster.worker_nodes))
+    nodes.add()
     answering = await at_work()
-    await asyncio.to_thread(cluster.remove_node, removed)
+    await asyncio.to_thread(nodes.cluster.remove_node, removed)
     assert await asyncio.gather(*answering) == expected
     for each in replicas.members:
         await each.available()
     assert len(await workers(server)) == NODES
+    assert [len(nodes.copies(name)) for name in ("hello", "late")] == [NODES + 1, NODES + 1]
 
 
-async def test_what_runs_goes_on_without_the_head(serve: Serve, tmp_path: Path, cluster: Any) -> None:
+async def an_adapter_comes(server: RunningServer, nodes: Nodes, folder: Path) -> None:
+    """Load an adapter that has come since the engines were started; its files are on the server's host alone."""
+    model = AutoModelForCausalLM.from_pretrained(HELLO)
+    save_adapter(folder, model, seed=1)
+    loaded = await manage(server, "POST", f"/models/hello/adapters?name=late&src={folder}")
+    assert loaded.status == 200, loaded.body
+    assert len(nodes.copies("late")) == NODES
+    answer = await server.post("/invocations", {"inputs": "Who are you?", "adapters": "late"})
+    assert answer.status == 200, answer.body
+
+
+async def test_what_runs_goes_on_without_the_head(serve: Serve, nodes: Nodes) -> None:
     """Run last: the cluster has no head any more."""
-    server = await serve(directory_for(cluster, tmp_path, "torch"))
-    asked = [(name, question) for question in QUESTIONS for name in DIALECTS][:COUNT]
-    expected = await asyncio.gather(*(ask(server, *each) for each in asked))
-    answering = [asyncio.create_task(ask(server, *each)) for each in asked]
-    await asyncio.to_thread(cluster.head_node.kill_gcs_server)
-    assert await asyncio.gather(*answering) == expected
-    assert await asyncio.gather(*(ask(server, *each) for each in asked)) == expected
+    properties = f"option.rolling_batch=trtllm\nray_address={nodes.cluster.address}\nminWorkers={NODES}\n"
+    server = await serve(nodes.model("hello_again", properties))
+    asked = ["Who are you?", "Tell me a story."] * NODES
+
+    def asking() -> list[asyncio.Task[Answer]]:
+        payloads = [{"inputs": each, "parameters": {"max_new_tokens": 30}} for each in asked]
+        return [asyncio.create_task(server.post("/invocations", each)) for each in payloads]
+
+    expected = [each.body for each in await asyncio.gather(*asking())]
+    answering = asking()
+    await asyncio.to_thread(nodes.cluster.head_node.kill_gcs_server)
+    assert [each.body for each in await asyncio.gather(*answering)] == expected
+    assert [each.body for each in await asyncio.gather(*asking())] == expected

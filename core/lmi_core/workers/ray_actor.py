@@ -142,6 +142,7 @@ class RayActor:
             num_cpus=1,
             num_gpus=self._gpus,
             max_restarts=0,
+            scheduling_strategy="SPREAD",  # over nodes without GPUs too, rather than to fill one after the other
             runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment)},
         )
         self._actor = await asyncio.to_thread(create.remote)

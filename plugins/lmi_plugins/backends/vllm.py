@@ -63,6 +63,8 @@ LOADING = "loading the model in vLLM's engine"
 DEVICES = Path("/dev")
 GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
 BY_PRIORITY = "priority"
+RAY = "ray"  # value of these arguments, with which vLLM spreads an engine over the nodes of a cluster
+SPREADING = ("distributed_executor_backend", "data_parallel_backend")
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
 # Devices through which GPUs and other accelerators are reached, by all of vLLM's platforms.
 ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
@@ -81,11 +83,12 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
         super().__init__(setup)
         properties = setup.properties
-        devices, lacking = _devices()
+        passed, warnings = self._passed()
+        self._over_nodes = not is_cpu_build() and RAY in (passed.get(each) for each in SPREADING)
+        devices, lacking = (None, "") if self._over_nodes else _devices()
         degrees = parallel_degrees(
             properties.tensor_parallel_degree, properties.pipeline_parallel_degree, devices, lacking
         )
-        passed, warnings = self._passed()
         self.warnings = [*vllm_warnings(properties), *warnings]
         self.substitutions = degrees.substitutions
         self.arguments = vllm_arguments(setup, passed, degrees)
@@ -210,11 +213,13 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self._service.replicas.check_health()
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        if is_cpu_build():
+        if is_cpu_build() or self._over_nodes:  # Ray chooses the devices
             return Placement(replicas=of_group)
         gpus = visible_gpus()
         tensor = self.arguments["tensor_parallel_size"]
-        degree = (gpus if tensor == MAX else int(tensor)) * int(self.arguments.get("pipeline_parallel_size", 1))
+        degree = gpus if tensor == MAX else int(tensor)
+        for name in ("pipeline_parallel_size", "data_parallel_size"):
+            degree *= int(self.arguments.get(name, 1))
         named = [device for device in self.setup.devices if device != CPU]
         return placement(of_group, named, gpus, degree)
 

@@ -16,6 +16,8 @@ from lmi_plugins.backends import torch as torch_backend
 from lmi_plugins.backends import vllm
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.torch_devices import Host
+from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
+from lmi_plugins.vllm_engine.library import current_platform
 from tests.conftest import ModelDirectory
 from tools.docs.djl_names import DJL_KEYS
 
@@ -286,3 +288,35 @@ def test_lmcache_is_told_of_its_configuration(model_dir: ModelDirectory, monkeyp
     directory = model_dir({"lmcache.yaml": ""})
     vllm.use_lmcache(directory, "lmcache.yaml")
     assert os.environ[vllm.CONFIG_FILE_VARIABLE] == str(directory / "lmcache.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "engines"),
+    [
+        ("option.tensor_parallel_degree=2", (2, 1, 1), GPUS // 2),
+        ("option.tensor_parallel_degree=2\noption.data_parallel_size=2", (2, 1, 2), GPUS // 4),
+        ("option.tensor_parallel_degree=2\noption.pipeline_parallel_degree=2", (2, 2, 1), GPUS // 4),
+        ("option.tensor_parallel_degree=64\noption.distributed_executor_backend=ray", (64, 1, 1), 1),
+        ("option.pipeline_parallel_degree=32\noption.worker_use_ray=true", (GPUS, 32, 1), 1),
+        ("option.data_parallel_size=64\noption.data_parallel_backend=ray", (GPUS, 1, 64), 1),
+    ],
+)
+def test_engines_over_devices_and_nodes(
+    model_dir: ModelDirectory,
+    plugins: Plugins,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    sizes: tuple[int, int, int],
+    engines: int,
+) -> None:
+    """vLLM's own parallelism passes through; over the nodes of a Ray cluster, this host's GPUs do not bound it."""
+    monkeypatch.setattr(current_platform, "device_count", lambda: GPUS)
+    plan = read_plan("model", model_dir({"serving.properties": properties("vllm", text)}), {}, plugins)
+    model = Model(plan, plugins.formatters)
+    backend = model.backend
+    assert isinstance(backend, vllm_backend.VllmBackend)
+    assert backend.substitutions == ()
+    passed = engine_arguments(backend.arguments)
+    assert (passed.tensor_parallel_size, passed.pipeline_parallel_size, passed.data_parallel_size) == sizes
+    assert "ray" in (passed.distributed_executor_backend, passed.data_parallel_backend) or engines > 1
+    assert backend.placement(backend.setup.replicas).replicas.minimum == engines

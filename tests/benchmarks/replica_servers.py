@@ -1,0 +1,151 @@
+"""Measurements of servers with several engines, on this host and on a Ray cluster."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from tests.benchmarks.bench_server import INVOCATION
+from tests.benchmarks.load_client import Load, Result, run
+from tests.benchmarks.server_contenders import (
+    HELLO,
+    ROOT,
+    LoadClient,
+    Measure,
+    Server,
+    free_port,
+    lmi_server,
+    load_client,
+)
+from tests.benchmarks.simulated_engine import SEQUENCES
+
+ENGINES = (1, 2, 4, 8)
+ROUNDS = 5
+REQUESTS = 20  # one after the other, in each round
+STREAMS = 16  # of a round in which CPU time is measured
+KILLED, KILLS = 3, 20  # engines, and kills of one of them
+LONG = 400  # tokens of the streams that see it
+QUIET = ["--log-level", "error", "--no-access-log"]
+
+
+class Scaling(NamedTuple):
+    """The rate of a number of engines."""
+
+    engines: int
+    tokens_per_second: float
+    busy: float  # share of a core, of the server's process
+
+
+class Overhead(NamedTuple):
+    """The cost of an engine's distance: medians, in seconds."""
+
+    first_token: float
+    cpu_per_token: float
+
+
+class Pauses(NamedTuple):
+    """The longest pauses in streams whose engine was killed, in seconds, and those of waves without a kill."""
+
+    killed: list[float]
+    quiet: list[float]
+
+
+@contextmanager
+def folder_and_log() -> Iterator[tuple[Path, IO[bytes]]]:
+    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "log", "wb") as log:
+        os.environ["PYTHONPATH"] = str(ROOT)  # where workers of Ray find the simulated engine
+        yield Path(folder), log
+
+
+def directory(folder: Path, engines: int, more: str = "") -> Path:
+    found = folder / f"{engines}{'ray' if more else ''}" / "hello"
+    shutil.copytree(HELLO, found)
+    (found / "serving.properties").write_text(
+        f"option.rolling_batch=torch\nminWorkers={engines}\nmaxWorkers={engines}\n"
+        f"option.max_rolling_batch_size={SEQUENCES}\n{more}"
+    )
+    return found
+
+
+def simulated_server(directory: Path, log: IO[bytes]) -> Server:
+    module = "tests.benchmarks.simulated_engine"
+    return Server([sys.executable, "-m", module, "serve", str(directory), *QUIET], free_port(), log)
+
+
+def scaling() -> list[Scaling]:
+    """Return the rates of growing numbers of engines, all of which are full."""
+    with folder_and_log() as (folder, log), load_client(log) as client:
+        return [_rate(folder, log, client, engines) for engines in ENGINES]
+
+
+def _rate(folder: Path, log: IO[bytes], client: LoadClient, engines: int) -> Scaling:
+    with simulated_server(directory(folder, engines), log) as server:
+        client.measure(server, INVOCATION, engines)
+        measures = [client.measure(server, INVOCATION, engines * SEQUENCES) for _ in range(ROUNDS)]
+    rate = statistics.median(each.tokens / each.seconds for each in measures)
+    return Scaling(engines, rate, statistics.median(each.cpu / each.seconds for each in measures))
+
+
+def overheads() -> tuple[Overhead, Overhead]:
+    """Return the cost of an engine on this host, and of one in an actor of Ray; they take turns."""
+    with folder_and_log() as (folder, log), ExitStack() as stack:
+        client = stack.enter_context(load_client(log))
+        servers = [
+            stack.enter_context(simulated_server(directory(folder, 1, more), log))
+            for more in ("", "ray_address=local\n")
+        ]
+        first, cpu = [list[float]() for _ in servers], [list[Measure]() for _ in servers]
+        for number in range(ROUNDS + 1):
+            for server, waits, measures in zip(servers, first, cpu, strict=True):
+                singles = [client.measure(server, INVOCATION, 1) for _ in range(REQUESTS // 4)]
+                measure = client.measure(server, INVOCATION, STREAMS)
+                if number:  # the first round warms up
+                    waits += [wait for each in singles for wait in each.first_token_seconds]
+                    measures.append(measure)
+        local, remote = (
+            Overhead(statistics.median(waits), sum(each.cpu for each in found) / sum(each.tokens for each in found))
+            for waits, found in zip(first, cpu, strict=True)
+        )
+        return local, remote
+
+
+def pauses(more: str = "", kills: int = KILLS) -> Pauses:
+    """Return the pauses that clients see when one of the torch engines is killed."""
+    with folder_and_log() as (folder, log), lmi_server(directory(folder, KILLED, more), log) as server:
+        return asyncio.run(_pauses(server, kills))
+
+
+async def _pauses(server: Server, kills: int) -> Pauses:
+    found = Pauses([], [])
+    for number in range(kills):
+        quiet = await _wave(server)
+        found.quiet.append(max(quiet.longest_gaps))
+        victim = (await asyncio.to_thread(workers, server))[number % KILLED]
+        wave = asyncio.create_task(_wave(server))
+        await asyncio.sleep(quiet.seconds / 3)
+        os.kill(victim, signal.SIGKILL)
+        found.killed.append(max((await wave).longest_gaps))
+        while len(await asyncio.to_thread(workers, server)) < KILLED:
+            await asyncio.sleep(0.2)
+    return found
+
+
+async def _wave(server: Server) -> Result:
+    body = json.dumps(INVOCATION.body | {"parameters": {"max_new_tokens": LONG, "ignore_eos_token": True}})
+    return await run(Load(server.port, INVOCATION.path, body, STREAMS, INVOCATION.mark, INVOCATION.end))
+
+
+def workers(server: Server) -> list[int]:
+    """Return the process ids of the engines that accept requests."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/models/hello") as answer:
+        (group,) = json.load(answer)[0]["models"][0]["workerGroups"]
+    return [each["processId"] for each in group["workers"]]
