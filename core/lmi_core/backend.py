@@ -40,6 +40,8 @@ class Backend(ServingRuntime[P]):
 
     replicates: ClassVar[bool] = False  # has as many engines as `setup.replicas` and the devices allow, in `replicas`
 
+    shares_engines: ClassVar[bool] = False  # with other servers on this host: `lmi serve --servers`
+
     runs_on_ray: ClassVar[bool] = False  # where `setup.ray_address` is a cluster
 
     tokenizer: Tokenizer  # set by the time `start` returns

@@ -18,7 +18,7 @@ from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Job, Report
 from lmi_core.remote.s3.updating import update_from_s3
 from lmi_core.remote.space import explain
-from lmi_core.workers.worker import Channel
+from lmi_core.workers.channel import Channel
 
 CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
 PROGRESS_VARIABLES = ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
 GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
@@ -87,12 +87,23 @@ class Waiting:
     admitted: asyncio.Future[Presence] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
+class Turn(Protocol):
+    """The right to try suspects in an engine that several servers share, as the others' would be blamed, too."""
+
+    async def take(self) -> None:
+        """Wait until no other server tries suspects."""
+
+    def give_back(self) -> None: ...
+
+
 class Isolation:
     """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
 
     def __init__(self) -> None:
         self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
         self.entries = 0  # of requests so far
+        self.turn: Turn | None = None  # None: no other server has the engine
+        self._taking_turn: asyncio.Task[None] | None = None
         self._inside: set[Presence] = set()
         self._trial: Trial | None = None  # of all that are inside
         self._suspects: deque[Waiting] = deque()
@@ -171,6 +182,8 @@ class Isolation:
         assert self._trial is not None
         self._trial.over.set()
         self._trial = None
+        if self.turn is not None:
+            self.turn.give_back()
 
     async def _admission(self, admitted: "asyncio.Future[Presence]") -> Presence:
         try:
@@ -194,14 +207,29 @@ class Isolation:
             self._end_wait(self._others.popleft())
 
     def _admit_later(self) -> None:
-        if self._timer is None:
+        if self._timer is None and self._taking_turn is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._admit_now)
 
     def _admit_now(self) -> None:
         self._timer = None
-        if self._suspects and not self._inside and self._trial is None:
+        if not self._may_try:
+            self._admit()
+        elif self.turn is None:
             self._begin_trial()
         else:
+            self._taking_turn = asyncio.create_task(self._try_in_turn(self.turn))
+
+    @property
+    def _may_try(self) -> bool:
+        return bool(self._suspects) and not self._inside and self._trial is None
+
+    async def _try_in_turn(self, turn: Turn) -> None:
+        await turn.take()
+        self._taking_turn = None
+        if self._may_try:
+            self._begin_trial()
+        if self._trial is None:
+            turn.give_back()
             self._admit()
 
     def _begin_trial(self) -> None:

@@ -16,10 +16,10 @@ import zmq.asyncio
 
 from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.logs.level import LISTENERS
+from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
-from lmi_core.workers.worker import TRANSPORT
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,16 @@ class LocalProcess:
         environment: Mapping[str, str] | None = None,
         python: str | None = None,
         prepare: str | None = None,
+        shared_address: str | None = None,
     ) -> None:
         """Start the child with defaults for its `environment`, and with another `python` interpreter if given.
 
         `prepare` ("package.module:function") imports what the target needs, so that the child can be forked from a
-        process that has done so, where that is safe.
+        process that has done so, where that is safe. With a `shared_address` the child talks to the servers that
+        connect there.
         """
         self._target = target
+        self._shared_address = shared_address
         self._prepare = prepare
         self._python = python or sys.executable
         self._environment = {**(environment or {}), **os.environ}
@@ -63,12 +66,14 @@ class LocalProcess:
     def _create(self, address: str) -> StartedProcess:
         # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
         # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
+        addresses = (address,) if self._shared_address is None else (address, self._shared_address)
+        arguments = (self._target, *addresses)
         if self._prepare is not None and can_prepare():
             try:
-                return PreparedWorker(self._prepare, self._target, address, self._environment)
+                return PreparedWorker(self._prepare, arguments, self._environment)
             except OSError as error:
                 logger.warning("a worker could not be forked, and is started from scratch: %s", error)
-        return execute((self._python, "-P", "-m", "lmi_core.workers.worker", self._target, address), self._environment)
+        return execute((self._python, "-P", "-m", "lmi_core.workers.worker", *arguments), self._environment)
 
     @property
     def place(self) -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import NoReturn
 
@@ -35,8 +35,8 @@ _lock = threading.Lock()
 class PreparedWorker:
     """A forked worker, with what `subprocess.Popen` offers of it."""
 
-    def __init__(self, prepare: str, target: str, address: str, environment: Mapping[str, str]) -> None:
-        """Fork a worker, after its modules are imported. Raise OSError if it cannot be started."""
+    def __init__(self, prepare: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Fork a worker, after its modules are imported, and call its `main`. Raise OSError if it cannot be started."""
         self.returncode: int | None = None
         self._server = prepared(prepare, environment)  # lives at least as long
         reading, writing = os.pipe()
@@ -50,7 +50,7 @@ class PreparedWorker:
             on_failure.enter_context(self._connection)
             self._connection.settimeout(FORK_SECONDS if self._server.ready else None)
             self._answers = on_failure.enter_context(self._connection.makefile("rb"))
-            send(self._connection, (target, address, dict(environment), os.getcwd()))
+            send(self._connection, (arguments, dict(environment), os.getcwd()))
             self.pid = self._begun()
             self._pid_descriptor = os.pidfd_open(self.pid)
             weakref.finalize(self, os.close, self._pid_descriptor)
@@ -120,7 +120,7 @@ class WorkerForks(ForkServer):
         status = 1
         try:
             with connection, connection.makefile("rb") as messages:
-                target, address, environment, folder = pickle.load(messages)
+                arguments, environment, folder = pickle.load(messages)
             os.setsid()
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number)
@@ -128,7 +128,7 @@ class WorkerForks(ForkServer):
             os.environ.clear()
             os.environ.update(environment)
             os.chdir(folder)
-            worker.main(target, address)
+            worker.main(*arguments)
             status = 0
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else 1

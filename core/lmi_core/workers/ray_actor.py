@@ -18,8 +18,8 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.workers.channel import Channel, Keys
 from lmi_core.workers.endpoint import Place, WorkerDied
-from lmi_core.workers.worker import Channel, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -166,7 +166,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
     parameters_type = ExtendedParameters
-    replicates = runs_on_ray = True
+    replicates = shares_engines = runs_on_ray = True
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)

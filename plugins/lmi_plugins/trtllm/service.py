@@ -6,8 +6,8 @@ from collections import deque
 
 from lmi_core.errors import LmiError
 from lmi_core.generation.tensors import Tensor
+from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
-from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.messages.protocol import Failure
 from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.trtllm.gpt_manager import GptManager, Tensors

@@ -122,3 +122,51 @@ def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
         assert isolation.inside == 1
 
     given_up()
+
+
+class SharedTurn:
+    """The turns of servers that share an engine."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+
+    async def take(self) -> None:
+        await self._lock.acquire()
+
+    def give_back(self) -> None:
+        self._lock.release()
+
+
+@in_virtual_time
+async def test_servers_that_share_an_engine_try_suspects_in_turn() -> None:
+    lock = asyncio.Lock()
+    ours, theirs = Isolation(), Isolation()
+    ours.turn, theirs.turn = SharedTurn(lock), SharedTurn(lock)
+    suspect = start(ours.enter_trial(1))
+    await settle()
+    waiting, later = start(theirs.enter_trial(1)), start(theirs.enter())
+    await settle()
+    assert entered(suspect, waiting, later) == [True, False, False]
+    ours.clear()  # it has killed the engine
+    await settle()
+    assert entered(waiting, later) == [True, False]
+    assert await waiting.result().acquit()
+    await settle()
+    assert entered(later) == [True]
+    assert not lock.locked()
+
+
+@in_virtual_time
+async def test_a_suspect_that_leaves_before_its_turn() -> None:
+    lock = asyncio.Lock()
+    isolation = Isolation()
+    isolation.turn = SharedTurn(lock)
+    await lock.acquire()
+    suspect, later = start(isolation.enter_trial(1)), start(isolation.enter())
+    await settle()
+    suspect.cancel()
+    await settle()
+    assert entered(later) == [True]
+    lock.release()
+    await settle()
+    assert not lock.locked()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from lmi_core.workers.worker import Channel
+from lmi_core.workers.channel import Channel, SharedChannel
 
 prepared_in = 0  # the process that has imported what workers need
 
@@ -98,3 +98,12 @@ def start_others(channel: Channel) -> None:
 
 def wait(channel: Channel) -> None:
     threading.Event().wait()
+
+
+def tell_sharers(channel: Channel) -> None:
+    """Answer each message of a server that shares this worker with the process id and the message."""
+    assert isinstance(channel, SharedChannel)
+    message = channel.begin(bytes)
+    while True:
+        channel.send_to(channel.sender, str(os.getpid()).encode() + b" " + message)
+        message = channel.receive()

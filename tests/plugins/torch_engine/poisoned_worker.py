@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lmi_core.workers.worker import Channel
+from lmi_core.workers.channel import Channel
 
 POISON = [9, 8, 7]  # the prompt of the marked request
 TORCH, TRTLLM = f"{__name__}:run_torch", f"{__name__}:run_trtllm"  # targets of workers

@@ -15,8 +15,8 @@ from lmi_core.script.function.loading import load_function
 from lmi_core.script.function.protocol import Cancel, End, Handle, Head, Load, Loaded, Reply, Working, decode_to_worker
 from lmi_core.script.function.script import FunctionScript
 from lmi_core.script.rolling.batch import RollingBatch
+from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import LoadFailed, encode
-from lmi_core.workers.worker import Channel
 
 
 def run(channel: Channel) -> None:

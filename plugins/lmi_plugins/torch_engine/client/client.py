@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
+from lmi_core.workers.messages import encode
 from lmi_core.workers.partial_output import PartialOutput
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
@@ -21,7 +23,7 @@ from lmi_core.workers.resumption import Resumption
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.placing import endpoint, placed
+from lmi_plugins.torch_engine.client.placing import endpoint, placed, trial_turn
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
@@ -55,13 +57,15 @@ class EngineClient:
         self.report: Report = unheard  # hears how far the first worker is with loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
+        shared_as = sha256(encode(options)).hexdigest()  # the same options make the same engine
 
         def create(number: int) -> EngineWorker:
             options = placed(self._newest_options(), number, self.placement, self.replicas.count)
-            new_endpoint = partial(endpoint, TARGET, number, self.placement, PREPARE)
+            new_endpoint = partial(endpoint, TARGET, number, self.placement, PREPARE, shared_as)
             worker = EngineWorker(
                 options, retry_threshold, heartbeat_timeout, loading_timeout, self._coalescing, new_endpoint
             )
+            worker.isolation.turn = trial_turn(number, shared_as)
             worker.report = unheard if self.replicas.members else self.report
             return worker
 

@@ -13,6 +13,7 @@ from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.placement import Placement
 from lmi_core.workers.ray_actor import RayActor
 from lmi_core.workers.replicas import ReplicaCount
+from lmi_core.workers.shared_worker import SharedWorker, TrialTurn, host_of_this_process
 from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
@@ -30,9 +31,23 @@ def placed(options: EngineOptions, number: int, placement: Placement, count: Rep
     return replace(options, replicas_on_device=count.minimum)
 
 
-def endpoint(target: str, number: int, placement: Placement, prepare: str | None = None) -> Endpoint:
-    """Return the endpoint of a worker for the replica of a number."""
+def trial_turn(number: int, shared_as: str) -> TrialTurn | None:
+    """Return the turn for trials in the replica of a number; None if it is not shared."""
+    host = host_of_this_process()
+    return None if host is None else TrialTurn(host.parent / f"trial-{number}-{shared_as}")
+
+
+def endpoint(
+    target: str, number: int, placement: Placement, prepare: str | None = None, shared_as: str | None = None
+) -> Endpoint:
+    """Return the endpoint of a worker for the replica of a number.
+
+    Front ends share the workers of a model that has the name `shared_as` in each of them.
+    """
     if placement.ray_address is None:
+        host = host_of_this_process()
+        if host is not None and shared_as is not None:
+            return SharedWorker(host, f"{number} {shared_as}", target, ENVIRONMENT, prepare)
         return LocalProcess(target, ENVIRONMENT, prepare=prepare)
     gpus = [device for device in placement.devices(number) if device != CPU]
     return RayActor(placement.ray_address, target, RECEIVING, ENVIRONMENT, len(gpus))

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
+from msgspec.structs import replace
+
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
-from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
 from lmi_plugins.torch_engine.embeddings.task import choose_task
@@ -20,6 +22,7 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Embed,
     Failure,
     Figures,
+    Load,
     LoadAdapter,
     Loaded,
     PinAdapter,
@@ -34,6 +37,7 @@ from lmi_plugins.torch_engine.worker import embedding_service
 from lmi_plugins.torch_engine.worker.adapter_loader import AdapterLoader
 from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.pulse import Pulse
+from lmi_plugins.torch_engine.worker.sharing import greet, send_answer, send_loaded, send_results, unique
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +90,7 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
     turns = None if embeddings is None else EmbeddingTurns(embeddings, engine)
     known = None if embeddings is None else embeddings.model
     store = engine.parts.adapters
-    channel.send(encode(Loaded(engine.limits.max_length, [] if store is None else store.names, True, known)))
+    send_loaded(Loaded(engine.limits.max_length, [] if store is None else store.names, True, known), channel)
     serve = partial(serve_once, engine, AdapterLoader(engine), channel, turns)
     figures = FiguresReport(engine, channel.send)
 
@@ -108,7 +112,7 @@ def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[
         logger.warning("The adapters %s are not loaded: the model generates no text", ", ".join(options.adapters))
     report("loading the model")
     engine = load_embedding_engine(options)
-    channel.send(encode(Loaded(engine.model.max_length, [], False, engine.model)))
+    send_loaded(Loaded(engine.model.max_length, [], False, engine.model), channel)
     return partial(embedding_service.serve_once, engine, channel)
 
 
@@ -133,10 +137,10 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: E
     steps = [(request_id, result) for request_id, result in results if isinstance(result, GenerationStep)]
     failed = [failure(request_id, result) for request_id, result in results if isinstance(result, LmiError)]
     if steps or failed or refused:
-        channel.send(encode(Steps(steps, refused + failed)))
+        send_results(Steps(steps, refused + failed), channel, engine.abort)
     if turns is not None and (made := turns.step()).num_tokens:
         failures = [failure(request_id, error) for request_id, error in made.failures.items()]
-        channel.send(encode(Steps([], failures, made.vectors)))
+        send_results(Steps([], failures, made.vectors), channel, turns.abort)
 
 
 def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel) -> None:
@@ -144,7 +148,7 @@ def answer_adapter_calls(engine: Engine, loader: AdapterLoader, channel: Channel
     if not engine.has_work:
         loader.wait()
     for answer in loader.answers():
-        channel.send(encode(answer))
+        send_answer(answer, channel)
 
 
 def handle(
@@ -153,24 +157,27 @@ def handle(
     """Process a message; return the failure of a request that the engine refuses."""
     match decode_to_worker(message):
         case Submit(request):
+            request = replace(request, request_id=unique(request.request_id, channel))
             try:
                 engine.add(request)
             except LmiError as error:
                 return [failure(request.request_id, error)]
         case Embed(job) if turns is not None:
-            turns.add(job)
+            turns.add(replace(job, request_id=unique(job.request_id, channel)))
         case Abort(request_id):
-            engine.abort(request_id)
+            engine.abort(request_id := unique(request_id, channel))
             if turns is not None:
                 turns.abort(request_id)
         case Ping():
             channel.send(ALIVE)
         case LoadAdapter() as call:
-            loader.load(call)
+            loader.load(replace(call, call_id=unique(call.call_id, channel)))
         case PinAdapter() as call:
-            loader.pin(call)
+            loader.pin(replace(call, call_id=unique(call.call_id, channel)))
         case UnloadAdapter() as call:
-            loader.unload(call)
+            loader.unload(replace(call, call_id=unique(call.call_id, channel)))
+        case Load():
+            greet(channel)
     return []
 
 

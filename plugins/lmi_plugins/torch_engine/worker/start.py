@@ -13,9 +13,9 @@ from typing import Protocol
 
 import psutil
 
+from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import Progress, encode
 from lmi_core.workers.reading_ahead import reading_ahead
-from lmi_core.workers.worker import Channel
 from lmi_plugins.torch_engine.messages.protocol import Load, decode_to_worker
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@ from typing import cast
 
 import pytest
 
-from lmi_core.workers.worker import Channel
+from lmi_core.workers.channel import Channel
 from lmi_plugins.torch_engine.worker import burst as bursts
 from lmi_plugins.torch_engine.worker.burst import burst
 

@@ -1,0 +1,123 @@
+"""The worker's end of the connection."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Self, TypeVar
+
+import zmq
+import zmq.asyncio
+
+from lmi_core.workers.messages import STARTED
+
+M = TypeVar("M")
+
+TRANSPORT = "ipc://"
+
+
+class Keys(NamedTuple):
+    """The CURVE keys of one end of a connection between machines."""
+
+    public: bytes
+    secret: bytes
+    server: bytes = b""  # the public key of the other end, where it is the worker's
+
+    @classmethod
+    def new(cls) -> Self:
+        return cls(*zmq.curve_keypair())
+
+    def serve(self, socket: zmq.asyncio.Socket) -> None:
+        """Let only a worker with this public key connect to the socket."""
+        socket.curve_secretkey, socket.curve_publickey, socket.curve_server = self.secret, self.public, True
+
+
+class Channel:
+    """The worker's end of the connection, with keys to another machine."""
+
+    def __init__(self, address: str, keys: Keys | None = None) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        if keys is not None:
+            self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+            self._socket.curve_serverkey = keys.server
+            self._socket.reconnect_ivl = -1  # what was lost with a connection would be missing in answers
+        self._socket.connect(address)
+
+    def begin(self, decode: Callable[[bytes], M]) -> M:
+        """Report to the server that the worker is ready, and return its first message, which says what to load."""
+        self.send(STARTED)
+        return decode(self.receive())
+
+    def send(self, message: bytes) -> None:
+        self._socket.send(message)
+
+    def receive(self) -> bytes:
+        """Wait for the next message and return it."""
+        return self._socket.recv()
+
+    def pending(self) -> bytes | None:
+        """Return the next message if one is there, or None."""
+        try:
+            return self._socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def asynchronous(self) -> zmq.asyncio.Socket:
+        """Return a socket for the running event loop, after which only that may be used."""
+        return zmq.asyncio.Socket.shadow(self._socket)
+
+    def close(self) -> None:
+        self._socket.close(linger=1000)
+        self._context.term()
+
+
+class SharedChannel(Channel):
+    """The worker's end of the connections to all servers that share it; its parent only learns that it runs."""
+
+    def __init__(self, address: str, shared_address: str) -> None:
+        super().__init__(address)
+        self._parent, self._socket = self._socket, self._context.socket(zmq.ROUTER)
+        self._socket.set_hwm(0)
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # a message to a server that is gone is an error
+        self._socket.bind(shared_address)
+        self._sharers: set[str] = set()
+        self.sender = ""  # of the last message
+        self.greeting = b""  # for servers that come after the model was loaded
+
+    def begin(self, decode: Callable[[bytes], M]) -> M:
+        self._parent.send(STARTED)
+        return decode(self.receive())
+
+    def send(self, message: bytes) -> None:
+        """Send a message to every server."""
+        for sharer in tuple(self._sharers):
+            self.send_to(sharer, message)
+
+    def send_to(self, sharer: str, message: bytes) -> bool:
+        """Send a message to one server, and return whether it is still there."""
+        try:
+            self._socket.send_multipart((sharer.encode(), message))
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._sharers.discard(sharer)
+            return False
+        return True
+
+    def receive(self) -> bytes:
+        return self._note_sender(self._socket.recv_multipart())
+
+    def pending(self) -> bytes | None:
+        try:
+            return self._note_sender(self._socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return None
+
+    def close(self) -> None:
+        self._parent.close(linger=1000)
+        super().close()
+
+    def _note_sender(self, frames: list[bytes]) -> bytes:
+        sender, message = frames
+        self.sender = sender.decode()
+        self._sharers.add(self.sender)
+        return message

@@ -1,0 +1,199 @@
+"""A worker that several servers on this machine share: the process that starts it, their host, is not one of them.
+
+Messages between a server and the worker do not pass through the host: the worker listens at an address of its own.
+"""
+
+import asyncio
+import fcntl
+import itertools
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.messages import STARTED
+
+HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
+LOOK_SECONDS = 0.05  # between two looks at whether another server tries suspects
+HOST_GONE = "the process that runs the engines has ended"
+
+_counter = itertools.count()
+
+
+class Want(msgspec.Struct, tag=True):
+    """A server's first message to the host: the worker that it wants to use, which is started unless it runs."""
+
+    key: str
+    target: str
+    environment: dict[str, str]
+    prepare: str | None = None
+
+
+class Kill(msgspec.Struct, tag=True):
+    """The worker is frozen, and must be killed."""
+
+
+class Release(msgspec.Struct, tag=True):
+    """The server uses the worker no longer; the host closes the connection once the worker, if unused, has ended."""
+
+
+class Running(msgspec.Struct, tag=True):
+    """The worker runs and listens."""
+
+    address: str
+    process_id: int
+
+
+class Died(msgspec.Struct, tag=True):
+    """The worker has ended."""
+
+    why: str
+    out_of_memory: bool = False
+
+    @property
+    def error(self) -> WorkerDied:
+        error = WorkerDied(self.why)
+        error.out_of_memory = self.out_of_memory
+        return error
+
+
+class Ready(msgspec.Struct, tag=True):
+    """The only message of a connection that wants no worker: a front end serves."""
+
+    front: int
+    port: int
+    welcome: list[str]  # lines for the log or the terminal
+
+
+ToHost = Want | Kill | Release | Ready
+FromHost = Running | Died
+
+decode_to_host = msgspec.json.Decoder(ToHost).decode
+_from_host: msgspec.json.Decoder[FromHost] = msgspec.json.Decoder(FromHost)
+
+
+def host_of_this_process() -> Path | None:
+    """Return the address of the host whose workers this server shares; None if it has workers of its own."""
+    address = os.environ.get(HOST_VARIABLE)
+    return None if address is None else Path(address)
+
+
+def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
+    """Send a message as a line of JSON."""
+    writer.write(msgspec.json.encode(message) + b"\n")
+
+
+class SharedWorker:
+    """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
+
+    def __init__(
+        self, host: Path, key: str, target: str, environment: Mapping[str, str], prepare: str | None = None
+    ) -> None:
+        """Servers with the same `key` get the same worker."""
+        self._host = host
+        self._want = Want(key, target, dict(environment), prepare)
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(0)
+        self._socket.set(zmq.IDENTITY, f"{os.getpid()}-{next(_counter)}".encode())
+        self._writer: asyncio.StreamWriter | None = None
+        self._died: asyncio.Task[Died] | None = None
+        self._started = False  # whether the message was read that a worker starts with
+        self.process_id: int | None = None
+
+    @property
+    def place(self) -> None:
+        return None
+
+    async def start(self) -> None:
+        if self._writer is not None:
+            return
+        try:
+            reader, self._writer = await asyncio.open_unix_connection(self._host)
+        except OSError:
+            raise WorkerDied(HOST_GONE) from None
+        write_line(self._writer, self._want)
+        answer = await _next(reader)
+        if isinstance(answer, Died):
+            raise answer.error
+        self.process_id = answer.process_id
+        self._socket.connect(answer.address)
+        self._died = asyncio.create_task(_death(reader))
+
+    def send(self, message: bytes) -> None:
+        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
+            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+
+    async def receive(self) -> bytes:
+        assert self._died is not None, "start() must be called first"
+        if not self._started:
+            self._started = True
+            return STARTED
+        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
+        await asyncio.wait((received, self._died), return_when=asyncio.FIRST_COMPLETED)
+        if received.done():
+            return received.result()
+        received.cancel()
+        raise self._died.result().error
+
+    def kill(self) -> None:
+        if self._writer is not None:
+            write_line(self._writer, Kill())
+
+    async def stop(self) -> None:
+        if self._writer is not None:
+            write_line(self._writer, Release())
+            if self._died is not None:
+                await asyncio.wait({self._died})
+            self._writer.close()
+        self._writer = None
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+class TrialTurn:
+    """The turn to try suspects in a shared worker: a lock, which the kernel releases when a server dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    async def take(self) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            while not self._is_free():
+                await asyncio.sleep(LOOK_SECONDS)
+        except BaseException:
+            self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        os.close(self._descriptor)
+
+    def _is_free(self) -> bool:
+        with suppress(BlockingIOError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+
+async def _next(reader: asyncio.StreamReader) -> Running | Died:
+    """Return the host's next message."""
+    with suppress(OSError):
+        if line := await reader.readline():
+            return _from_host.decode(line)
+    return Died(HOST_GONE)
+
+
+async def _death(reader: asyncio.StreamReader) -> Died:
+    """Return the reason of the worker's death once it has died, or is unused."""
+    answer = await _next(reader)
+    while isinstance(answer, Running):
+        answer = await _next(reader)
+    return answer

@@ -1,0 +1,69 @@
+"""One worker for several servers: each gets the results of its own requests, under the ids that it has chosen."""
+
+from collections.abc import Callable, Iterable
+
+from lmi_core.workers.channel import Channel, SharedChannel
+from lmi_core.workers.messages import encode
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Loaded, Steps
+
+MARK = "/"  # between a server and its own id
+
+
+def send_loaded(loaded: Loaded, channel: Channel) -> None:
+    """Send the end of the start, also to servers that come later."""
+    message = encode(loaded)
+    channel.send(message)
+    if isinstance(channel, SharedChannel):
+        channel.greeting = message
+
+
+def greet(channel: Channel) -> None:
+    """Answer a server that has asked for the model to be loaded, as another one has already."""
+    assert isinstance(channel, SharedChannel), "a worker loads one model"
+    channel.send_to(channel.sender, channel.greeting)
+
+
+def unique(request_id: str, channel: Channel) -> str:
+    """Return an id that no other server's requests have, for the request in the message that was received last."""
+    return f"{channel.sender}{MARK}{request_id}" if isinstance(channel, SharedChannel) else request_id
+
+
+def send_results(results: Steps, channel: Channel, abort: Callable[[str], None]) -> None:
+    """Send results to the servers that asked for them; abort the requests of those that are gone."""
+    if not isinstance(channel, SharedChannel):
+        channel.send(encode(results))
+        return
+    parts: dict[str, Steps] = {}
+
+    def part(request_id: str) -> tuple[Steps, str]:
+        sharer, _, own_id = request_id.partition(MARK)
+        if sharer not in parts:
+            parts[sharer] = Steps([], [], [])
+        return parts[sharer], own_id
+
+    for request_id, step in results.steps:
+        steps, own_id = part(request_id)
+        steps.steps.append((own_id, step))
+    for each in results.failures:
+        steps, own_id = part(each.request_id)
+        steps.failures.append(Failure(own_id, each.kind, each.message))
+    for request_id, index, vector in results.vectors:
+        steps, own_id = part(request_id)
+        steps.vectors.append((own_id, index, vector))
+    for sharer, steps in parts.items():
+        if not channel.send_to(sharer, encode(steps)):
+            for own_id in _ids(steps):
+                abort(f"{sharer}{MARK}{own_id}")
+
+
+def send_answer(answer: AdapterAnswer, channel: Channel) -> None:
+    """Send every server the names of all adapters, and the one that called the answer."""
+    channel.send(encode(answer))
+    if isinstance(channel, SharedChannel):
+        sharer, _, own_id = answer.call_id.partition(MARK)
+        channel.send_to(sharer, encode(AdapterAnswer(own_id, answer.names, answer.failure)))
+
+
+def _ids(results: Steps) -> Iterable[str]:
+    yield from (request_id for request_id, _ in results.steps)
+    yield from (request_id for request_id, _, _ in results.vectors)
