@@ -28,12 +28,14 @@ class Supervisor(Generic[T]):
         end: Callable[[T], Awaitable[None]],
         retry_threshold: int,
         loading_timeout: float = LOADING_TIMEOUT,
+        what: str = "the engine",
     ) -> None:
         """`create` raises ConfigurationError; `watch` returns the reason of a death; `end` frees an engine's resources.
 
         A restart fails if it takes longer than `loading_timeout` seconds, or several times as long as the first start.
+        `what` names the engine in the log.
         """
-        self.restarts = Restarts(retry_threshold)
+        self.restarts = Restarts(retry_threshold, what)
         self.why_unhealthy = "the engine is starting"  # while none runs
         self._create = create
         self._watch = watch

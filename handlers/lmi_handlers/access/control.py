@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lmi_core.calls.access import Access, Reach
 from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.errors import Forbidden, LmiError, Unauthorized
-from lmi_core.route import Route
+from lmi_core.route import READING_METHODS, Route
 from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
 from lmi_handlers.access.credentials import digest_of, shown_credentials
@@ -97,7 +97,9 @@ class AccessControl:
                 return self._check_managing(route, caller)
             case Access.OPERATORS:
                 self._check_place(caller, model)
-                return self._check_token(caller)
+                permit = self._check_token(caller)
+                self._check_change(route)
+                return permit
             case Access.MONITORING if not self.options.metrics_need_key:
                 return Permit(caller.address)
             case _:
@@ -131,7 +133,15 @@ class AccessControl:
         """Check a request at the management address, which the operator has chosen to open."""
         if route.answer is None:
             raise Forbidden(f"{route.path} is not served here: management_address serves no inference")
-        return self._check_token(caller)
+        permit = self._check_token(caller)
+        self._check_change(route)
+        return permit
+
+    def _check_change(self, route: Route) -> None:
+        """Raise Forbidden for an operator's route that changes the server, if it cannot be changed."""
+        fixed = self.options.fixed
+        if fixed is not None and route.permitted is Access.OPERATORS and route.method not in READING_METHODS:
+            raise Forbidden(fixed)
 
     def _check_place(self, caller: Caller, model: str | None = None) -> None:
         """Raise Forbidden if management is not allowed at this address or from the client's."""

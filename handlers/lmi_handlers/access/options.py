@@ -31,6 +31,7 @@ class AccessOptions:
     management_token: Secret | TokenFile | None = None
     open_management: bool = False  # other hosts may use management routes that are for no model
     cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read answers
+    fixed: str | None = None  # why nothing can be changed by management routes; None: it can
     multi_model: bool = False  # SageMaker manages the models, from another host and by names that nobody lists
 
     @property

@@ -82,6 +82,16 @@ RayAddress = Annotated[
         show_default=False,
     ),
 ]
+Servers = Annotated[
+    int,
+    typer.Option(
+        "--servers",
+        min=1,
+        metavar="N",
+        help="Processes that read, tokenize and answer requests on the same port and share the engines of the "
+        "backend torch. Linux only.",
+    ),
+]
 Options = Annotated[
     list[str] | None,
     typer.Option(

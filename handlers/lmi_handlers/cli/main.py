@@ -39,13 +39,14 @@ from lmi_handlers.cli.arguments import (
     PluginsDirectory,
     Port,
     RayAddress,
+    Servers,
     Strict,
     Target,
     Temperature,
     TgiEnvironment,
     Workflows,
 )
-from lmi_handlers.process.lifetime import prepare_process
+from lmi_handlers.process.lifetime import FRONT_VARIABLE, prepare_process
 
 EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
@@ -108,6 +109,7 @@ def serve(
     port: Port = None,
     grpc_port: GrpcPort = None,
     ray: RayAddress = None,
+    servers: Servers = 1,
     pages: Pages = None,
     plugins_directory: PluginsDirectory = None,
     drain_seconds: DrainSeconds = 30,
@@ -136,12 +138,21 @@ def serve(
     GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are invalid, for
     the reason on stderr. Exit status 1: an engine crashed more often than retry_threshold allows.
     """
-    from lmi_handlers.cli.starting import start_event_loop, starting
+    from lmi_handlers.cli.starting import begin_front, start_event_loop, starting
 
     level, directories = log_level.value if log_level else None, tuple(models or ())
     given = (*(options or ()), *(() if ray is None else (f"ray_address={ray}",)))
+    is_front = FRONT_VARIABLE in os.environ
+    if is_front:
+        level = begin_front()
     with starting(level, log_format.value, access_log=access_log), _one_line_errors():
-        runner = start_event_loop(directories, given)  # before imports, beside which an engine can start
+        # Before imports, beside which an engine can start; the engines of front ends are their parent's.
+        runner = start_event_loop(() if is_front else directories, given, forks_only=servers > 1)
+        if servers > 1 and not is_front:
+            from lmi_handlers.cli.fronts import run_fronts
+
+            run_fronts(runner, servers, level or "info")
+            return
         from lmi_handlers.cli.serving import report_ready, run
         from lmi_handlers.container.search import Arguments
 

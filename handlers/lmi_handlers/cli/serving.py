@@ -6,8 +6,9 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from lmi_core.logs.logs import terminal_thread
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.registry.memory_planner import Need
 from lmi_core.remote.fetching import local_directory
 from lmi_core.remote.held_copies import let_go
 from lmi_core.serving.model import Model
@@ -38,6 +40,8 @@ from lmi_handlers.container.settings import for_models
 from lmi_handlers.http.connections.limits import raise_descriptor_limit
 from lmi_handlers.http.server import PAGES, Listener, Server, serve
 from lmi_handlers.management.reader import DirectoryReader
+from lmi_handlers.metrics.handler import write_metrics
+from lmi_handlers.process.front import UNCHANGEABLE, this_front
 from lmi_handlers.process.lifetime import heeded_signals
 from lmi_handlers.process.signals import Signals
 
@@ -57,7 +61,13 @@ EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
 def report_ready(server: Server, level: str = "info") -> None:
-    """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on."""
+    """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on.
+
+    A front end leaves this to its parent.
+    """
+    if (front := this_front()) is not None:
+        front.announce(server.port, [ready_message(server), *addresses(server)])
+        return
     if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
         logger.info("%s", ready_message(server))
         return
@@ -87,6 +97,9 @@ def run(
     plans, errors = launch_plans(launch, os.environ, plugins)
     if errors:
         raise ConfigurationError("\n".join(errors))
+    front = this_front()
+    if front is not None:
+        check_sharing(plans)
     runner.run(end_unwanted([plan.runtime.name for plan in plans if plan.setup.ray_address is None]))
     host, port = launch.address
     logger.info("the address: %s (%s), port %s (%s)", host.value, host.source, port.value, port.source)
@@ -100,6 +113,18 @@ def run(
     if (too_few := raise_descriptor_limit(launch.limits.max_connections)) is not None:
         logger.warning("%s", too_few)
     runner.run(_serve(plans, plugins, launch, drain_seconds, welcome, fetched, strict=strict))
+
+
+def check_sharing(plans: Sequence[ModelPlan]) -> None:
+    """Raise ConfigurationError for models whose engines front ends cannot share."""
+    for plan in plans:
+        if plan.setup.ray_address is not None:
+            raise ConfigurationError("--servers works with engines on this host: not with ray_address (--ray)")
+        if plan.backend is None or not plan.backend.shares_engines:
+            raise ConfigurationError(
+                f"--servers works with models of the backend torch, whose engines front ends can share; {plan.name} is "
+                f"{plan.served_by}"
+            )
 
 
 def _fetch(fetched: list[Path], source: str) -> Path:
@@ -136,13 +161,19 @@ async def _serve(
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
-    dispatcher.registry.memory_planner.evicts = launch.evicts_models
+    planner = dispatcher.registry.memory_planner
+    planner.evicts = launch.evicts_models
+    front = this_front()
+    if front is not None and front.joins:
+        planner.free = unknown_memory
     server = create_server(dispatcher, plugins, launch)
     tracer = _tracer(launch)
     if tracer is not None:
         dispatcher.metrics.observers.append(tracer.write)
 
     def on_ready() -> None:
+        if front is not None:
+            planner.free = unknown_memory
         gc.enable()
         gc.collect()
         gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
@@ -150,7 +181,8 @@ async def _serve(
         welcome(server)
 
     try:
-        await serve(server, drain_seconds, on_ready, signals)
+        async with front_end_metrics(dispatcher):
+            await serve(server, drain_seconds, on_ready, signals)
     finally:
         if tracer is not None:
             with suppress(TimeoutError):  # a collector that does not answer
@@ -158,20 +190,43 @@ async def _serve(
         gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
 
 
+def unknown_memory(need: Need) -> int | None:
+    """Return no amount of free memory: the engines of a front end may be loaded already, for others."""
+    return None
+
+
+@asynccontextmanager
+async def front_end_metrics(dispatcher: Dispatcher) -> AsyncIterator[None]:
+    """Let other front ends read this one's metrics, if there are any."""
+    if (front := this_front()) is None:
+        yield
+        return
+    from lmi_handlers.metrics.front_ends import FrontEndMetrics
+
+    own = FrontEndMetrics(front, partial(write_metrics, dispatcher))
+    await own.listen()
+    try:
+        yield
+    finally:
+        own.stop()
+
+
 def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> Server:
     """Return the server of the models, with gRPC if a port is given for it."""
     host, port = launch.address
-    access = AccessControl(dispatcher, launch.access)
+    front = this_front()
+    access = AccessControl(dispatcher, replace(launch.access, fixed=None if front is None else UNCHANGEABLE))
     others: list[Listener] = []
     limits = launch.limits
-    if launch.grpc_port is not None:
+    if launch.grpc_port is not None and (front is None or front.is_main):
         from lmi_handlers.kserve_grpc.server import GrpcServer
 
         of_grpc, limits = limits.split(GRPC_SHARE)
         others.append(GrpcServer(dispatcher, host.value, int(launch.grpc_port.value), access, of_grpc))
     off = [name for name, is_on in ((PAGES, launch.pages), (METRICS, launch.metrics)) if not is_on]
     handlers = plugins.handlers.without(*off)
-    return Server(dispatcher, handlers, host.value, int(port.value), others, limits, access)
+    number = int(port.value) if front is None or front.port is None else front.port
+    return Server(dispatcher, handlers, host.value, number, others, limits, access, front)
 
 
 def _tracer(launch: Launch) -> "RequestTracer | None":

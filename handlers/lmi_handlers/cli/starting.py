@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -46,10 +47,19 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
     leave(status)
 
 
-def start_event_loop(models: Sequence[str], options: Sequence[str]) -> asyncio.Runner:
+def begin_front() -> str:
+    """Let this front end end with its parent, and return the log level that the parent has chosen."""
+    from lmi_core.workers.worker import exit_with_parent
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    return os.environ.get(LOG_LEVEL_VARIABLE, "info")
+
+
+def start_event_loop(models: Sequence[str], options: Sequence[str], *, forks_only: bool = False) -> asyncio.Runner:
     """Return the runner of the server's event loop, and start an obviously needed engine in it.
 
-    The arguments are those of `lmi serve`. The runner is never closed, because that would wait for threads.
+    The arguments are those of `lmi serve`. With `forks_only`, start only the process that workers are forked from. The
+    runner is never closed, because that would wait for threads.
     """
     import uvloop
 
@@ -57,6 +67,9 @@ def start_event_loop(models: Sequence[str], options: Sequence[str]) -> asyncio.R
     from lmi_core.plugins.early_workers import start_early
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    if (engine := find_early_engine(models, options, os.environ)) is not None:
+    from lmi_core.workers.prepared_workers import can_prepare
+
+    engine = find_early_engine(models, options, os.environ)
+    if engine is not None and (can_prepare() or not forks_only):
         runner.run(start_early(engine))
     return runner

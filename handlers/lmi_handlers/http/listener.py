@@ -18,6 +18,7 @@ from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import ConnectionLimits
+from lmi_handlers.process.front import Front
 
 LINGERING = 10  # seconds in which the rest of a body that is refused is read, so that the client gets the answer
 BACKLOG = 4096  # connections that the kernel holds until the server takes them; it lowers this to its own bound
@@ -45,8 +46,13 @@ class HttpListener:
         new_application: NewApplication,
         limits: ConnectionLimits,
         certificate: Certificate | None = None,
+        front: Front | None = None,
     ) -> None:
-        """Create a listener for an address; with TLS if it is secure, which needs the certificate."""
+        """Create a listener for an address; with TLS if it is secure, which needs the certificate.
+
+        `front` is a front end that shares the address with others.
+        """
+        self._front = front
         self._context = certificate.context if certificate is not None and asked.is_secure else None
         self._handshake_timeout = None if self._context is None else limits.header_timeout
         self.listening = asked  # with the port taken in `listen`, if it was 0
@@ -91,13 +97,20 @@ class HttpListener:
     async def _listen(self, accept: Callable[[], asyncio.Protocol]) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         if self.listening.path is None:
+            host, port = self.listening.host, self.listening.port
+            if self._front is not None and not self._front.joins:  # another server must not share the port unnoticed
+                probe = await loop.create_server(accept, host, port)
+                port = probe.sockets[0].getsockname()[1]
+                probe.close()
+                await probe.wait_closed()
             return await loop.create_server(
                 accept,
-                self.listening.host,
-                self.listening.port,
+                host,
+                port,
                 backlog=BACKLOG,
                 ssl=self._context,
                 ssl_handshake_timeout=self._handshake_timeout,
+                reuse_port=self._front is not None,
             )
         return await loop.create_unix_server(accept, sock=_unix_socket(self.listening.path), backlog=BACKLOG)
 

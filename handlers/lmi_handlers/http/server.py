@@ -21,14 +21,14 @@ from lmi_handlers.http.application import create_application
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 from lmi_handlers.http.listener import HttpListener
-from lmi_handlers.process.adopted import reap_adopted
+from lmi_handlers.process.adopted import INIT, reap_adopted
+from lmi_handlers.process.front import Front
 from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
 MANAGEMENT_SHARE = 16  # management's own address gets a sixteenth of the connections
 PAGES = "pages"  # the handler of the pages for people
-INIT = 1  # the id of the first process of a container
 
 
 class Listener(Protocol):
@@ -44,7 +44,9 @@ class Listener(Protocol):
 
 
 class Server:
-    """The HTTP server. It listens before the models are loaded, so that `/ping` can report their state."""
+    """The HTTP server. It listens before the models are loaded, so that `/ping` can report their state, unless others
+    serve on its port already.
+    """
 
     def __init__(
         self,
@@ -55,8 +57,11 @@ class Server:
         others: Sequence[Listener] = (),
         limits: ConnectionLimits = DEFAULT_LIMITS,
         access: AccessControl | None = None,
+        front: Front | None = None,
     ) -> None:
+        """`front` is None if no other server shares the address."""
         self.dispatcher = dispatcher
+        self.joins = front is not None and front.joins
         self.access = AccessControl(dispatcher) if access is None else access
         self.others = others
         self.has_pages = PAGES in handlers
@@ -67,10 +72,11 @@ class Server:
             scope = Scope.INFERENCE
             of_management, limits = limits.split(MANAGEMENT_SHARE)
             managing = partial(_application, dispatcher, handlers, address.host or None, self.access, Scope.MANAGEMENT)
-            self.management = HttpListener(address, managing, of_management, options.certificate)
+            if front is None or front.is_main:
+                self.management = HttpListener(address, managing, of_management, options.certificate)
         inferring = partial(_application, dispatcher, handlers, host, self.access, scope)
         listening = ListenAddress(host, port, is_secure=options.certificate is not None)
-        self._inference = HttpListener(listening, inferring, limits, options.certificate)
+        self._inference = HttpListener(listening, inferring, limits, options.certificate, front)
         self._watch: asyncio.Task[None] | None = None
 
     @property
@@ -123,12 +129,15 @@ async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], Non
     dispatcher = server.dispatcher
     reaping = asyncio.create_task(reap_adopted()) if os.getpid() == INIT else None
     try:
-        await server.listen()
+        if not server.joins:
+            await server.listen()
         with shown({name: model.progress for name, model in dispatcher.models.items()}):
             loaded = await signals.interrupt(dispatcher.start())
         if not loaded:
             logger.info("shutting down before the models are loaded")
             return
+        if server.joins:
+            await server.listen()
         on_ready()
         await signals.interrupt(dispatcher.wait_given_up())
         logger.info("shutting down: %d requests have %g s to finish", dispatcher.in_flight, drain_seconds)

@@ -2,11 +2,21 @@
 
 from typing import Literal, NamedTuple
 
+import msgspec
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 OPEN_METRICS = "application/openmetrics-text"
 MODEL = ("model", "version")
 ADAPTER = (*MODEL, "adapter")
+
+
+class Scrape(msgspec.Struct):
+    """What a scrape asks for."""
+
+    accepted: str = ""  # the `Accept` header
+    names: frozenset[str] = frozenset()
+    as_vllm: bool = False
 
 
 class DeclaredMetric(NamedTuple):
@@ -16,6 +26,7 @@ class DeclaredMetric(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     help: str
+    of_engine: bool = False  # front ends that share an engine have the same value, or it is no amount
 
     @property
     def sample(self) -> str:
@@ -23,12 +34,12 @@ class DeclaredMetric(NamedTuple):
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
-def _counter(name: str, help: str, labels: tuple[str, ...] = MODEL) -> DeclaredMetric:
-    return DeclaredMetric(name, "counter", labels, help)
+def _counter(name: str, help: str, labels: tuple[str, ...] = MODEL, *, of_engine: bool = False) -> DeclaredMetric:
+    return DeclaredMetric(name, "counter", labels, help, of_engine)
 
 
-def _gauge(name: str, help: str, labels: tuple[str, ...] = MODEL) -> DeclaredMetric:
-    return DeclaredMetric(name, "gauge", labels, help)
+def _gauge(name: str, help: str, labels: tuple[str, ...] = MODEL, *, of_engine: bool = False) -> DeclaredMetric:
+    return DeclaredMetric(name, "gauge", labels, help, of_engine)
 
 
 def _histogram(name: str, help: str) -> DeclaredMetric:
@@ -78,7 +89,7 @@ SERVER_TIME = _counter(
     "tokenize a request and to send the end of its answer.",
 )
 
-READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.")
+READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.", of_engine=True)
 IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue; a request takes one per sequence.")
 QUEUE_SIZE = _gauge(
     "lmi_queue_size",
@@ -89,20 +100,27 @@ RUNNING = _gauge(
     "Sequences that the engine is generating, or requests that the model function is processing.",
 )
 WAITING = _gauge("lmi_requests_waiting", "Sequences that wait in the queue or in the engine.")
-CACHE_USAGE = _gauge("lmi_cache_usage_ratio", "Share of the engine's KV cache that is in use, from 0 to 1.")
-PREFIX_QUERIES = _counter("lmi_prefix_cache_queries", "Prompt tokens that the engine looked for in its prefix cache.")
-PREFIX_HITS = _counter("lmi_prefix_cache_hits", "Prompt tokens that the engine found in its prefix cache.")
-RESTARTS = _counter("lmi_worker_restarts", "Restarts of engines or workers that died.")
+CACHE_USAGE = _gauge(
+    "lmi_cache_usage_ratio", "Share of the engine's KV cache that is in use, from 0 to 1.", of_engine=True
+)
+PREFIX_QUERIES = _counter(
+    "lmi_prefix_cache_queries", "Prompt tokens that the engine looked for in its prefix cache.", of_engine=True
+)
+PREFIX_HITS = _counter(
+    "lmi_prefix_cache_hits", "Prompt tokens that the engine found in its prefix cache.", of_engine=True
+)
+RESTARTS = _counter("lmi_worker_restarts", "Restarts of engines or workers that died.", of_engine=True)
 WORKERS = _gauge(
     "lmi_workers",
     "Engines that accept requests, if the model can have several, or processes that run the model function.",
+    of_engine=True,
 )
 WORKER_SEQUENCES = _gauge(
     "lmi_worker_sequences",
     "Sequences in each engine, running or waiting, if the model can have several.",
     (*MODEL, "worker"),
 )
-INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",))
+INFO = _gauge("lmi_server_info", "1, with the version of the server.", ("version",), of_engine=True)
 
 OWN_METRICS = (
     REQUESTS, REJECTED, ABORTED, PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS,
@@ -121,15 +139,21 @@ SERVER_ERROR = _counter("ServerError", "DJLServing's: requests that failed with 
 WLM_ERROR = _counter(
     "WlmError", "DJLServing's: requests refused because the queue was full or no model was ready.", HOST
 )
-LATEST_QUEUE_TIME = _gauge("QueueTime", "DJLServing's: microseconds the latest request waited.", DJL_MODEL)
-LATEST_LATENCY = _gauge("RequestLatency", "DJLServing's: microseconds the latest request took.", DJL_MODEL)
+LATEST_QUEUE_TIME = _gauge(
+    "QueueTime", "DJLServing's: microseconds the latest request waited.", DJL_MODEL, of_engine=True
+)
+LATEST_LATENCY = _gauge(
+    "RequestLatency", "DJLServing's: microseconds the latest request took.", DJL_MODEL, of_engine=True
+)
 LATEST_TOKEN_LATENCY = _gauge(
-    "TokenLatency", "DJLServing's: microseconds per generated token of the latest request.", DJL_MODEL
+    "TokenLatency", "DJLServing's: microseconds per generated token of the latest request.", DJL_MODEL, of_engine=True
 )
 LATEST_THROUGHPUT = _gauge(
-    "TokenThroughput", "DJLServing's: generated tokens per second of the latest request.", DJL_MODEL
+    "TokenThroughput", "DJLServing's: generated tokens per second of the latest request.", DJL_MODEL, of_engine=True
 )
-LATEST_TOKENS = _gauge("OutputTokens", "DJLServing's: generated tokens of the latest request.", DJL_MODEL)
+LATEST_TOKENS = _gauge(
+    "OutputTokens", "DJLServing's: generated tokens of the latest request.", DJL_MODEL, of_engine=True
+)
 ROLLING_BATCH_SIZE = _gauge("RollingBatchSize", "DJLServing's: sequences that the engine is generating.", DJL_MODEL)
 
 DJL_METRICS = (

@@ -13,7 +13,8 @@ from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.management.served import registry_of
-from lmi_handlers.metrics.declared import OPEN_METRICS
+from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
+from lmi_handlers.process.front import this_front
 
 if TYPE_CHECKING:
     from lmi_handlers.metrics.scrape import Scraped
@@ -27,12 +28,22 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
     `names=vllm` selects those that vLLM has, under its names.
     """
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
-    as_vllm = call.query.get("names") == "vllm"
-    accepted = call.headers.get("Accept", "")
+    asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
+    content_type, body = await write_metrics(models, asked)
+    if (front := this_front()) is not None:
+        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, as `exposition` does
+
+        from_others = await others(front, asked)
+        body = await WRITING.run(lambda: added_up((body, *from_others)))
+    return Answer(200, content_type, body)
+
+
+async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
+    """Return the content type and the metrics of this process."""
     # Here, as models and requests come and go in this thread.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
-    content_type, body = await WRITING.run(lambda: exposition(models.metrics, served, accepted, names, as_vllm=as_vllm))
-    return Answer(200, content_type, body)
+    server, (accepted, names, as_vllm) = models.metrics, (asked.accepted, asked.names, asked.as_vllm)
+    return await WRITING.run(lambda: exposition(server, served, accepted, names, as_vllm=as_vllm))
 
 
 class MetricsHandler(PlainHandler):

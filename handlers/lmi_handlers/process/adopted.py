@@ -4,6 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 
+INIT = 1  # the id of the first process of a container
 LOOK_SECONDS = 5.0
 
 

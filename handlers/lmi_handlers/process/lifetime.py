@@ -8,13 +8,15 @@ from typing import NoReturn
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the signals that end a server
 WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2)  # log rotation sends them to servers; by default they end a process
 STANDARD_STREAMS = 3
+FRONT_VARIABLE = "LMI_FRONT"  # in front ends, whose parent heeds the signals that a whole group of processes gets
+END_OF_FRONT = getattr(signal, "SIGRTMIN", signal.SIGTERM)  # the parent's signal to a front end
 
 
 def prepare_process() -> None:
     """Open closed standard streams; let signals end servers with status 0 while nothing runs, or ignore them."""
     open_standard_streams()
     if sys.argv[1:2] in (["serve"], ["demo"]):
-        for number in WITHOUT_EFFECT:
+        for number in (*WITHOUT_EFFECT, *(ENDING if FRONT_VARIABLE in os.environ else ())):
             signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
         for number in heeded_signals():
             signal.signal(number, lambda *_: os._exit(0))
@@ -22,6 +24,8 @@ def prepare_process() -> None:
 
 def heeded_signals() -> list[signal.Signals]:
     """Return the signals that end a server, except those ignored from the start, as with nohup."""
+    if FRONT_VARIABLE in os.environ:
+        return [END_OF_FRONT]
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -1,0 +1,108 @@
+"""The metrics of front ends that share the engines: each answers a scrape with the sums of all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from lmi_handlers.metrics.declared import DJL_METRICS, OWN_METRICS, Scrape
+from lmi_handlers.metrics.vllm_names import VLLM_METRICS
+from lmi_handlers.process.front import Front
+
+SECONDS = 5.0  # for another front end's metrics; one that is frozen is left out
+END = "# EOF"  # the last line of OpenMetrics
+# Families whose values each front end has of the same engine, or that are no amounts.
+OF_ENGINES = {
+    name
+    for each in (*OWN_METRICS, *DJL_METRICS, *VLLM_METRICS.values())
+    if each.of_engine
+    for name in (each.name, each.sample)
+} | {"process_start_time_seconds", "process_max_fds"}
+
+
+Write = Callable[[Scrape], Awaitable[tuple[str, bytes]]]
+
+
+class FrontEndMetrics:
+    """A socket at which the other front ends read this one's metrics."""
+
+    def __init__(self, front: Front, write: Write) -> None:
+        self._path = _path(front.folder, front.number)
+        self._write = write
+        self._server: asyncio.Server | None = None
+
+    async def listen(self) -> None:
+        self._path.unlink(missing_ok=True)  # a front end's that died
+        self._server = await asyncio.start_unix_server(self._answer, self._path)
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            _, body = await self._write(msgspec.json.decode(await reader.readline(), type=Scrape))
+            writer.write(body)
+            await writer.drain()
+        writer.close()
+
+
+async def others(front: Front, scrape: Scrape) -> list[bytes]:
+    """Return the metrics of the other front ends, without those that are being started."""
+    numbers = (number for number in range(front.total) if number != front.number)
+    found = await asyncio.gather(*(_read(_path(front.folder, number), scrape) for number in numbers))
+    return [each for each in found if each]
+
+
+async def _read(path: Path, scrape: Scrape) -> bytes:
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(msgspec.json.encode(scrape) + b"\n")
+                return await reader.read()
+            finally:
+                writer.close()
+    return b""
+
+
+def added_up(expositions: Iterable[bytes]) -> bytes:
+    """Return one exposition with the sums of the samples of several; of values that are no amounts, the highest."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, dict[str, float]] = {}
+    end = ""
+    for exposition in expositions:
+        family = ""
+        for line in exposition.decode().splitlines():
+            if line == END:
+                end = f"{END}\n"
+            elif line.startswith("#"):
+                family = line.split(" ", 3)[2]
+                head = heads.setdefault(family, [])
+                if line not in head:
+                    head.append(line)
+            elif line:
+                key, _, text = line.rpartition(" ")
+                values, value = samples.setdefault(family, {}), _number(text)
+                before = values.get(key)
+                if before is not None:
+                    value = max(before, value) if family in OF_ENGINES else before + value
+                values[key] = value
+    written: list[str] = []
+    for family, head in heads.items():
+        written += head
+        written += [f"{key} {value}" for key, value in samples.get(family, {}).items()]
+    return ("\n".join(written) + f"\n{end}").encode()
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"metrics-{number}"

@@ -1,0 +1,64 @@
+"""A front end: one of several servers on a port, which share the engines (`lmi serve --servers`)."""
+
+import os
+import socket
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import msgspec
+
+from lmi_core.workers.shared_worker import Ready, host_of_this_process
+from lmi_handlers.process.lifetime import FRONT_VARIABLE
+
+UNCHANGEABLE = (
+    "several front ends share the engines (--servers), so that models, adapters and the log level stay as they were at "
+    "the start: restart the server with the change"
+)
+
+
+class Front(NamedTuple):
+    """The number of a front end, from 0, of so many, and the port."""
+
+    number: int
+    total: int
+    port: int | None = None  # None: this front end is the first to listen, and no other may listen there
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        number, count, port = text.split()
+        return cls(int(number), int(count), int(port) if port != "-" else None)
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.total} {'-' if self.port is None else self.port}"
+
+    @property
+    def joins(self) -> bool:
+        """Whether others serve already, so that this front end listens only when it can answer."""
+        return self.port is not None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this front end serves the addresses that only one can: of management, and of gRPC."""
+        return self.number == 0
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the front ends' own sockets."""
+        host = host_of_this_process()
+        assert host is not None
+        return host.parent
+
+    def announce(self, port: int, welcome: Sequence[str]) -> None:
+        """Report to the parent that the models are loaded."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(host_of_this_process()))
+            connection.sendall(msgspec.json.encode(Ready(self.number, port, list(welcome))) + b"\n")
+
+
+@cache
+def this_front() -> Front | None:
+    """Return which front end this process is; None if it is the only server."""
+    text = os.environ.get(FRONT_VARIABLE)
+    return None if text is None else Front.read(text)
