@@ -179,6 +179,7 @@ async def _start(fronts: FrontEnds, level: str) -> None:
     if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
         logger.info("%s", ready)
         return
+    thread.show(None)  # the progress of the start
     for line in lines:
         thread.write(line)
     change_log_level(level)

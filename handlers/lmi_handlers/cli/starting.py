@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -49,9 +50,15 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
 
 def begin_front() -> str:
     """Let this front end end with its parent, and return the log level that the parent has chosen."""
+    from lmi_core.workers.shared_worker import host_of_this_process
     from lmi_core.workers.worker import exit_with_parent
 
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    def remove_sockets() -> None:
+        """Remove what a killed parent has left."""
+        if (host := host_of_this_process()) is not None:
+            shutil.rmtree(host.parent, ignore_errors=True)
+
+    threading.Thread(target=exit_with_parent, args=(remove_sockets,), daemon=True).start()
     return os.environ.get(LOG_LEVEL_VARIABLE, "info")
 
 

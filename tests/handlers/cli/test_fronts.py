@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import signal
+import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -97,8 +98,8 @@ async def until_gone(processes: list[psutil.Process]) -> None:
 
 
 @asynccontextmanager
-async def serving(*arguments: object) -> AsyncIterator[Served]:
-    async with lmi_serve(HELLO, "--port", 0, "--servers", 2, *arguments) as server:
+async def serving(*arguments: object, environment: Mapping[str, str] | None = None) -> AsyncIterator[Served]:
+    async with lmi_serve(HELLO, "--port", 0, "--servers", 2, *arguments, environment=environment) as server:
         yield Served(server, await server.ready())
 
 
@@ -223,10 +224,12 @@ async def test_engines_that_are_given_up_end_the_server() -> None:
 
 
 async def test_nothing_outlives_the_parent() -> None:
-    async with serving() as served:
-        everything = psutil.Process(served.server.process.pid).children(recursive=True)
-        served.server.process.kill()
-        await until_gone(everything)
+    with tempfile.TemporaryDirectory() as folder:  # a short path, as sockets need
+        async with serving(environment={"TMPDIR": folder}) as served:
+            everything = psutil.Process(served.server.process.pid).children(recursive=True)
+            served.server.process.kill()
+            await until_gone(everything)
+        assert [*Path(folder).glob("lmi-*")] == []
 
 
 async def test_models_whose_engines_cannot_be_shared(model_dir: ModelDirectory) -> None:
