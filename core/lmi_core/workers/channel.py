@@ -79,7 +79,7 @@ class SharedChannel(Channel):
         self._socket.set_hwm(0)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # a message to a server that is gone is an error
         self._socket.bind(shared_address)
-        self._sharers: set[str] = set()
+        self.sharers: set[str] = set()  # the servers that have sent something, and are there
         self.sender = ""  # of the last message
         self.greeting = b""  # for servers that come after the model was loaded
 
@@ -89,7 +89,7 @@ class SharedChannel(Channel):
 
     def send(self, message: bytes) -> None:
         """Send a message to every server."""
-        for sharer in tuple(self._sharers):
+        for sharer in tuple(self.sharers):
             self.send_to(sharer, message)
 
     def send_to(self, sharer: str, message: bytes) -> bool:
@@ -99,7 +99,7 @@ class SharedChannel(Channel):
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            self._sharers.discard(sharer)
+            self.sharers.discard(sharer)
             return False
         return True
 
@@ -119,5 +119,5 @@ class SharedChannel(Channel):
     def _note_sender(self, frames: list[bytes]) -> bytes:
         sender, message = frames
         self.sender = sender.decode()
-        self._sharers.add(self.sender)
+        self.sharers.add(self.sender)
         return message

@@ -47,6 +47,11 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def running_ids(self) -> list[str]:
+        """The ids of the running requests, once for each of their sequences that was asked for."""
+        return [group.request_id for group in self._running]
+
+    @property
     def num_waiting(self) -> int:
         return len(self._waiting)
 

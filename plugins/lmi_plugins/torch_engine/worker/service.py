@@ -21,7 +21,6 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     Embed,
     Failure,
-    Figures,
     Load,
     LoadAdapter,
     Loaded,
@@ -37,7 +36,15 @@ from lmi_plugins.torch_engine.worker import embedding_service
 from lmi_plugins.torch_engine.worker.adapter_loader import AdapterLoader
 from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.pulse import Pulse
-from lmi_plugins.torch_engine.worker.sharing import greet, send_answer, send_loaded, send_results, unique
+from lmi_plugins.torch_engine.worker.sharing import (
+    figures_of_each,
+    greet,
+    send_answer,
+    send_figures,
+    send_loaded,
+    send_results,
+    unique,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +54,10 @@ INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine
 class FiguresReport:
     """A report of changed figures, rare enough to cost nothing per step."""
 
-    def __init__(self, engine: Engine, send: Callable[[bytes], None]) -> None:
+    def __init__(self, engine: Engine, channel: Channel) -> None:
         self._engine = engine
-        self._send = send
-        self._told = EngineFigures()
+        self._channel = channel
+        self._told: dict[str, EngineFigures] = {}
         self._next = 0.0
 
     def report(self) -> None:
@@ -59,10 +66,12 @@ class FiguresReport:
         if now < self._next and self._engine.has_work:
             return
         self._next = now + INTERVAL
-        figures = read_figures(self._engine)
-        if figures != self._told:
-            self._told = figures
-            self._send(encode(Figures(figures)))
+        told = self._told
+        running = self._engine.parts.scheduler.running_ids
+        self._told = figures_of_each(read_figures(self._engine), running, self._channel)
+        for server, figures in self._told.items():
+            if figures != told.get(server):
+                send_figures(server, figures, self._channel)
 
 
 def _unheard(what: str) -> None:
@@ -92,7 +101,7 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
     store = engine.parts.adapters
     send_loaded(Loaded(engine.limits.max_length, [] if store is None else store.names, True, known), channel)
     serve = partial(serve_once, engine, AdapterLoader(engine), channel, turns)
-    figures = FiguresReport(engine, channel.send)
+    figures = FiguresReport(engine, channel)
 
     def serve_and_report() -> None:
         serve()

@@ -1,10 +1,14 @@
 """One worker for several servers: each gets the results of its own requests, under the ids that it has chosen."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import Channel, SharedChannel
 from lmi_core.workers.messages import encode
-from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Loaded, Steps
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Figures, Loaded, Steps
 
 MARK = "/"  # between a server and its own id
 
@@ -62,6 +66,22 @@ def send_answer(answer: AdapterAnswer, channel: Channel) -> None:
     if isinstance(channel, SharedChannel):
         sharer, _, own_id = answer.call_id.partition(MARK)
         channel.send_to(sharer, encode(AdapterAnswer(own_id, answer.names, answer.failure)))
+
+
+def figures_of_each(figures: EngineFigures, running: Iterable[str], channel: Channel) -> dict[str, EngineFigures]:
+    """Return the figures for each server, in which only its own sequences run; for "" if the worker has one server."""
+    if not isinstance(channel, SharedChannel):
+        return {"": figures}
+    counts = Counter(request_id.partition(MARK)[0] for request_id in running)
+    return {sharer: replace(figures, running=counts[sharer]) for sharer in channel.sharers}
+
+
+def send_figures(server: str, figures: EngineFigures, channel: Channel) -> None:
+    message = encode(Figures(figures))
+    if isinstance(channel, SharedChannel):
+        channel.send_to(server, message)
+    else:
+        channel.send(message)
 
 
 def _ids(results: Steps) -> Iterable[str]:

@@ -7,17 +7,27 @@ import pytest
 import zmq
 
 from lmi_core.generation.output import GenerationStep, Token
+from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import SharedChannel
 from lmi_core.workers.messages import encode
 from lmi_plugins.torch_engine.messages.protocol import (
     AdapterAnswer,
     Failure,
+    Figures,
     FromWorker,
     Loaded,
     Steps,
     decode_from_worker,
 )
-from lmi_plugins.torch_engine.worker.sharing import greet, send_answer, send_loaded, send_results, unique
+from lmi_plugins.torch_engine.worker.sharing import (
+    figures_of_each,
+    greet,
+    send_answer,
+    send_figures,
+    send_loaded,
+    send_results,
+    unique,
+)
 
 STEP = GenerationStep([Token(1, "a")])
 FAILURE = Failure("", "generation_failed", "it failed")
@@ -85,6 +95,21 @@ def test_a_server_that_comes_later_gets_what_the_first_one_got(channel: SharedCh
             greet(channel)
             assert received(second) == loaded
         assert not first.poll(0)
+
+
+def test_only_its_own_sequences_run_for_each_server(channel: SharedChannel, tmp_path: Path) -> None:
+    figures = EngineFigures(running=3, waiting=1, cache_usage=0.5)
+    with server("a", channel, tmp_path) as first:
+        of_first = unique("1", channel)
+        with server("b", channel, tmp_path):
+            of_second = unique("1", channel)
+            shares = figures_of_each(figures, [of_first, of_second, of_second], channel)
+        assert shares == {
+            "a": EngineFigures(running=1, waiting=1, cache_usage=0.5),
+            "b": EngineFigures(running=2, waiting=1, cache_usage=0.5),
+        }
+        send_figures("a", shares["a"], channel)
+        assert received(first) == Figures(shares["a"])
 
 
 def test_all_learn_the_adapters_and_the_caller_its_answer(channel: SharedChannel, tmp_path: Path) -> None:
