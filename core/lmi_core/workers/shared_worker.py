@@ -111,6 +111,10 @@ class SharedWorker:
     def place(self) -> None:
         return None
 
+    @property
+    def files(self) -> None:
+        return None
+
     async def start(self) -> None:
         if self._writer is not None:
             return

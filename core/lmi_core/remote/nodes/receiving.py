@@ -19,8 +19,8 @@ from lmi_core.remote.nodes.messages import AT_ONCE, CHUNK, Bring, Chunk, Copied,
 from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.space import explain
 from lmi_core.remote.updating import update
+from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import STARTED, encode
-from lmi_core.workers.worker import Channel
 
 UNFINISHED = ".download"
 EMPTY = hashlib.sha256().hexdigest()

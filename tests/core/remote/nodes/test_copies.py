@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def models(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in environment_hiding(models, tmp_path / "node").items():
         monkeypatch.setenv(name, value)
     return tmp_path / "node" / "cache"
