@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
+from aiohttp import web_app
 
 from lmi_core.deadlines.helper_threads import Abandoned
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
@@ -42,6 +43,10 @@ __all__ = [
 ]
 
 pytest_plugins = ["lmi_handlers.testing"]  # which also works where it is not installed as pytest's
+
+# Engines compute on one thread, in this process and in those that it starts: with a test for each core, the threads of
+# an operation mostly wait for each other. vLLM's CPU build otherwise sets the number itself.
+os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -150,6 +155,13 @@ def packages_searched_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "entry_points", lambda group: found(tuple(sys.path), group))
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended_servers_are_forgotten() -> Iterator[None]:
+    """Empty aiohttp's cache of middlewares, which holds on to every server that was ever asked anything."""
+    yield
+    web_app._cached_build_middleware.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ class Documented:
 
     def __init__(self, document: JsonObject) -> None:
         self._document = document
-        self._strict = _strict(document["components"]["schemas"])
+        self._definitions = orjson.dumps(_strict(document["components"]["schemas"]))
         self._checks: dict[tuple[str, str, int, str], AnswerCheck | None] = {}
 
     def check(self, path: str, method: str, status: int, content_type: str) -> AnswerCheck | None:
@@ -94,7 +94,7 @@ class Documented:
         if content_type not in content:
             raise Undocumented("it does not have the content type")
         schema = content[content_type].get("schema")
-        return schema and AnswerCheck(schema, self._strict)
+        return schema and _answer_check(orjson.dumps(schema), self._definitions)
 
     def _response(self, operation: JsonObject, status: int) -> JsonObject | None:
         responses = operation["responses"]
@@ -139,6 +139,11 @@ class AnswerChecks:
             faults = [str(error)]
         shown = f"{method} {path} {status} {media_type}"
         self._faults += [f"{shown}: {fault[:LENGTH]}: {data[:LENGTH]!r}" for fault in faults]
+
+
+@lru_cache(maxsize=512)  # documents of servers whose models alone differ have the same
+def _answer_check(schema: bytes, definitions: bytes) -> AnswerCheck:
+    return AnswerCheck(orjson.loads(schema), orjson.loads(definitions))
 
 
 @lru_cache(maxsize=32)
