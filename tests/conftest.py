@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web_app
@@ -26,7 +27,7 @@ from lmi_handlers.testing import (
     running_server,
 )
 from tests.documented_answers import AnswerChecks, watch
-from tests.longest import seconds_of
+from tests.longest import FilesOfOneEngine, seconds_of
 from tests.loop_clock import LoopClock, clock
 from tests.markers import add_markers, check_paths, is_fast, loaded_libraries, marker_of_path
 
@@ -60,6 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGHUP, signal.SIGINT):  # which nohup and shells have ignored, servers of tests too
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesOfOneEngine | None:
+    return FilesOfOneEngine(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

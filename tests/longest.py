@@ -1,7 +1,12 @@
-"""The files whose tests take longest: several processes begin with them, so that none is left with one in the end."""
+"""The order of the files among several processes: the longest first, so that none is left with one in the end.
+
+All files of the shared vLLM engine go to the same process, as it would be started again in another one.
+"""
 
 from functools import cache
 from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).parent
 # Seconds on two busy cores, to no more than the order of magnitude; all other files take less.
@@ -36,6 +41,37 @@ SECONDS = {
     "plugins/torch_engine/test_fuzzed_bodies.py": 50,
     "handlers/http/documentation/test_document.py": 50,
 }
+OF_ONE_ENGINE = frozenset(
+    f"plugins/{name}.py"
+    for name in (
+        "backends/test_vllm",
+        "vllm_engine/adapters/test_loaded",
+        "vllm_engine/adapters/test_output_layer",
+        "vllm_engine/outputs/test_beams_over_http",
+        "vllm_engine/outputs/test_generation",
+        "vllm_engine/outputs/test_token_details",
+        "vllm_engine/requests/test_bad_texts",
+        "vllm_engine/requests/test_guided_reasoning",
+        "vllm_engine/requests/test_guides",
+        "vllm_engine/requests/test_images",
+        "vllm_engine/requests/test_logits_processors",
+        "vllm_engine/requests/test_markers",
+        "vllm_engine/requests/test_sampling",
+        "vllm_engine/requests/test_verification",
+        "vllm_engine/requests/test_vllm_fields",
+        "vllm_engine/test_engine",
+        "vllm_engine/test_speculation",
+        "vllm_engine/test_statistics",
+    )
+)
+
+
+class FilesOfOneEngine(LoadFileScheduling):
+    """xdist's distribution by files, of which those of the shared engine count as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "the shared engine" if file.removeprefix("tests/") in OF_ONE_ENGINE else file
 
 
 @cache

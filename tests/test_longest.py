@@ -1,4 +1,4 @@
-from tests.longest import ROOT, SECONDS, seconds_of
+from tests.longest import OF_ONE_ENGINE, ROOT, SECONDS, seconds_of
 
 
 def test_every_file_is_there() -> None:
@@ -7,3 +7,14 @@ def test_every_file_is_there() -> None:
 
 def test_files_that_are_not_named_come_last() -> None:
     assert seconds_of(ROOT / "soak" / "test_soak.py") > seconds_of(ROOT / "test_longest.py") == 0
+
+
+def test_files_of_the_shared_engine() -> None:
+    """Those whose tests ask for the fixture `vllm`."""
+    asking = [
+        path
+        for path in (ROOT / "plugins").rglob("test_*.py")
+        if "(vllm: VllmServer" in path.read_text(encoding="utf-8")
+    ]
+    assert {path.relative_to(ROOT).as_posix() for path in asking} <= OF_ONE_ENGINE
+    assert all("vllm: VllmServer" in (ROOT / name).read_text(encoding="utf-8") for name in OF_ONE_ENGINE)

@@ -20,7 +20,7 @@ class Calls:
 
     def __init__(self, turns: RollingBatch) -> None:
         self.order: list[str] = []
-        self._turns = turns
+        self.turns = turns
         self._ends: dict[str, asyncio.Event] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -41,7 +41,7 @@ class Calls:
         await settled()
 
     async def _call(self, name: str, count: int, is_unread: Callable[[], bool]) -> None:
-        with self._turns.of(name.rstrip("0123456789"), count, is_unread) as turn:
+        with self.turns.of(name.rstrip("0123456789"), count, is_unread) as turn:
             await turn.come()
             self.order.append(name)
             await self._ends[name].wait()
@@ -100,7 +100,9 @@ async def test_clients_that_leave(calls: Calls) -> None:
     await calls.leave("ann6")  # while it waits
     await calls.leave("ann1")  # while it runs
     assert calls.order[5:] == ["bob1"]
+    assert calls.turns.waiting == 1
     await calls.leave("carol1")
+    assert calls.turns.waiting == 0
     await calls.end("ann2")
     await calls.begin("dan1")
     assert calls.order[6:] == ["dan1"]

@@ -8,10 +8,15 @@ from lmi_core.generation.request import ValidRequest
 
 class Parameters(GenerationParameters):
     n: int = Field(1)
+    ranked: bool = Field(False)
 
     @property
     def num_sequences(self) -> int:
         return self.n
+
+    @property
+    def best_first(self) -> bool:
+        return self.ranked
 
 
 def request(prompt: str, sequences: int = 1) -> ValidRequest:
@@ -97,6 +102,14 @@ def test_best_sequences() -> None:
     assert output.best_sequences(1) == [second]
     assert output.best_sequences(2) == [second, first]
     assert output.best_sequences(3) == output.best_sequences(4) == [first, second, third]
+
+
+def test_sequences_that_the_backend_ranks_keep_its_order() -> None:
+    output = GenerationOutput([ValidRequest("a", "a", [1], Parameters(n=3, ranked=True))])
+    for index, log_prob in enumerate([-2.0, -0.5, -3.0]):
+        output.add(step("x", index=index, log_prob=log_prob))
+    assert output.best_sequence is output.sequences[0]
+    assert output.best_sequences(2) == output.sequences[:2]
 
 
 def test_prefill_of_each_prompt() -> None:

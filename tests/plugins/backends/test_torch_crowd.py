@@ -15,7 +15,7 @@ ATTEMPTS = 3
 async def test_the_admitted_keep_their_throughput(tmp_path: Path) -> None:
     shares = list[float]()
     while len(shares) < ATTEMPTS and (not shares or shares[-1] < SHARE):
-        found = await measure(tmp_path / str(len(shares)), CROWD, rounds=3, seconds=2)
+        found = await measure(tmp_path / str(len(shares)), CROWD, rounds=1, seconds=2)
         assert found.refused >= CROWD
         assert found.answered == 0
         shares.append(found.throughput)
