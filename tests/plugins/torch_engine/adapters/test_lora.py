@@ -100,7 +100,7 @@ def test_several_in_one_batch(
     for each in requests:
         count = each.parameters.max_new_tokens
         assert ids(results[each.request_id]) == expected(each.adapter, each.prompt_ids, architecture, count)
-    prompts = [each.prompt_ids for each in requests]
+    prompts = [each.prompt_ids for each in requests[:6]]
     texts = [[expected(name, prompt, architecture) for prompt in prompts] for name in (*NAMES, None)]
     assert all(text not in texts[:place] for place, text in enumerate(texts))
 
