@@ -1,14 +1,17 @@
 """Messages over the wire: what requests may hold, and what answers do."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.request import ValidRequest
 from lmi_handlers.testing import running_server
-from lmi_plugins.backends.scripted import Script
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, RunningServer
 from tests.handlers.anthropic.asking import COUNT, TEXT, WORDS, ask, events, message, parameters, read_events
 
@@ -41,6 +44,19 @@ async def test_whole_message(server: RunningServer) -> None:
     }
     assert (answer.headers["request-id"], answer.headers["x-request-id"]) == ("one", "one")
     assert server.scripted.history[-1].prompt == "user: Hi\nassistant:"
+
+
+async def test_tokens_of_the_prefix_cache(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = ScriptedBackend.generate
+
+    async def cached(self: ScriptedBackend, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
+        async with aclosing(generate(self, request)) as steps:
+            async for step in steps:
+                step.cached_tokens = 2
+                yield step
+
+    monkeypatch.setattr(ScriptedBackend, "generate", cached)
+    assert (await ask(server)).json()["usage"] == USAGE | {"input_tokens": 1, "cache_read_input_tokens": 2}
 
 
 async def test_stream(server: RunningServer) -> None:

@@ -81,11 +81,25 @@ async def test_a_reload_keeps_what_came_of_an_answer(open_page: OpenPage, site: 
         await expect(answers(page).locator(".stats")).to_contain_text("stopped")
 
 
+# Leaves the browser room for a chat of 150,000 characters, but not for two.
+FILL = """() => {
+    let size = 0;
+    for (let more = 2 ** 23; more >= 2 ** 10; more /= 2) {
+        try {
+            sessionStorage.setItem("filler", "x".repeat(size + more));
+            size += more;
+        } catch {}
+    }
+    sessionStorage.setItem("filler", "x".repeat(size - 200_000));
+}"""
+
+
 async def test_the_oldest_chats_give_way_where_the_browser_has_no_room(open_page: OpenPage, site: Site) -> None:
     async with open_page() as page:
+        await page.evaluate(FILL)
         for name in ("First", "Second"):
             await page.get_by_role("button", name="New chat").click()
-            await page.locator("#text").fill(name + " x" * 1_500_000)
+            await page.locator("#text").fill(name + " x" * 75_000)
             await page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body="Done"))
             await page.locator("#text").press("Enter")
             await expect(answers(page).locator(".stats")).to_be_visible()
