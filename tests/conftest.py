@@ -112,6 +112,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the garbage collector the tests themselves, which it would look through for a second, again and again."""
     gc.enable()
     gc.freeze()
+    gc.set_threshold(50_000)  # as `lmi serve` has it
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +164,7 @@ def packages_searched_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def ended_servers_are_forgotten() -> Iterator[None]:
     """Empty aiohttp's cache of middlewares, which holds on to every server that was ever asked anything."""
     yield

@@ -21,7 +21,7 @@ from tests.clients.triton_grpc import is_final, tensor
 from tests.conftest import RunningServer, running_server
 from tests.soak.answers import stable
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]  # much work on a busy machine
 
 PROPERTIES = (
     f"option.rolling_batch=torch\noption.model_id={HELLO}\noption.chat_template=tools.jinja\n"
