@@ -12,7 +12,7 @@ SOURCES := core handlers plugins tests examples tools
 # The tests start thousands of processes, which otherwise compile all sources again where the shell says so.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs picture wheel bench-cpu bench-replicas bench-engine bench-server train-hello clean sweep
+.PHONY: install serve clients clients-page clients-newest programs test test-fast soak check fix docs picture wheel bench-cpu bench-replicas bench-engine bench-server llama-cpp train-hello clean sweep
 
 install: .venv/installed
 
@@ -74,6 +74,18 @@ sweep: .venv/installed-dev  ## Test that tiny models of all architectures have t
 soak: .venv/installed-dev  ## Ask a server for ten minutes, or MINUTES=60, while faults are injected (BACKEND=vllm, WRITE=--write)
 	$(BIN)/python -m tests.soak --backend $(BACKEND) --minutes $(MINUTES) $(WRITE)
 
+# llama.cpp is compiled, which takes ten minutes or more on two CPUs.
+LLAMA := .venv-llama
+
+$(LLAMA)/installed: pyproject.toml constraints.txt examples/llama_cpp_backend/pyproject.toml
+	$(PYTHON) -m venv $(LLAMA)
+	$(LLAMA)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable ".[testing]" --editable examples/llama_cpp_backend
+	touch $@
+
+llama-cpp: $(LLAMA)/installed  ## Run the tests of examples/llama_cpp_backend in an environment of its own
+	$(LLAMA)/bin/python -m pytest examples/llama_cpp_backend
+
 check: .venv/installed-dev  ## Format, lint and types of sources and tests
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
@@ -109,4 +121,4 @@ train-hello: install  ## Train examples/hello anew
 	$(BIN)/python examples/hello/train.py
 
 clean:
-	rm -rf .venv .venv-clients dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-llama dist .mypy_cache .pytest_cache .ruff_cache

@@ -66,6 +66,7 @@ from lmi_core.handler import Handler as Handler
 from lmi_core.hookspecs import hookimpl as hookimpl
 from lmi_core.inference import Inference as Inference
 from lmi_core.inference import ResponseWriter as ResponseWriter
+from lmi_core.metrics.engine_figures import EngineFigures as EngineFigures
 from lmi_core.parsing.tool_calls.parser import CallArguments as CallArguments
 from lmi_core.parsing.tool_calls.parser import CallBegun as CallBegun
 from lmi_core.parsing.tool_calls.parser import Content as Content
@@ -79,6 +80,7 @@ from lmi_core.served_model import ManagedModel as ManagedModel
 from lmi_core.served_model import ServedModel as ServedModel
 from lmi_core.served_model import ServedModels as ServedModels
 from lmi_core.text_backend.backend import TextBackend as TextBackend
+from lmi_core.texts.chat_template import render_chat as render_chat
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer as HuggingFaceTokenizer
 from lmi_core.texts.token_stream import TokenStream as TokenStream
 from lmi_core.texts.word_tokenizer import WordTokenizer as WordTokenizer

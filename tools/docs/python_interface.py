@@ -25,7 +25,13 @@ TESTS = "Tests"
 # Each section has what the modules with these names define.
 SECTIONS = {
     "Hooks": ("lmi_core.hookspecs",),
-    "Backends": ("lmi_core.backend", "lmi_core.text_backend", "lmi_core.configuration", "lmi_core.serving_runtime"),
+    "Backends": (
+        "lmi_core.backend",
+        "lmi_core.text_backend",
+        "lmi_core.configuration",
+        "lmi_core.serving_runtime",
+        "lmi_core.metrics",
+    ),
     "Parameters of requests": ("lmi_core.generation.parameters", "lmi_core.generation.parameters"),
     "Requests, and what is generated": ("lmi_core.generation.request", "lmi_core.generation.output"),
     "Tokenizers": ("lmi_core.generation.tokenizer", "lmi_core.texts.token_stream", "lmi_core.texts.word_tokenizer"),

@@ -1,10 +1,15 @@
 """`option.chat_template`, which overrides the model's own chat template."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from lmi_core.errors import ConfigurationError, InvalidPayload
+from lmi_core.deadlines.event_loop import NeedsTimeError
+from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidPayload
+from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.texts.rendering.render import render
 from lmi_core.texts.tokenizer_files import TEMPLATE, has_tokenizer
 
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
@@ -17,6 +22,19 @@ class RefusedByTemplate(InvalidPayload):
         messages = "the messages" if field is None else f"`{field}`"
         super().__init__(f"{messages} are refused by the chat template: {reason}")
         self.reason = reason
+
+
+def render_chat(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
+    """Render a chat for `Tokenizer.render_chat`; `variables` are the template's, such as `bos_token`.
+
+    Raise InvalidPayload if the template refuses the chat.
+    """
+    try:
+        return render(chat, template, variables)
+    except (NeedsTimeError, GenerationFailed):
+        raise
+    except Exception as error:  # the template's own refusal, or any error from unexpected values
+        raise RefusedByTemplate(str(error) or type(error).__name__) from None
 
 
 def read_chat_template(option: str | None, directory: Path) -> str | None:

@@ -4,11 +4,9 @@ import re
 import threading
 from collections.abc import Iterator
 
-from lmi_core.deadlines.event_loop import NeedsTimeError
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
-from lmi_core.texts.chat_template import RefusedByTemplate
-from lmi_core.texts.rendering.render import render
+from lmi_core.texts.chat_template import render_chat
 
 CHAT_TEMPLATE = """\
 {% for tool in tools or [] %}tool: {{ tool.function.name }}
@@ -63,12 +61,7 @@ class WordTokenizer(Tokenizer):
         return self.template
 
     def render_chat(self, chat: Chat, template: str) -> str:
-        try:
-            return render(chat, template, {})
-        except NeedsTimeError:
-            raise
-        except Exception as error:
-            raise RefusedByTemplate(str(error) or type(error).__name__) from None
+        return render_chat(chat, template, {})
 
     def id(self, word: str) -> int:
         """Return the id of a text as one token, assigning a new id if necessary."""
