@@ -132,15 +132,29 @@ async def test_images_are_dropped(open_page: OpenPage, site: Site, tmp_path: Pat
         await expect(page.locator(".turn.user img")).to_have_attribute("alt", "one.png")
 
 
+async def test_texts_are_dropped(open_page: OpenPage, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("Note:\n````\ncode\n````\n")
+    (tmp_path / "program.py").write_text("print('é')\n")
+    written = "Read this\n\nnotes.md:\n`````\nNote:\n````\ncode\n````\n`````\n\nprogram.py:\n```\nprint('é')\n```\n"
+    async with open_page(model="talker") as page:
+        await page.locator("#text").fill("Read this")
+        await drop(page, "#transcript", tmp_path / "notes.md", tmp_path / "program.py")
+        await expect(page.locator("#text")).to_have_value(written)
+        await page.locator("#send").click()
+        await answered(page)
+        assert "print('é')" in site.backend("talker").history[-1].prompt
+
+
 async def test_what_cannot_be_sent_does_not_replace_the_page(open_page: OpenPage, tmp_path: Path) -> None:
     (tmp_path / "point.png").write_bytes(PNG)
-    (tmp_path / "notes.txt").write_text("Notes")
+    (tmp_path / "program").write_bytes(b"\x7fELF\0")
     async with open_page(model="seeing") as page:
         await page.locator("#text").fill("Kept")
-        await drop(page, "#transcript", tmp_path / "notes.txt")
-        await expect(page.locator("#attach-note")).to_have_text("Only images can be added")
+        await drop(page, "#transcript", tmp_path / "program")
+        await expect(page.locator("#attach-note")).to_have_text("program is not a text of at most 1 MB")
         await page.locator("#model").select_option("talker")
         await drop(page, "#composer", tmp_path / "point.png")
+        await expect(page.locator("#attach-note")).to_have_text("This model takes no images")
         await expect(page.locator("#attach")).to_be_hidden()
         await expect(page.locator("#attached li")).to_have_count(0)
         await expect(page.locator("#text")).to_have_value("Kept")

@@ -17,7 +17,11 @@ export class Composer {
     this.actions = actions;
     this.form = /** @type {HTMLFormElement} */ (byId("composer"));
     this.text = /** @type {HTMLTextAreaElement} */ (byId("text"));
-    this.images = new Images(this.form);
+    this.images = new Images(this.form, (text) => {
+      const before = this.text.value.trimEnd();
+      this.write(before ? `${before}\n\n${text}` : text);
+      actions.changed();
+    });
     this.isBusy = false;
     this.mayBeSent = true;
     this.form.addEventListener("submit", (event) => {

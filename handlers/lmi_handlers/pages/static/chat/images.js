@@ -1,14 +1,21 @@
 // @ts-check
-// Images to be sent with a message: picked, pasted, or dropped anywhere on the page.
+// Files to be sent with a message, dropped anywhere on the page or pasted: images, which can also be picked, and texts,
+// which become part of the message.
 
 import { announce } from "../shared/announce.js";
 import { byId, element } from "../shared/dom.js";
 
+const MAX_TEXT = 1_000_000; // bytes
+
 /** @typedef {{ name: string, url: string }} Image */
 
 export class Images {
-  /** @param {HTMLElement} place where images may be pasted */
-  constructor(place) {
+  /**
+   * @param {HTMLElement} place where files may be pasted
+   * @param {(text: string) => void} write adds a text to the message
+   */
+  constructor(place, write) {
+    this.write = write;
     /** @type {Image[]} */
     this.all = [];
     this.most = 0; // what the model takes in one prompt
@@ -27,8 +34,8 @@ export class Images {
     page.addEventListener("dragover", (event) => {
       if (!event.dataTransfer?.types.includes("Files")) return; // a text, which the browser moves by itself
       event.preventDefault();
-      event.dataTransfer.dropEffect = this.most ? "copy" : "none";
-      page.classList.toggle("dropping", this.most > 0);
+      event.dataTransfer.dropEffect = "copy";
+      page.classList.add("dropping");
     });
     page.addEventListener("dragleave", (event) => {
       if (event.relatedTarget === null) page.classList.remove("dropping"); // the page, and not one of its parts
@@ -56,11 +63,15 @@ export class Images {
 
   /** @param {File[]} files */
   async add(files) {
-    const images = files.filter((each) => each.type.startsWith("image/"));
+    const images = files.filter(isImage);
     const room = Math.max(0, this.most - this.all.length);
-    if (!this.most) this.#tell("This model takes no images");
-    else if (images.length < files.length) this.#tell("Only images can be added");
+    if (images.length && !this.most) this.#tell("This model takes no images");
     else this.#tell(images.length > room ? `The model takes at most ${this.most} images` : "");
+    for (const file of files.filter((each) => !isImage(each))) {
+      const text = await readText(file);
+      if (text === null) this.#tell(`${file.name} is not a text of at most 1 MB`);
+      else this.write(text);
+    }
     const added = await Promise.all(images.slice(0, room).map(
       async (file) => ({ name: file.name || "pasted image", url: await dataUrl(file) })));
     this.all.push(...added);
@@ -74,8 +85,8 @@ export class Images {
   }
 
   #take(/** @type {Event} */ event, /** @type {DataTransfer | null} */ data) {
-    const files = [...(data?.files ?? [])].filter((each) => each.type.startsWith("image/"));
-    if (!this.most || !files.length) return;
+    const files = [...(data?.files ?? [])].filter((each) => this.most || !isImage(each));
+    if (!files.length) return;
     event.preventDefault();
     void this.add(files);
   }
@@ -93,6 +104,24 @@ export class Images {
     this.#show();
     byId("text").focus();
   }
+}
+
+/** @param {File} file */
+function isImage(file) {
+  return file.type.startsWith("image/");
+}
+
+/**
+ * Return a text file as a block of code under its name; null if it is no text, or too long.
+ * @param {File} file
+ */
+async function readText(file) {
+  if (file.size > MAX_TEXT) return null;
+  const text = await file.text();
+  if (/[\0\uFFFD]/.test(text)) return null; // bytes that are not UTF-8 become the second
+  const fences = text.match(/`{3,}/g) ?? [];
+  const fence = "`".repeat(Math.max(3, ...fences.map((each) => each.length + 1)));
+  return `${file.name}:\n${fence}\n${text.trimEnd()}\n${fence}\n`;
 }
 
 /**
