@@ -15,9 +15,10 @@ import torch
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from tests.benchmarks import machine
+from tests.benchmarks.llama_cpp_runner import NEW_TOKENS, make_prompt
 from tests.benchmarks.page import write_section
 from tests.benchmarks.pausing import pause, resume, resumed
-from tests.benchmarks.random_models import MODELS, RandomModel
+from tests.benchmarks.random_models import MODELS, RandomModel, save_gguf
 
 ROOT = Path(__file__).parents[2]
 RUNNERS: dict[str, dict[str, Any]] = {
@@ -26,6 +27,9 @@ RUNNERS: dict[str, dict[str, Any]] = {
     "OpenVINO, int8": {"cpu_runner": "openvino", "quantize": "int8"},
     "OpenVINO, int4": {"cpu_runner": "openvino", "quantize": "int4"},
 }
+LLAMA = {"llama.cpp": "BF16", "llama.cpp, q8_0": "Q8_0"}  # kinds of GGUF weights, where `make llama-cpp` has run
+LLAMA_PYTHON = ROOT / ".venv-llama" / "bin" / "python"
+NAMES = [*RUNNERS, *(LLAMA if LLAMA_PYTHON.exists() else ())]
 SIZES = {
     "hidden_size": 896,
     "intermediate_size": 4864,
@@ -38,7 +42,6 @@ SIZED = {
     "360M": RandomModel("Llama, 24 layers, hidden 896, 14 heads, 2 KV heads, bf16", torch.bfloat16, 2048, SIZES),
 }
 CASES = [(streams, length) for streams in (1, 16) for length in (32, 512)]
-NEW_TOKENS = 32
 CACHE_BYTES = 250_000_000
 
 
@@ -47,6 +50,9 @@ class Runner:
 
     def __init__(self, name: str, directory: Path) -> None:
         command = [sys.executable, "-m", "tests.benchmarks.bench_cpu", "--serve", name, str(directory)]
+        if name in LLAMA:
+            file = save_gguf(directory, LLAMA[name])
+            command = [str(LLAMA_PYTHON), "-m", "tests.benchmarks.llama_cpp_runner", str(file)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -86,35 +92,29 @@ def serve(name: str, directory: str) -> None:
         streams, length = map(int, line.split())
         for _ in range(streams):
             number += 1
-            prompt = [1 + (number * 7919 + place * 104_729) % 2000 for place in range(length)]
-            engine.add(EngineRequest(str(number), prompt, SamplingParameters(max_new_tokens=NEW_TOKENS)))
+            parameters = SamplingParameters(max_new_tokens=NEW_TOKENS)
+            engine.add(EngineRequest(str(number), make_prompt(number, length), parameters))
         begun = time.perf_counter()
         while engine.has_work:
             engine.step()
         rate = streams * NEW_TOKENS / (time.perf_counter() - begun)
-        print(json.dumps({"rate": rate, "memory": own_memory()}), flush=True)
-
-
-def own_memory() -> int:
-    """Return the bytes of this process's memory that are not those of files, which the system can reclaim."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+        print(json.dumps({"rate": rate, "memory": machine.own_memory()}), flush=True)
 
 
 def measure(model: str, directory: Path, rounds: int) -> list[str]:
     """Return the rows of a model's table."""
     rows = []
     with ExitStack() as stack:
-        runners = {name: stack.enter_context(Runner(name, directory)) for name in RUNNERS}
+        runners = {name: stack.enter_context(Runner(name, directory)) for name in NAMES}
         for streams, length in CASES:
-            measured: dict[str, list[dict[str, float]]] = {name: [] for name in RUNNERS}
+            measured: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
             for turn in range(rounds + 1):
                 for name, runner in runners.items():
                     result = runner.run(streams, length)
                     if turn:  # the first is to warm up
                         measured[name].append(result)
             rates = {name: [result["rate"] for result in results] for name, results in measured.items()}
-            for name in RUNNERS:
+            for name in NAMES:
                 fastest = max(rates[name])
                 rows.append(
                     f"| {model} | {streams} | {length} | {name} | {fastest:.0f} | {statistics.median(rates[name]):.0f} "
@@ -129,12 +129,13 @@ def section(rows: list[str], rounds: int, load: float) -> str:
         f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in SIZED.items()
     )
     table = "\n".join(rows)
+    others = machine.module("llama_cpp", str(LLAMA_PYTHON)) if LLAMA_PYTHON.exists() else "llama_cpp not installed"
     return f"""## OpenVINO beside PyTorch
 
 `make bench-cpu` measures the libraries that can compute the torch engine's steps on CPUs
-([cpus.md](../how_to/cpus.md)).
+([cpus.md](../how_to/cpus.md)), beside llama.cpp alone, with its own batches and greedy sampler.
 
-Machine: {machine.description(None)}, {machine.package("openvino")}; load average {load:.1f} before the start.
+Machine: {machine.description(None)}, {machine.package("openvino")}, {others}; load average {load:.1f} before the start.
 
 The models have random weights:
 

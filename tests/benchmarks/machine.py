@@ -43,3 +43,9 @@ def description(vllm_python: str | None = sys.executable if find_spec("vllm") el
 def load() -> float:
     """Return the average number of runnable processes in the last minute."""
     return float(Path("/proc/loadavg").read_text().split()[0])
+
+
+def own_memory() -> int:
+    """Return the bytes of this process's memory that are not those of files, which the system can reclaim."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))

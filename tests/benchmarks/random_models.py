@@ -1,12 +1,17 @@
 """Llama models with random weights, in the sizes of the benchmarks."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+
+from tests.core.remote.archives.gguf_models import finish, write_llama
 
 CONTEXT = 2048
 
@@ -38,6 +43,19 @@ class RandomModel:
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         pretrained: Any = PreTrainedTokenizerFast
         pretrained(tokenizer_object=tokenizer, unk_token="w0", pad_token="w0").save_pretrained(directory)
+
+
+def save_gguf(directory: Path, kind: str) -> Path:
+    """Write a saved model as a GGUF file without a vocabulary, with weights of a kind."""
+    file = directory / f"{kind}.gguf"
+    config = json.loads((directory / "config.json").read_text())
+    weights = {name: each.float().numpy() for name, each in load_file(directory / "model.safetensors").items()}
+    writer = gguf.GGUFWriter(file, "llama")
+    write_llama(writer, kind, config, weights)
+    writer.add_tokenizer_model("none")
+    writer.add_vocab_size(config["vocab_size"])
+    finish(writer)
+    return file
 
 
 SMALL = {

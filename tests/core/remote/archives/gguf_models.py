@@ -1,6 +1,7 @@
-"""examples/hello as a GGUF file, written by llama.cpp's own library."""
+"""Llama models as GGUF files, written by llama.cpp's own library: examples/hello, or any other."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,21 @@ def write_hello(
     """Write the model with weights of a kind, and further metadata: numbers and texts by key."""
     config, tokenizer = read("config.json"), read("tokenizer.json")
     writer = gguf.GGUFWriter(file, architecture)
+    write_llama(writer, kind, config, load_file(HELLO / "model.safetensors"))
+    _write_tokenizer(writer, tokenizer)
+    for key, value in (metadata or {}).items():
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_uint32(key, value)
+    if rope_factors is not None:
+        writer.add_tensor("rope_freqs.weight", rope_factors)
+    finish(writer)
+    return file
+
+
+def write_llama(writer: gguf.GGUFWriter, kind: str, config: Any, weights: Mapping[str, Any]) -> None:
+    """Write a Llama's configuration, and its weights by the names in safetensors, as numpy's arrays."""
     writer.add_name("hello")
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind}"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -38,20 +54,14 @@ def write_hello(
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    _write_tokenizer(writer, tokenizer)
-    for key, value in (metadata or {}).items():
-        if isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_uint32(key, value)
-    _write_weights(writer, config, gguf.GGMLQuantizationType[kind])
-    if rope_factors is not None:
-        writer.add_tensor("rope_freqs.weight", rope_factors)
+    _write_weights(writer, config, weights, gguf.GGMLQuantizationType[kind])
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return file
 
 
 def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any) -> None:
@@ -66,10 +76,12 @@ def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any) -> None:
     writer.add_chat_template((HELLO / "chat_template.jinja").read_text())
 
 
-def _write_weights(writer: gguf.GGUFWriter, config: Any, kind: gguf.GGMLQuantizationType) -> None:
+def _write_weights(
+    writer: gguf.GGUFWriter, config: Any, weights_by_name: Mapping[str, Any], kind: gguf.GGMLQuantizationType
+) -> None:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-    for name, weights in load_file(HELLO / "model.safetensors").items():
+    for name, weights in weights_by_name.items():
         for part, count in heads.items():
             if part in name:  # llama.cpp rotates neighbours, transformers halves
                 weights = weights.reshape(count, 2, -1, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)
