@@ -88,7 +88,9 @@ class Waiting:
 
 
 class Turn(Protocol):
-    """The right to try suspects in an engine that several servers share, as the others' would be blamed, too."""
+    """The right to try suspects in an engine that several servers share. Tried at the same time, the suspects of one
+    server would be blamed for what those of another do.
+    """
 
     async def take(self) -> None:
         """Wait until no other server tries suspects."""

@@ -5,8 +5,8 @@ Messages between a server and the worker do not pass through the host: the worke
 
 import asyncio
 import fcntl
-import itertools
 import os
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +22,6 @@ from lmi_core.workers.messages import STARTED
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
 LOOK_SECONDS = 0.05  # between two looks at whether another server tries suspects
 HOST_GONE = "the process that runs the engines has ended"
-
-_counter = itertools.count()
 
 
 class Want(msgspec.Struct, tag=True):
@@ -101,7 +99,7 @@ class SharedWorker:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(0)
-        self._socket.set(zmq.IDENTITY, f"{os.getpid()}-{next(_counter)}".encode())
+        self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
         self._started = False  # whether the message was read that a worker starts with

@@ -16,6 +16,7 @@ UNCHANGEABLE = (
     "several front ends share the engines (--servers), so that models, adapters and the log level stay as they were at "
     "the start: restart the server with the change"
 )
+ELSEWHERE = ", or another front end has it (--servers)"  # of what each front end keeps for itself
 
 
 class Front(NamedTuple):
@@ -55,6 +56,11 @@ class Front(NamedTuple):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(host_of_this_process()))
             connection.sendall(msgspec.json.encode(Ready(self.number, port, list(welcome))) + b"\n")
+
+
+def elsewhere() -> str:
+    """Return the further reason why something is not found, if there are other front ends."""
+    return "" if this_front() is None else ELSEWHERE
 
 
 @cache

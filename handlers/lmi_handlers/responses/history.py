@@ -11,6 +11,7 @@ from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.process.front import elsewhere
 from lmi_handlers.responses.items import CallItem, FunctionOutputItem, Item, ItemReference, Known
 from lmi_handlers.responses.request import ResponsesRequest
 
@@ -91,7 +92,8 @@ def _resolved(reference: ItemReference, place: str, model: ServedModel, key: str
 def _lost(model: ServedModel) -> str:
     if model.conversations.limit == 0:
         return ": option.response_store_size=0 keeps no response"
-    return f": it is not of model `{model.name}`, was not stored, was deleted, or has made room for newer ones"
+    reasons = f"it is not of model `{model.name}`, was not stored, was deleted, or has made room for newer ones"
+    return f": {reasons}{elsewhere()}"
 
 
 def _check_results(items: Iterable[PlacedItem]) -> None:

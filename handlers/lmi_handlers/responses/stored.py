@@ -11,6 +11,7 @@ from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.payload import shown
 from lmi_core.route import reading
 from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_handlers.process.front import elsewhere
 from lmi_handlers.responses.answers import DeletedResponse, InputItems, OpenAiResponse
 from lmi_handlers.responses.history import past_items
 
@@ -97,7 +98,8 @@ def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
     for model in dispatcher.all_models():
         if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
-    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: it was not stored, or no longer is")
+    reasons = f"it was not stored, or no longer is{elsewhere()}"
+    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: {reasons}")
 
 
 def _json(body: bytes) -> Answer:

@@ -198,6 +198,21 @@ async def test_what_front_ends_would_have_to_change_together_is_refused(served: 
                 assert "several front ends share the engines (--servers)" in (await response.json())["message"]
 
 
+async def test_a_response_is_found_by_the_front_end_that_has_made_it(served: Served) -> None:
+    async with served.client() as client:
+        async with client.post(
+            "/v1/responses", json={"model": "hello", "input": "Hi", "max_output_tokens": 16}
+        ) as made:
+            path = f"/v1/responses/{(await made.json())['id']}"
+        found = set[int]()
+        while found != {200, 404}:
+            async with client.get(path) as response:
+                found.add(response.status)
+                if response.status == 404:
+                    message = (await response.json())["error"]["message"]
+        assert message.endswith("or another front end has it (--servers)")
+
+
 async def test_the_port_is_not_shared_with_other_servers(served: Served) -> None:
     port = served.url.rpartition(":")[2]
     async with lmi_serve(HELLO, "--port", port, "--servers", 2) as server:
