@@ -7,12 +7,13 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.routing import BLOCK, Router
 from tests.benchmarks import machine
 from tests.benchmarks.page import write_section
-from tests.benchmarks.replica_servers import KILLED, STREAMS, Pauses, Scaling, overheads, pauses, scaling
+from tests.benchmarks.replica_servers import KILLED, STREAMS, Pauses, Scaling, overheads, pauses, pauses_on_ray, scaling
 from tests.benchmarks.simulated_engine import SEQUENCES, STEP
 from tests.core.workers.numbers import Numbers
 
@@ -98,10 +99,6 @@ async def arithmetic() -> str:
     return "\n".join(rows)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
 def scaling_rows(found: Sequence[Scaling]) -> str:
     first = found[0].tokens_per_second
     return "\n".join(
@@ -112,15 +109,17 @@ def scaling_rows(found: Sequence[Scaling]) -> str:
 
 
 def pause_row(where: str, found: Pauses) -> str:
-    killed = " | ".join(f"{percentile(found.killed, share):.2f} s" for share in (0.5, 0.99))
-    return f"| {where} | {len(found.killed)} | {killed} | {percentile(found.quiet, 0.5):.2f} s |"
+    pauses = " | ".join(
+        f"{seconds:.2f} s" for seconds in (median(found.killed), max(found.killed), median(found.quiet))
+    )
+    return f"| {where} | {len(found.killed)} | {pauses} |"
 
 
-def measure_servers() -> str:
+def measure_servers(rounds: int, kills: int) -> str:
     """Return the section on servers, each measured in processes of its own."""
     load = machine.load()
-    scales, (local, remote) = scaling(), overheads()
-    dead = "\n".join([pause_row("this host", pauses()), pause_row("a Ray cluster", pauses("ray_address=local\n"))])
+    scales, (local, remote) = scaling(rounds), overheads(rounds)
+    dead = "\n".join([pause_row("this host", pauses(kills)), pause_row("a Ray cluster", pauses_on_ray(kills))])
     added = (remote.first_token - local.first_token) * 1000
     per_token = [each.cpu_per_token * 1e6 for each in (local, remote)]
     return f"""## Several engines behind a server
@@ -146,7 +145,7 @@ The pause is the longest time without a token in {STREAMS} streams of `examples/
 {KILLED} engines, of which one is killed in the middle; without a kill there is a pause, too, where this machine's cores
 are shared.
 
-| engines | kills | pause p50 | pause p99 | without a kill, p50 |
+| engines | kills | pause p50 | longest | without a kill, p50 |
 |---|---|---|---|---|
 {dead}
 """
@@ -174,7 +173,8 @@ CPU time to choose among {MANY} engines, by the length of the prompt:
 A trace has {CHATS} chats of {TURNS} turns in random order, with {QUESTION} tokens per question and {ANSWER} per answer;
 each chat has one of {SYSTEM_PROMPTS} system prompts of {SYSTEM_TOKENS} tokens. On {ENGINES} engines with a prefix cache
 of {CACHED_BLOCKS * BLOCK} tokens each and {AT_ONCE} concurrent requests, {chosen:.0%} of the blocks of {BLOCK} tokens
-are in the cache of the chosen engine, and {in_turn:.0%} if engines take turns.
+are in the cache of the chosen engine, and {in_turn:.0%} if engines take turns, which then compute
+{(1 - in_turn) / (1 - chosen):.1f} times as many tokens of prompts.
 
 The arithmetic of many engines, if each generates {TOKENS_PER_SECOND:,} tokens per second, prompts have {PROMPT:,}
 tokens and answers {TOKENS_PER_ANSWER}, and the server takes {CPU_PER_TOKEN * 1e6:.0f} us of CPU per token, as in the
@@ -194,8 +194,10 @@ answers one server, and a router counts only the tokens of its own requests.
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
+    arguments.add_argument("--rounds", type=int, default=4)
+    arguments.add_argument("--kills", type=int, default=20)
     options = arguments.parse_args()
-    for text in (asyncio.run(measure()), measure_servers()):
+    for text in (asyncio.run(measure()), measure_servers(options.rounds, options.kills)):
         print(text)
         if options.write:
             write_section(text)

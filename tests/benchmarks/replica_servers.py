@@ -1,6 +1,7 @@
 """Measurements of servers with several engines, on this host and on a Ray cluster."""
 
 import asyncio
+import importlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tests.benchmarks.bench_server import INVOCATION
 from tests.benchmarks.load_client import Load, Result, run
@@ -29,10 +30,8 @@ from tests.benchmarks.server_contenders import (
 from tests.benchmarks.simulated_engine import SEQUENCES
 
 ENGINES = (1, 2, 4, 8)
-ROUNDS = 5
-REQUESTS = 20  # one after the other, in each round
 STREAMS = 16  # of a round in which CPU time is measured
-KILLED, KILLS = 3, 20  # engines, and kills of one of them
+KILLED = 3  # engines, of which one is killed
 LONG = 400  # tokens of the streams that see it
 QUIET = ["--log-level", "error", "--no-access-log"]
 
@@ -81,21 +80,21 @@ def simulated_server(directory: Path, log: IO[bytes]) -> Server:
     return Server([sys.executable, "-m", module, "serve", str(directory), *QUIET], free_port(), log)
 
 
-def scaling() -> list[Scaling]:
+def scaling(rounds: int) -> list[Scaling]:
     """Return the rates of growing numbers of engines, all of which are full."""
     with folder_and_log() as (folder, log), load_client(log) as client:
-        return [_rate(folder, log, client, engines) for engines in ENGINES]
+        return [_rate(folder, log, client, engines, rounds) for engines in ENGINES]
 
 
-def _rate(folder: Path, log: IO[bytes], client: LoadClient, engines: int) -> Scaling:
+def _rate(folder: Path, log: IO[bytes], client: LoadClient, engines: int, rounds: int) -> Scaling:
     with simulated_server(directory(folder, engines), log) as server:
         client.measure(server, INVOCATION, engines)
-        measures = [client.measure(server, INVOCATION, engines * SEQUENCES) for _ in range(ROUNDS)]
+        measures = [client.measure(server, INVOCATION, engines * SEQUENCES) for _ in range(rounds)]
     rate = statistics.median(each.tokens / each.seconds for each in measures)
     return Scaling(engines, rate, statistics.median(each.cpu / each.seconds for each in measures))
 
 
-def overheads() -> tuple[Overhead, Overhead]:
+def overheads(rounds: int) -> tuple[Overhead, Overhead]:
     """Return the cost of an engine on this host, and of one in an actor of Ray; they take turns."""
     with folder_and_log() as (folder, log), ExitStack() as stack:
         client = stack.enter_context(load_client(log))
@@ -104,9 +103,9 @@ def overheads() -> tuple[Overhead, Overhead]:
             for more in ("", "ray_address=local\n")
         ]
         first, cpu = [list[float]() for _ in servers], [list[Measure]() for _ in servers]
-        for number in range(ROUNDS + 1):
+        for number in range(rounds + 1):
             for server, waits, measures in zip(servers, first, cpu, strict=True):
-                singles = [client.measure(server, INVOCATION, 1) for _ in range(REQUESTS // 4)]
+                singles = [client.measure(server, INVOCATION, 1) for _ in range(2)]
                 measure = client.measure(server, INVOCATION, STREAMS)
                 if number:  # the first round warms up
                     waits += [wait for each in singles for wait in each.first_token_seconds]
@@ -118,7 +117,23 @@ def overheads() -> tuple[Overhead, Overhead]:
         return local, remote
 
 
-def pauses(more: str = "", kills: int = KILLS) -> Pauses:
+@contextmanager
+def ray_address() -> Iterator[str]:
+    """Yield the properties for a cluster with room for the engines, however few cores this machine has."""
+    cluster: Any = importlib.import_module("ray.cluster_utils").Cluster()
+    cluster.add_node(num_cpus=KILLED, include_dashboard=False)
+    try:
+        yield f"ray_address={cluster.address}\n"
+    finally:
+        cluster.shutdown()
+
+
+def pauses_on_ray(kills: int) -> Pauses:
+    with ray_address() as more:
+        return pauses(kills, more)
+
+
+def pauses(kills: int, more: str = "") -> Pauses:
     """Return the pauses that clients see when one of the torch engines is killed."""
     with folder_and_log() as (folder, log), lmi_server(directory(folder, KILLED, more), log) as server:
         return asyncio.run(_pauses(server, kills))

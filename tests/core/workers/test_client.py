@@ -9,7 +9,7 @@ import pytest
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.endpoint import Place, WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.messages import ALIVE, STARTED, Alive, LoadFailed, Ping, Progress, Started, encode
@@ -52,12 +52,14 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 class Task:
     """A worker that gives a number each second to each request."""
 
-    process_id = place = files = None
+    process_id = files = None
 
     def __init__(self, answer: msgspec.Struct | None) -> None:
         self.dropped: list[int] = []
         self.frozen = asyncio.Event()
         self.stopped = False
+        self.place: Place | None = None
+        self.seconds_to_start = 0.0
         self._answer = answer  # to what it is to load; None: it dies of that
         self._received: asyncio.Queue[bytes] = asyncio.Queue()
         self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -65,6 +67,7 @@ class Task:
         self._work: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        await asyncio.sleep(self.seconds_to_start)
         self._work = asyncio.create_task(self._serve())
 
     def send(self, message: bytes) -> None:
@@ -225,6 +228,27 @@ def test_a_worker_is_replaced_and_its_requests_go_on(end: Callable[[Task], None]
         await client.stop()
 
     replaced()
+
+
+@pytest.mark.parametrize("place", [None, Place("10.0.0.2", 1)])
+def test_a_worker_on_another_node_has_time_to_find_one_and_to_load(place: Place | None) -> None:
+    @in_virtual_time
+    async def restarted() -> None:
+        client = Client(Loaded(1), Loaded(1))
+        for task in client.tasks:
+            task.place = place
+        await client.start()
+        client.tasks[1].seconds_to_start = 500
+        client.tasks[0].kill()
+        await asyncio.sleep(1)
+        if place is None:
+            with pytest.raises(BackendUnhealthy, match="is not restarted again"):
+                await client.available()
+        else:
+            await client.available()
+        await client.stop()
+
+    restarted()
 
 
 @in_virtual_time

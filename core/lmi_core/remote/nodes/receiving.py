@@ -53,6 +53,7 @@ class Receiver:
         self._downloads = downloads
         self._report = report
         self._copies = Copies(ServerFolder(bring.folder), downloads)
+        self._awaited = 0  # chunks
 
     def folder(self) -> Path:
         """Return the folder itself if this node has the same files there, otherwise that of a copy, which is held.
@@ -66,7 +67,11 @@ class Receiver:
         with locks.exclusive(self._copies.lock, lambda: self._report.note(waiting, logging.INFO)):
             self._remove_gone()
             files, skipped = bring.files, bring.skipped
-            folder = update(bring.folder, self._copies, bring.version, files, skipped, self._report, self._transfer)
+            try:
+                folder = update(bring.folder, self._copies, bring.version, files, skipped, self._report, self._transfer)
+            finally:
+                while self._awaited:  # of a file that could not be written
+                    self._chunk()
             hold(folder)
             return folder
 
@@ -98,24 +103,27 @@ class Receiver:
         """Write a file as it arrives, and yield the bytes of each chunk. Raise ConfigurationError if it is damaged."""
         count, digest, last = -(-each.size // CHUNK), hashlib.sha256(), Chunk(b"", digest=EMPTY)
         for _ in range(min(AT_ONCE, count)):
-            self._send(Next(each.path))
+            self._ask(each.path)
         for left in range(count, 0, -1):
             last = self._chunk()
             if last.error:
-                for _ in range(1, min(AT_ONCE, left)):  # asked for before this one came
-                    self._chunk()
                 raise ConfigurationError(last.error)
             if left > AT_ONCE:
-                self._send(Next(each.path))
+                self._ask(each.path)
             file.write(last.data)
             digest.update(last.data)
             yield len(last.data)
         if last.digest != digest.hexdigest():
             raise ConfigurationError(f"{self._bring.folder}/{each.path} arrived damaged: its SHA-256 differs")
 
+    def _ask(self, path: str) -> None:
+        self._send(Next(path))
+        self._awaited += 1
+
     def _chunk(self) -> Chunk:
         chunk = decode_to_node(self._channel.receive())
         assert isinstance(chunk, Chunk), chunk
+        self._awaited -= 1
         return chunk
 
     def _send(self, message: msgspec.Struct) -> None:

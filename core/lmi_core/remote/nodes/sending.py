@@ -42,7 +42,7 @@ class NodeFiles:
         Raise ConfigurationError if it cannot be copied, or WorkerDied. A copy that has begun is finished if this is
         cancelled.
         """
-        return await asyncio.shield(self._bring(folder, report))
+        return await asyncio.shield(self._bring(folder.absolute(), report))
 
     async def _bring(self, folder: Path, report: Report) -> Path:
         async with self._turn:

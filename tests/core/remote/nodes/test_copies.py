@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -190,6 +191,15 @@ async def test_a_cache_that_cannot_be_written(models: Path, cache: Path) -> None
     cache.write_text("a file")
     with pytest.raises(ConfigurationError, match=r"m cannot be written to .*: set LMI_CACHE to another folder"):
         await bring(models / "m")
+
+
+async def test_a_disk_that_fails_in_the_middle(models: Path, cache: Path) -> None:
+    async with worker() as (files, watched):
+        assert watched.process.process_id is not None
+        resource.prlimit(watched.process.process_id, resource.RLIMIT_FSIZE, (CHUNK, resource.RLIM_INFINITY))
+        with pytest.raises(ConfigurationError, match=r"m cannot be written to .*: File too large: set LMI_CACHE"):
+            await files.bring(models / "m", unheard)
+        assert contents(await files.bring(models / "m/adapters/a", unheard)) == {ADAPTER: b"an adapter"}
 
 
 async def test_a_copy_goes_on_when_its_caller_leaves(models: Path, cache: Path) -> None:
