@@ -72,11 +72,11 @@ OF_ONE_ENGINE = frozenset(
 )
 
 
-class FilesOfOneEngine(LoadFileScheduling):
+class FilesOfOneEngine(LoadFileScheduling):  # type: ignore[misc]  # which has no types
     """xdist's distribution by files, of which those of the shared engine count as one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
+        file: str = super()._split_scope(nodeid)
         return "the shared engine" if file.removeprefix("tests/") in OF_ONE_ENGINE else file
 
 

@@ -10,7 +10,7 @@ def test_files_that_are_not_named_come_last() -> None:
 
 
 def test_files_of_the_shared_engine() -> None:
-    """Those whose tests ask for the fixture `vllm`."""
+    """Every test file that asks for the fixture `vllm` is in the list, and no other."""
     asking = [
         path
         for path in (ROOT / "plugins").rglob("test_*.py")
