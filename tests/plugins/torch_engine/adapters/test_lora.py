@@ -228,6 +228,17 @@ def test_the_one_that_was_not_used_for_the_longest_time_goes(
     assert engine.adapters.names == ["a", "c"]
 
 
+def test_an_unloaded_one_takes_no_place_in_main_memory(
+    model_directory: ModelDirectory, adapter: AdapterDirectory
+) -> None:
+    engine = make_engine(model_directory("llama"), max_loras=2, max_cpu_loras=2)
+    for name in ("a", "b"):
+        engine.load_adapter(name, adapter_tensors(adapter(name)))
+    engine.unload_adapter("b")
+    engine.load_adapter("c", adapter_tensors(adapter("c")))
+    assert engine.adapters.names == ["a", "c"]
+
+
 def test_a_device_without_room_fails_requests_and_loses_no_slot(
     model_directory: ModelDirectory, adapter: AdapterDirectory, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
