@@ -14,7 +14,7 @@ SECONDS = {
     "plugins/vllm_engine/test_processes.py": 200,
     "plugins/vllm_engine/requests/test_sampling.py": 150,  # with all files of the shared engine
     "clients/test_programs.py": 140,
-    "clients/test_ray.py": 80,
+    "clients/test_ray.py": 130,
     "plugins/torch_engine/worker/test_resumed.py": 70,
     "clients/test_resumed_kinds.py": 60,
     "plugins/torch_engine/guides/test_guided.py": 60,
