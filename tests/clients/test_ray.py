@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from tests.handlers.management.asking import ask as manage
 from tests.handlers.management.asking import describe
 from tests.lmi_process import lmi_serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
-from tests.ports import free_port
 
 COUNT = 18  # requests at once
 NODES = 3
@@ -40,17 +38,13 @@ class Nodes:
         self._folder = folder
         self._count = itertools.count()
         self.cluster: Any = importlib.import_module("ray.cluster_utils").Cluster()
-        self.client_port = free_port()
-        self.add(ray_client_server_port=self.client_port)
-        for _ in range(1, NODES):
+        for _ in range(NODES):
             self.add()
 
-    def add(self, **of_head: int) -> None:
+    def add(self) -> None:
         folder = self._folder / str(next(self._count))
         environment = environment_hiding(self.models, folder)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves logs open
-            self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment, **of_head)
+        self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment)
 
     def model(self, name: str, properties: str) -> Path:
         """Write a model directory that the nodes do not see."""
@@ -82,14 +76,13 @@ async def workers(server: RunningServer) -> list[dict[str, Any]]:
     return list(group["workers"])
 
 
-async def test_servers_that_are_not_on_a_node(nodes: Nodes, tmp_path: Path) -> None:
-    """One in the driver of a Ray job, one that is told the head's address, and one that is a client of Ray."""
+async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
+    """One in the driver of a Ray job, and one that is told the head's address."""
     directory = nodes.model("hello_outside", "option.rolling_batch=torch\n")
     elsewhere = {"RAY_TMPDIR": str(tmp_path)}  # where `auto` finds no cluster
     starts = (
         ("auto", elsewhere | {"RAY_ADDRESS": nodes.cluster.address}),
         (nodes.cluster.address, elsewhere),
-        (f"ray://127.0.0.1:{nodes.client_port}", elsewhere),
     )
     for address, environment in starts:
         async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment) as server:
@@ -102,7 +95,7 @@ async def test_servers_that_are_not_on_a_node(nodes: Nodes, tmp_path: Path) -> N
                     assert found["workerGroups"][0]["workers"][0]["node"]
 
 
-async def test_no_client_sees_it(serve: Serve, tmp_path: Path, nodes: Nodes) -> None:
+async def test_no_client_sees_it(serve: Serve, nodes: Nodes) -> None:
     directory = nodes.model("hello", f"option.rolling_batch=torch\nray_address=auto\nminWorkers={NODES}\n")
     server = await serve(directory)
     replicas = engine_of(server).replicas
