@@ -1,4 +1,8 @@
+import re
+
 from tests.longest import OF_ONE_ENGINE, ROOT, SECONDS, seconds_of
+
+ASKS = re.compile(r"^(async )?def test_\w+\([^)]*\bvllm: VllmServer", re.MULTILINE)
 
 
 def test_every_file_is_there() -> None:
@@ -11,10 +15,6 @@ def test_files_that_are_not_named_come_last() -> None:
 
 def test_files_of_the_shared_engine() -> None:
     """Every test file that asks for the fixture `vllm` is in the list, and no other."""
-    asking = [
-        path
-        for path in (ROOT / "plugins").rglob("test_*.py")
-        if "(vllm: VllmServer" in path.read_text(encoding="utf-8")
-    ]
+    asking = [path for path in ROOT.rglob("test_*.py") if ASKS.search(path.read_text(encoding="utf-8"))]
     assert {path.relative_to(ROOT).as_posix() for path in asking} <= OF_ONE_ENGINE
     assert all("vllm: VllmServer" in (ROOT / name).read_text(encoding="utf-8") for name in OF_ONE_ENGINE)

@@ -35,7 +35,7 @@ LONG = SamplingParameters(max_new_tokens=CONTEXT)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(model_directory: ModelDirectory) -> AsyncIterator[EngineClient]:
-    client = EngineClient(EngineOptions(str(model_directory("llama"))), retry_threshold=3)
+    client = EngineClient(EngineOptions(str(model_directory("llama")), threads=2), retry_threshold=3)
     await client.start()
     assert client.max_length == CONTEXT
     yield client

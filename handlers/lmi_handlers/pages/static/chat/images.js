@@ -78,7 +78,7 @@ export class Images {
     this.#show();
   }
 
-  /** Say why an image was not added, to the eye and to the ear. */
+  /** Say why a file was not added, to the eye and to the ear. */
   #tell(/** @type {string} */ what) {
     byId("attach-note").textContent = what;
     if (what) announce(what);
@@ -117,7 +117,7 @@ function isImage(file) {
  */
 async function readText(file) {
   if (file.size > MAX_TEXT) return null;
-  const text = await file.text();
+  const text = await file.text().catch(() => "\0"); // a folder, or a file that is gone
   if (/[\0\uFFFD]/.test(text)) return null; // bytes that are not UTF-8 become the second
   const fences = text.match(/`{3,}/g) ?? [];
   const fence = "`".repeat(Math.max(3, ...fences.map((each) => each.length + 1)));
