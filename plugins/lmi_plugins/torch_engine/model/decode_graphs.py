@@ -1,13 +1,15 @@
 """Decode steps as CUDA graphs: one call starts all the work of a forward pass, which hundreds of calls start otherwise.
 
 A graph repeats its work on the same memory, so there is one for each shape of a step; sizes are rounded up to powers of
-two, and captured when they first occur.
+two, and captured when they first occur, which takes several times as long as a step.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import blocks_for
@@ -31,18 +33,19 @@ class CudaCapture:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = None
+        self._stream: Any = None  # the same for all, as its memory is for no other
 
     def __call__(self, run: Pass) -> Pass:
         with torch.cuda.device(self._device):
             before = torch.cuda.current_stream()
-            stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(before)
             graph: Any = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.stream(stream):
                     run()  # libraries allocate their own memory in the first pass, which cannot be captured
                 before.wait_stream(stream)
-                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
                     output = run()
             finally:
                 torch.cuda.set_stream(before)  # which a capture that fails leaves behind
@@ -70,14 +73,18 @@ class DecodeStep(AttentionStep):
         self._attention = AttentionRows(self.positions[:, None], self._width, self._dtype, self._cache.block_size)
 
     def fill(self, batch: StepBatch) -> None:
-        """Set the inputs. Rows to spare repeat the first one, and write what it writes."""
+        """Set the inputs. Spare rows repeat the first one and write the same values."""
         chunks = [*batch.chunks, *[batch.chunks[0]] * (len(self.rows) - len(batch.chunks))]
         size, positions = self._cache.block_size, [chunk.start for chunk in chunks]
         tables = [chunk.sequence.block_table[: self._width] for chunk in chunks]
         slots = [table[start // size] * size + start % size for table, start in zip(tables, positions, strict=True)]
         ids = [chunk.sequence.token_ids[chunk.start] for chunk in chunks]
-        padded = [block for table in tables for block in (*table, *[0] * (self._width - len(table)))]
-        self._inputs.copy_(torch.tensor([*ids, *positions, *slots, *padded]))
+        inputs = np.zeros(len(self._inputs), np.int64)
+        inputs[: 3 * len(chunks)] = [*ids, *positions, *slots]
+        padded = inputs[3 * len(chunks) :].reshape(len(chunks), self._width)
+        for row, table in zip(padded, tables, strict=True):
+            row[: len(table)] = table
+        self._inputs.copy_(torch.from_numpy(inputs))
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
@@ -94,9 +101,17 @@ class DecodeGraphs:
     """The captured decode steps of one model and cache."""
 
     def __init__(
-        self, forward: Forward, cache: PagedCache, dtype: torch.dtype, device: torch.device, capture: Capture
+        self,
+        forward: Forward,
+        cache: PagedCache,
+        max_blocks: int,
+        dtype: torch.dtype,
+        device: torch.device,
+        capture: Capture,
     ) -> None:
+        """Capture steps that gather at most `max_blocks` blocks of each layer."""
         self._forward, self._cache, self._dtype, self._device = forward, cache, dtype, device
+        self._max_blocks = max_blocks
         self._capture: Capture | None = capture
         self._graphs: dict[tuple[int, int], tuple[DecodeStep, Pass]] = {}
         self._logits: dict[int, torch.Tensor] = {}  # by the number of rows, [rows, vocabulary]
@@ -107,13 +122,15 @@ class DecodeGraphs:
             return None
         width = max(blocks_for(chunk.end, self._cache.block_size) for chunk in batch.chunks)
         shape = _power_of_two(len(batch.chunks)), max(_power_of_two(width), MIN_WIDTH)
+        if math.prod(shape) > self._max_blocks:
+            return None
         if shape in self._graphs:
             step, repeat = self._graphs[shape]
             step.fill(batch)
         else:
             step = DecodeStep(self._cache, *shape, self._dtype, self._device)
             step.fill(batch)
-            captured = self._captured(step)
+            captured = self._captured(step, math.prod(shape))
             if captured is None:
                 return None
             self._graphs[shape] = step, captured
@@ -127,11 +144,17 @@ class DecodeGraphs:
         sequences = [chunk.sequence for chunk in batch.chunks]
         return all(sequence.adapter is None and sequence.soft_prompt is None for sequence in sequences)
 
-    def _captured(self, step: DecodeStep) -> Pass | None:
-        """Return the captured pass; None if it fails, after which no other one is tried."""
+    def _captured(self, step: DecodeStep, blocks: int) -> Pass | None:
+        """Return the captured pass; None if it fails, after which no other one is tried, or no larger one for want of
+        memory.
+        """
         assert self._capture is not None
         try:
             return self._capture(lambda: self._pass(step))
+        except torch.OutOfMemoryError:
+            logger.warning("Decode steps of %d blocks and more run without CUDA graphs, for want of memory", blocks)
+            self._max_blocks = blocks - 1
+            return None
         except RuntimeError as error:
             logger.warning("Decode steps run without CUDA graphs, which is slower: %s", str(error).partition("\n")[0])
             self._capture = None

@@ -77,8 +77,9 @@ class PagedRunner(ModelRunner):
         # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
         self._copy = WorkingCopy(self._cache, blocks // max(len(self._shapes), 1), self._model.device)
         if self._capture is not None:
+            # What one layer gathers takes half of its share of the cache at most.
             self._graphs = DecodeGraphs(
-                self._forward, self._cache, self._model.dtype, self._model.device, self._capture
+                self._forward, self._cache, blocks // 2, self._model.dtype, self._model.device, self._capture
             )
 
     def copy(self, copies: dict[int, int]) -> None:

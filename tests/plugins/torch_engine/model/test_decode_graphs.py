@@ -1,9 +1,11 @@
 """Decode steps on inputs that stay where they are, which is what a CUDA graph needs; here they run again instead."""
 
 import logging
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
@@ -14,6 +16,16 @@ from tests.plugins.torch_engine.tiny_models import ids, make_engine, request, ru
 
 # Contexts of one and of several blocks, and more of them than a power of two.
 PROMPTS = [[5], [6, 7, 8], list(range(20, 60)), [9, 10], list(range(100, 117))]
+
+
+class FixedInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A pass in which nothing but numbers comes from Python, and nothing goes there: a graph would not repeat that."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        assert name != "_local_scalar_dense", "a value is read"
+        assert name not in ("lift_fresh", "lift_fresh_copy") or not args[0].dim(), "a tensor is made of Python's values"
+        return function(*args, **(kwargs or {}))
 
 
 class Captures:
@@ -27,7 +39,8 @@ class Captures:
 
         def repeat() -> torch.Tensor:
             self.repeated += 1
-            return run()
+            with FixedInputs():  # type: ignore[no-untyped-call]
+                return run()
 
         return repeat
 
@@ -94,3 +107,23 @@ def test_a_model_that_cannot_be_captured_runs_without(
     assert record.getMessage() == (
         "Decode steps run without CUDA graphs, which is slower: operation not permitted when stream is capturing"
     )
+
+
+def test_a_step_too_large_for_the_memory_leaves_smaller_ones_captured(
+    model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[int] = []
+
+    def capture(run: Pass) -> Pass:
+        attempts.append(len(run()))
+        if attempts[-1] > 2:
+            raise torch.OutOfMemoryError
+        return run
+
+    engine = make_engine(model_directory("llama"))
+    expected = generated(engine, greedy(5))
+    monkeypatch.setattr(runner_choice, "capture_for", lambda *_: capture)
+    engine = make_engine(model_directory("llama"))
+    assert generated(engine, greedy(5)) == expected
+    assert generated(engine, greedy(5)[:2]) == dict(list(expected.items())[:2])
+    assert attempts == [8, 2]
