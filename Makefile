@@ -80,7 +80,7 @@ LLAMA := .venv-llama
 $(LLAMA)/installed: pyproject.toml constraints.txt examples/llama_cpp_backend/pyproject.toml
 	$(PYTHON) -m venv $(LLAMA)
 	$(LLAMA)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable ".[testing]" --editable examples/llama_cpp_backend
+		--editable . --editable "examples/llama_cpp_backend[testing]"
 	touch $@
 
 llama-cpp: $(LLAMA)/installed  ## Run the tests of examples/llama_cpp_backend in an environment of its own

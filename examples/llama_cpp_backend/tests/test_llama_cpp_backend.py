@@ -1,7 +1,6 @@
 """The backend through `lmi serve`, with examples/hello as a GGUF file, beside llama-cpp-python's own computations."""
 
 import json
-import re
 import subprocess
 import sys
 import threading
@@ -10,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import llama_cpp
 import numpy as np
 import pytest
 
 from llama_cpp_backend.engine import Engine, Sequence
+from llama_cpp_backend.vocabulary import Vocabulary
 from lmi.testing import ModelDirectory, PlainServe, PlainServer, plain_server
 from tests.core.remote.archives.gguf_models import write_hello
 
@@ -65,6 +66,12 @@ def log_probs(direct: llama_cpp.Llama, prompt: list[int], generated: list[int]) 
     ids = [*prompt, *generated]
     logits = np.array(direct.scores[: len(ids)], np.float64)
     return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def vocabulary(server: PlainServer) -> Vocabulary:
+    found = server.model.backend.tokenizer
+    assert isinstance(found, Vocabulary)
+    return found
 
 
 OPENAI = {"max_tokens": TOKENS, "temperature": 0}
@@ -143,22 +150,55 @@ def test_log_probs_are_those_of_llama_cpp(server: PlainServer, direct: llama_cpp
         assert [each["logprob"] for each in top] == pytest.approx(expected[place, best], abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("guide", "matches"),
-    [
-        ({"guided_regex": r"\d{3}-[a-c\d]+(?:x|y)"}, re.compile(r"\d{3}-[a-c\d]*[xy]?\Z").match),
-        ({"guided_choice": ['"yes"', "né\n"]}, ['"yes"', "né\n"].__contains__),
-        ({"guided_grammar": 'root ::= ("ab" | "cd"){2}'}, re.compile(r"(ab|cd){2}\Z").match),
-        ({"guided_json": {"type": "boolean"}}, re.compile(r"(true|false) ?\Z").match),
-    ],
-    ids=["regex", "choice", "grammar", "json"],
-)
+ENDS = {b'"': 4, b"}": 12, b"]": 12}  # biases, so that the answers end
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+SCHEMAS: dict[str, Any] = {
+    "anything": True,
+    "boolean": {"type": "boolean"},
+    "number": {"type": "number"},
+    "lengths": {"type": "string", "minLength": 2, "maxLength": 4},
+    "list": {"type": "array", "items": {"type": ["integer", "null"]}, "minItems": 2, "maxItems": 3},
+    "empty list": {"type": "array", "maxItems": 0},
+    "names": {
+        "type": "object",
+        "properties": {'a"\\': {"const": [1.5, "é"]}, "b": {"enum": ["x", 1]}},
+        "required": ["b"],
+    },
+    "others": {"additionalProperties": {"enum": ["x", 1], "type": "string"}},
+    "none": {"type": "object", "additionalProperties": False},
+    "references": {"anyOf": [{"$ref": "#/$defs/a~1b", "title": "Age"}, {"type": "null"}]},
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("temperature", [0, 1.5])
-def test_grammars(
-    server: PlainServer, guide: dict[str, Any], matches: Callable[[str], object], temperature: float
-) -> None:
-    text = text_of(server, **guide, temperature=temperature, seed=7, max_tokens=16)
-    assert matches(text), text
+def test_schemas(server: PlainServer, name: str, temperature: float) -> None:
+    schema = {"properties": {"it": SCHEMAS[name]}, "required": ["it"], "$defs": {"a/b": AGE}}
+    ids = range(vocabulary(server).vocabulary_size)
+    bias = {str(i): ENDS.get(vocabulary(server).token_bytes(i), 0) for i in ids}
+    parameters: dict[str, Any] = {"temperature": temperature, "seed": 7, "max_tokens": 500, "logit_bias": bias}
+    answer = complete(server, guided_json=schema, **parameters)["choices"][0]
+    assert answer["finish_reason"] == "stop"
+    jsonschema_rs.validate(schema, json.loads(answer["text"]))
+
+
+@pytest.mark.parametrize("choice", ['say "space"', "cost\\$", "né\n", "^yes$", "<special>"])
+def test_choices(server: PlainServer, choice: str) -> None:
+    special = next(i for i in vocabulary(server).special_ids if vocabulary(server).text(i))
+    choice = choice.replace("<special>", vocabulary(server).text(special))
+    assert text_of(server, guided_choice=[choice], max_tokens=40) == choice
+    assert text_of(server, guided_choice=[f"{choice}!", choice], max_tokens=40) in (f"{choice}!", choice)
+
+
+def test_bytes_that_are_no_text(server: PlainServer) -> None:
+    halves = [b"\xed", b"\xac"]  # of a surrogate
+    bias = {
+        str(i): 60 for i in range(vocabulary(server).vocabulary_size) if vocabulary(server).token_bytes(i) in halves
+    }
+    assert len(bias) == 2
+    schema = {"type": "string", "minLength": 3, "maxLength": 3}
+    text = json.loads(text_of(server, guided_json=schema, logit_bias=bias, max_tokens=20))
+    assert (len(text), text.count("\ufffd")) == (3, 0)
 
 
 def test_json_schema_of_a_chat(server: PlainServer) -> None:
@@ -177,9 +217,26 @@ def test_json_schema_of_a_chat(server: PlainServer) -> None:
 @pytest.mark.parametrize(
     ("guide", "message"),
     [
-        ({"guided_grammar": "root ::= ("}, "`guided_grammar` is refused by llama.cpp"),
-        ({"guided_regex": "(a"}, "`guided_regex`"),
-        ({"guided_json": {"$ref": "https://example.com/schema"}}, "`guided_json` cannot be converted"),
+        (
+            {"guided_grammar": 'root ::= "a"'},
+            "`guided_grammar` must be omitted: the llama_cpp backend does not support",
+        ),
+        ({"guided_regex": "a]"}, "`guided_regex` must be omitted: the llama_cpp backend does not support"),
+        ({"guided_json": {"$ref": "https://example.com/schema"}}, "`guided_json` has the `$ref`"),
+        ({"guided_json": {"$ref": "#"}}, "refers to itself"),
+        ({"guided_json": {"type": "array", "items": {"$ref": "#"}}}, "refers to itself"),
+        ({"guided_json": {"type": "integer", "minimum": 5}}, "has `minimum`, which this backend cannot enforce"),
+        ({"guided_json": {"type": "string", "pattern": "a]"}}, "has `pattern`, which this backend cannot enforce"),
+        ({"guided_json": {"anyOf": [{}], "type": "string"}}, "has `anyOf`, which this backend cannot enforce"),
+        ({"guided_json": {"required": ["a"]}}, 'has "a" in `required`, but not in `properties`'),
+        ({"guided_json": {"enum": [1], "minLength": 2}}, "beside `enum` and `const` no keyword but `type`"),
+        ({"guided_json": {"enum": [1], "type": "string"}}, "has an `enum` without a value of its `type`"),
+        ({"guided_json": {"type": "text"}}, "has an invalid value of `type`"),
+        ({"guided_json": {"items": False}}, "has false where this backend needs a schema"),
+        ({"guided_json": {"minLength": 2, "maxLength": 1}}, "has a maximum below its minimum"),
+        ({"guided_json": {"items": {"maxLength": 1999}}}, "has more than 2000 rules and repetitions"),
+        ({"guided_choice": [str(number) for number in range(300)]}, "`guided_choice` has more than 256 alternatives"),
+        ({"guided_choice": ["a"], "ignore_eos": True, "min_tokens": 9}, "no token that the request allows"),
         ({"allowed_token_ids": [10**6]}, "1000000 is not a token of the model"),
         ({"structural_tag": '{"structures": [], "triggers": []}'}, ""),
     ],

@@ -32,9 +32,7 @@ OBEYED = frozenset(GenerationParameters.model_fields) | {
     "cache_salt",  # nothing is shared
     "frequency_penalty",
     "guided_choice",
-    "guided_grammar",
     "guided_json",
-    "guided_regex",
     "ignore_eos_token",
     "include_stop_str_in_output",
     "logit_bias",

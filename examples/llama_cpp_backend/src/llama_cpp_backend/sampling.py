@@ -1,35 +1,34 @@
 """The choice of tokens from logits: llama.cpp's samplers, grammars and log probabilities."""
 
-import json
-import re
+import codecs
 import weakref
 from ctypes import POINTER, byref, cast
 from typing import Any
 
 import llama_cpp
 import numpy as np
-from llama_cpp.llama_grammar import SchemaConverter, json_schema_to_gbnf
 
+from llama_cpp_backend.grammars import grammar_of_choices, grammar_of_schema
 from llama_cpp_backend.vocabulary import Vocabulary
-from lmi import ExtendedParameters, GenerationFailed, InvalidParameter, Token
+from lmi import ExtendedParameters, InvalidParameter, Token
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
 CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # as llama_token_data has it
 BAR = -np.inf  # the logit of a token that must not be generated
 PENALIZED = 2**15  # the latest tokens that penalties look at
-CLASSES = {"\\d": "0-9", "\\w": "A-Za-z0-9_", "\\s": r" \t\n\r"}  # of regular expressions, which GBNF has not
 
 
 class Sampler:
     """The choice of one sequence's tokens."""
 
     def __init__(self, vocabulary: Vocabulary, parameters: ExtendedParameters, prompt_ids: list[int], index: int):
-        self._parameters = parameters
+        self._vocabulary, self._parameters = vocabulary, parameters
         self._ids = np.arange(vocabulary.vocabulary_size, dtype=np.int32)
         self._ends = [*vocabulary.end_ids, *(i for i in parameters.stop_token_ids or () if i < len(self._ids))]
         self._bias = self._fixed_bias(parameters)
         self._generated = 0
         self._grammar = _grammar(vocabulary, parameters)
+        self._unfinished = b""  # of a character that is only partly generated
         self._chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
         for each in _samplers(vocabulary.vocabulary_size, parameters, prompt_ids, index):
             llama_cpp.llama_sampler_chain_add(self._chain, each)
@@ -37,7 +36,7 @@ class Sampler:
             weakref.finalize(self, llama_cpp.llama_sampler_free, each).atexit = False
 
     def choose(self, logits: Logits) -> int:
-        """Return the next token. Raise GenerationFailed if the request excludes all."""
+        """Return the next token. Raise InvalidParameter if the request excludes all."""
         logits = logits + self._bias if self._bias is not None else logits
         if self._generated < self._parameters.min_length:
             logits = logits.copy()
@@ -47,13 +46,16 @@ class Sampler:
             # The grammar reads the whole vocabulary, which takes long, only where the first choice does not follow it.
             allowed = self._allowed(self._ids, logits)
             if not allowed.size:
-                raise GenerationFailed("no token of the model's vocabulary continues the text as the grammar demands")
+                raise InvalidParameter(
+                    "no token that the request allows continues the text as its choices or schema demand"
+                )
             token_id = self._select(allowed["id"], allowed["logit"])
         if logits[token_id] == BAR:
-            raise GenerationFailed("the request's parameters exclude all tokens")
+            raise InvalidParameter("the request's parameters exclude all tokens")
         llama_cpp.llama_sampler_accept(self._chain, token_id)
         if self._grammar is not None:
             llama_cpp.llama_sampler_accept(self._grammar, token_id)
+            self._unfinished = self._unfinished_after(token_id) or b""
         self._generated += 1
         return token_id
 
@@ -62,18 +64,35 @@ class Sampler:
         allowed = parameters.allowed_token_ids
         if unknown := [i for i in [*biases, *(allowed or ())] if i >= len(self._ids)]:
             raise InvalidParameter(f"{unknown[0]} is not a token of the model, which has {len(self._ids)}")
-        if not biases and allowed is None:
+        guided = parameters.guided_choice is not None or parameters.guided_json is not None
+        if not biases and allowed is None and not guided:
             return None
         bias = np.full(len(self._ids), 0 if allowed is None else BAR, np.float32)
         bias[allowed or []] = 0
         for token_id, value in biases.items():
             bias[token_id] += value
+        if guided:  # by a grammar, which takes special tokens for their names
+            bias[list(self._vocabulary.special_ids - self._vocabulary.end_ids)] = BAR
         return bias
 
     def _allowed(self, ids: Any, logits: Logits) -> Any:
-        """Return those of the candidates that the grammar allows."""
+        """Return the candidates that the grammar allows. llama.cpp does not check bytes within a character."""
         candidates, _ = _apply(self._grammar, ids, logits)
-        return candidates[candidates["logit"] != BAR]
+        candidates = candidates[candidates["logit"] != BAR]
+        whole = self._vocabulary.whole_characters[candidates["id"]]
+        valid = whole & (not self._unfinished)
+        valid[~whole] = [self._unfinished_after(i) is not None for i in candidates["id"][~whole]]
+        return candidates[valid]
+
+    def _unfinished_after(self, token_id: int) -> bytes | None:
+        """Return the bytes of an unfinished character after this token, or None if they are not UTF-8."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            decoder.decode(self._unfinished + self._vocabulary.token_bytes(token_id))
+        except UnicodeDecodeError:
+            return None
+        unfinished = decoder.getstate()[0]
+        return None if b"\xed\xa0" <= unfinished < b"\xee" else unfinished  # surrogates, which no third byte completes
 
     def _select(self, ids: Any, logits: Logits) -> int:
         _candidates, array = _apply(self._chain, ids, logits)  # the array points into them
@@ -129,49 +148,16 @@ def _samplers(size: int, parameters: ExtendedParameters, prompt_ids: list[int], 
 
 
 def _grammar(vocabulary: Vocabulary, parameters: ExtendedParameters) -> Any:
-    """Return the sampler of the request's grammar, or None. Raise InvalidParameter if llama.cpp cannot read it."""
-    name = next((each for each in GRAMMARS if getattr(parameters, each) is not None), None)
-    if name is None:
+    """Return the sampler of the request's grammar, or None. Raise InvalidParameter if it cannot be enforced."""
+    name = "guided_json" if parameters.guided_choice is None else "guided_choice"
+    guide = getattr(parameters, name)
+    if guide is None:
         return None
     try:
-        text = GRAMMARS[name](getattr(parameters, name))
-    except Exception as error:  # of any kind: the conversion asserts what it expects
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InvalidParameter(f"`{name}` cannot be converted to llama.cpp's grammars: {reason}") from None
+        text = grammar_of_schema(guide) if name == "guided_json" else grammar_of_choices(guide)
+    except ValueError as error:
+        raise InvalidParameter(f"`{name}` {error}") from None
     found = llama_cpp.llama_sampler_init_grammar(vocabulary.handle, text.encode(), b"root")
     if not found:
         raise InvalidParameter(f"`{name}` is refused by llama.cpp, whose own log has the reason")
     return found
-
-
-def _of_regex(pattern: str) -> str:
-    """Convert a regular expression, which llama.cpp's conversion of schemas can do, but for some of the syntax."""
-    re.compile(pattern)  # raises for an invalid one, which the conversion may not notice
-    in_class = False
-
-    def write(match: re.Match[str]) -> str:
-        nonlocal in_class
-        part = match[0]
-        if part in ("[", "]"):
-            in_class = part == "["
-        members = CLASSES.get(part)
-        if members is not None:
-            return members if in_class else f"[{members}]"
-        return "(" if part == "(?:" else part
-
-    whole = re.sub(r"\\.|\(\?:|[\[\]]", write, pattern.removeprefix("^").removesuffix("$"))
-    converter = SchemaConverter(prop_order={}, allow_fetch=False, dotall=False, raw_pattern=True)
-    converter.visit({"type": "string", "pattern": f"^({whole})$"}, "")
-    return str(converter.format_grammar())
-
-
-def _of_choices(choices: list[str]) -> str:
-    return "root ::= " + " | ".join('"' + "".join(f"\\U{ord(c):08X}" for c in each) + '"' for each in choices)
-
-
-GRAMMARS: Any = {
-    "guided_json": lambda schema: json_schema_to_gbnf(json.dumps(schema)),
-    "guided_regex": _of_regex,
-    "guided_choice": _of_choices,
-    "guided_grammar": str,
-}

@@ -6,6 +6,7 @@ from ctypes import create_string_buffer
 from typing import Any
 
 import llama_cpp
+import numpy as np
 
 from lmi import Chat, Detokenizer, Tokenizer, render_chat
 
@@ -21,6 +22,7 @@ class Vocabulary(Tokenizer):
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         ids = range(llama_cpp.llama_vocab_n_tokens(self._vocab))
         self._pieces = [self._piece(token_id) for token_id in ids]
+        self.whole_characters = np.array([_is_text(piece) for piece in self._pieces])
         self.end_ids = frozenset(i for i in ids if llama_cpp.llama_vocab_is_eog(self._vocab, i))
         hidden = (i for i in ids if llama_cpp.llama_vocab_get_attr(self._vocab, i) & HIDDEN)
         self.special_ids = self.end_ids.union(hidden)
@@ -81,6 +83,14 @@ class Vocabulary(Tokenizer):
             if count >= 0:
                 return buffer.raw[:count]
             size = -count
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class _PieceDetokenizer(Detokenizer):
