@@ -306,6 +306,29 @@ def test_client_that_leaves(server: PlainServer, monkeypatch: pytest.MonkeyPatch
     assert (engine.figures.running, engine.figures.waiting, engine.figures.cache_usage) == (0, 0, 0)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_thread_that_ends(gguf: Path, server: PlainServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    added, add = threading.Semaphore(0), Engine.add
+
+    def add_and_note(engine: Engine, sequences: list[Sequence]) -> None:
+        add(engine, sequences)
+        added.release()
+
+    def fail(engine: Engine) -> None:
+        assert all(added.acquire(timeout=30) for _ in range(2))  # the thread has not read of the second request
+        raise MemoryError
+
+    with plain_server(gguf.parent) as failing, ThreadPoolExecutor(2) as pool:
+        monkeypatch.setattr(Engine, "add", add_and_note)
+        monkeypatch.setattr(Engine, "step", fail)
+        body = {"prompt": PROMPT, "max_tokens": 4}
+        answers = list(pool.map(lambda _: failing.post("/v1/completions", body), range(2)))
+        assert [answer.status for answer in answers] == [500, 500]
+        assert b"thread has ended" in answers[0].body
+        monkeypatch.undo()
+        assert failing.post("/v1/completions", body).status == 503
+
+
 def test_context_that_is_exceeded(server: PlainServer) -> None:
     length = server.model.backend.max_length
     answer = server.post("/v1/completions", {"prompt": "a b c d e f g h " * length, "max_tokens": 1})

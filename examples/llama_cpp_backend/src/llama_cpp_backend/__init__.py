@@ -99,7 +99,6 @@ class LlamaCppBackend(Backend[LlamaCppProperties]):
         return EngineFigures() if self.engine is None else self.engine.figures
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        await self.health()
         assert self.engine is not None
         steps: asyncio.Queue[GenerationStep | LmiError] = asyncio.Queue()
         sequences = await asyncio.to_thread(self._sequences, request, steps)

@@ -17,6 +17,7 @@ import numpy as np
 from llama_cpp_backend.sampling import Logits, Sampler, log_probs_of
 from llama_cpp_backend.vocabulary import Vocabulary
 from lmi import (
+    BackendUnhealthy,
     ConfigurationError,
     EngineFigures,
     ExtendedParameters,
@@ -32,6 +33,7 @@ from lmi import (
 if TYPE_CHECKING:
     from llama_cpp_backend import LlamaCppProperties
 
+ENDED = "llama.cpp's thread has ended; the server's log has the reason"
 Steps = asyncio.Queue[GenerationStep | LmiError]
 
 
@@ -93,6 +95,7 @@ class Engine:
         self.running: list[Sequence] = []
         self._free_length = self._n_ctx
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()  # functions to call; None: stop
+        self._ended, self._end = False, threading.Lock()
         self._ready: list[tuple[Steps, GenerationStep | LmiError]] = []  # to be sent after the step
         self._loop = loop
         self._thread = threading.Thread(target=self._run, name="llama.cpp", daemon=True)
@@ -100,7 +103,7 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return not self._ended
 
     @property
     def figures(self) -> EngineFigures:
@@ -108,7 +111,10 @@ class Engine:
         return EngineFigures(running=len(self.running), waiting=len(self._waiting), cache_usage=used)
 
     def add(self, sequences: list[Sequence]) -> None:
-        self._messages.put(partial(self._waiting.extend, sequences))
+        with self._end:
+            if self._ended:
+                raise BackendUnhealthy(ENDED)
+            self._messages.put(partial(self._waiting.extend, sequences))
 
     def remove(self, sequences: list[Sequence]) -> None:
         """End those of the sequences that have not ended."""
@@ -125,7 +131,12 @@ class Engine:
                 self.step()
                 self._send()
         finally:
-            self._fail([*self.running, *self._waiting], GenerationFailed("llama.cpp's thread has ended"))
+            with self._end:
+                self._ended = True
+            while not self._messages.empty():
+                if message := self._messages.get():
+                    message()
+            self._fail([*self.running, *self._waiting], GenerationFailed(ENDED))
             self._send()
             llama_cpp.llama_batch_free(self._batch)
             llama_cpp.llama_free(self.context)
