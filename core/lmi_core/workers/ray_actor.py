@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOCAL = "local"  # in place of an address: a cluster of this machine, which ends with the server
+HANDSHAKE_FAILED = (  # each comes just before its connection ends
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+)
 STARTING_SECONDS = 600.0  # in which a cluster must have the resources of an actor, and start it
 # By itself, Ray ends a process that has not reached the cluster's head for a minute, such as this server.
 WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
@@ -102,8 +107,22 @@ class Connection:
         raise WorkerDied(self._lost.result())
 
     async def ended(self) -> None:
-        """Wait until the connection has ended."""
-        await recv_monitor_message(self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+        """Wait until the worker's connection has ended, whatever becomes of others, such as those of port scans."""
+        monitor = self._socket.get_monitor_socket()
+        candidates = set[int]()  # descriptors, as the event of the handshake has none
+        is_connected = has_failed = False
+        while True:
+            event = await recv_monitor_message(monitor)
+            kind, descriptor = event["event"], event["value"]
+            if kind == zmq.EVENT_ACCEPTED and not is_connected:
+                candidates.add(descriptor)
+            elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                is_connected = True
+            elif kind == zmq.EVENT_DISCONNECTED:
+                if is_connected and descriptor in candidates and not has_failed:
+                    return
+                candidates.discard(descriptor)
+            has_failed = kind in HANDSHAKE_FAILED
 
 
 class RayActor:
