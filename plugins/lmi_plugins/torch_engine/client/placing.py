@@ -1,10 +1,12 @@
 """The device of a replica, its share of what it has with others, its worker, and the files that the worker reads."""
 
+import logging
 import os
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import CPU
 from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
@@ -16,6 +18,8 @@ from lmi_core.workers.replicas import ReplicaCount
 from lmi_core.workers.shared_worker import SharedWorker, TrialTurn, host_of_this_process
 from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
+
+logger = logging.getLogger(__name__)
 
 
 def placed(options: EngineOptions, number: int, placement: Placement, count: ReplicaCount) -> EngineOptions:
@@ -56,7 +60,8 @@ def endpoint(
 async def with_files(options: EngineOptions, files: NodeFiles | None, report: Report) -> EngineOptions:
     """Return the options with the folders of a worker's node, which are copied there if it lacks them.
 
-    Raise ConfigurationError if that fails, or WorkerDied.
+    Raise ConfigurationError if that fails, or WorkerDied. If the engine leaves out adapters that it cannot load, leave
+    out those that cannot be copied.
     """
     if files is None:
         return options
@@ -66,9 +71,13 @@ async def with_files(options: EngineOptions, files: NodeFiles | None, report: Re
         return str(await files.bring(Path(source), report)) if Path(source).is_dir() else source
 
     draft = options.speculative_draft_model
-    return replace(
-        options,
-        model=await brought(options.model),
-        speculative_draft_model=None if draft is None else await brought(draft),
-        adapters={name: await brought(folder) for name, folder in options.adapters.items()},
-    )
+    model, draft = await brought(options.model), None if draft is None else await brought(draft)
+    adapters = dict[str, str]()
+    for name, folder in options.adapters.items():
+        try:
+            adapters[name] = await brought(folder)
+        except ConfigurationError as error:
+            if not options.leaves_out_adapters:
+                raise ConfigurationError(f"adapter {name}: {error.message}") from None
+            logger.error("the adapter %s could not be copied again and is gone: %s", name, error.message)
+    return replace(options, model=model, speculative_draft_model=draft, adapters=adapters)

@@ -1,0 +1,44 @@
+"""Adapters that cannot be copied to a worker's node."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from lmi_core.errors import ConfigurationError
+from lmi_core.logs.loading_progress import Report, unheard
+from lmi_core.remote.nodes.sending import NodeFiles
+from lmi_plugins.torch_engine.client.placing import with_files
+from lmi_plugins.torch_engine.messages.requests import EngineOptions
+
+
+class Node(NodeFiles):
+    """A node that takes every folder except `bad`."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def bring(self, folder: Path, report: Report) -> Path:
+        if folder.name == "bad":
+            raise ConfigurationError("node 10.0.0.2: the disk is full")
+        return Path("/copies", folder.name)
+
+
+def options(folder: Path, leaves_out: bool) -> EngineOptions:
+    for name in ("good", "bad"):
+        (folder / name).mkdir()
+    adapters = {name: str(folder / name) for name in ("good", "bad")}
+    return EngineOptions("a model of the hub", adapters=adapters, leaves_out_adapters=leaves_out)
+
+
+async def test_an_adapter_that_cannot_be_copied_fails_the_first_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^adapter bad: node 10.0.0.2: the disk is full$"):
+        await with_files(options(tmp_path, False), Node(), unheard)
+
+
+async def test_a_later_engine_starts_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = await with_files(options(tmp_path, True), Node(), unheard)
+    assert found.adapters == {"good": "/copies/good"}
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.message == "the adapter bad could not be copied again and is gone: node 10.0.0.2: the disk is full"
