@@ -1,7 +1,7 @@
 """The copies of one remote model on this host, each complete or absent.
 
 FOLDER/lock            held by the process that makes a copy
-FOLDER/partial/        downloads that are not finished: objects of S3 by their identity, or an archive
+FOLDER/partial/        downloads that are not finished: objects of S3 or the server's files by identity, or an archive
 FOLDER/VERSION/NAME/   a copy
 FOLDER/VERSION.new     a copy that is being made
 FOLDER/VERSION.lock    held by the processes that serve it
@@ -60,10 +60,11 @@ class Contents(msgspec.Struct, frozen=True):
 class ServerFolder(NamedTuple):
     """A folder on the host of the server, as a worker on another node copies it."""
 
+    host: str
     path: str
 
     def __str__(self) -> str:
-        return self.path
+        return f"{self.host}:{self.path}"
 
 
 class Copies:
@@ -73,7 +74,7 @@ class Copies:
         """Name a model's folder below `downloads`. Raise ConfigurationError for an invalid URL."""
         self._source = str(model)
         if isinstance(model, ServerFolder):
-            kind, name, wanted = FROM_SERVER, Path(model.path).name, model.path
+            kind, name, wanted = FROM_SERVER, Path(model.path).name, str(model)
             self._name = name
         elif model.is_archive:
             wanted = SNAPSHOT.sub("", _without_signature(model.source))
@@ -166,13 +167,14 @@ class Copies:
         return self.folder / f"{version}.new"
 
 
-def server_folders(downloads: Path) -> list[str]:
-    """Return the folders of the server's host that have copies here."""
+def server_folders(host: str, downloads: Path) -> list[str]:
+    """Return the folders of a server's host that have copies here."""
     found = list[str]()
     for path in (downloads / FROM_SERVER).glob(f"*/{CURRENT}"):
         with suppress(OSError, msgspec.DecodeError):
             found.append(msgspec.json.decode(path.read_bytes(), type=Contents).source)
-    return found
+    start = str(ServerFolder(host, ""))
+    return [each.removeprefix(start) for each in found if each.startswith(start)]
 
 
 def version_of(*identity: object) -> str:

@@ -1,28 +1,22 @@
 """The files of a folder that engines read, with what tells one version of a file from another."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
 from lmi_core.remote.copies import CopiedFile, version_of
 from lmi_core.remote.selection import useless
-from lmi_core.workers.adapter_files import PREFIX
+
+CONFIG = "adapter_config.json"  # one of these files makes a folder an adapter
+WEIGHTS = "adapter_model"  # start of the names of its weights
 
 
 def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
     """Return a folder's files by path, and the bytes in those that no engine reads beside others.
 
-    Hidden files are left out, and adapters below the folder, which come and go by themselves.
+    Hidden files are left out, and adapters below the folder, which come and go by themselves. Links are followed.
     """
-    found = list[CopiedFile]()
-    for parent, folders, names in os.walk(folder):
-        if Path(parent) != folder and any(name.startswith(PREFIX) for name in names):
-            folders.clear()
-            continue
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = [Path(parent, name) for name in names if not name.startswith(".")]
-        found += [copied_file(folder, path) for path in paths if path.is_file()]
+    found = [copied_file(folder, path) for path in _files(folder, ())]
     repeated = useless(each.path for each in found)
     wanted = [each for each in found if each.path not in repeated]
     return sorted(wanted, key=attrgetter("path")), sum(each.size for each in found if each.path in repeated)
@@ -33,6 +27,28 @@ def copied_file(folder: Path, file: Path) -> CopiedFile:
     status = file.stat()
     path = str(file.relative_to(folder))
     return CopiedFile(path, status.st_size, version_of(path, status.st_size, status.st_mtime_ns))
+
+
+def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the files of a folder, with those of its folders; `above` are the real paths of those that contain it."""
+    real = folder.resolve()
+    if real in above:  # a link to a folder that contains it
+        return
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:
+        if not above:
+            raise
+        return  # such as lost+found
+    if above and any(each.name == CONFIG or each.name.startswith(WEIGHTS) for each in entries):
+        return
+    for each in entries:
+        if each.name.startswith("."):
+            continue
+        if each.is_dir():
+            yield from _files(each, (*above, real))
+        elif each.is_file():
+            yield each
 
 
 def version(files: Sequence[CopiedFile]) -> str:

@@ -15,6 +15,7 @@ AT_ONCE = 4  # chunks that a node asks for before it has written the first
 class Bring(msgspec.Struct, tag=True, frozen=True):
     """A folder that the worker is about to read."""
 
+    host: str  # of the server
     folder: str
     version: str
     files: Sequence[CopiedFile]

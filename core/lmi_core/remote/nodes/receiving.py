@@ -13,7 +13,7 @@ from lmi_core.configuration.cache import download_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.copies import CopiedFile, Copies, ServerFolder, server_folders
-from lmi_core.remote.held_copies import hold
+from lmi_core.remote.held_copies import HeldCopies, hold, let_go
 from lmi_core.remote.nodes.listing import copied_file
 from lmi_core.remote.nodes.messages import AT_ONCE, CHUNK, Bring, Chunk, Copied, Gone, Next, decode_to_node
 from lmi_core.remote.report import Failed, Finished, Report
@@ -29,6 +29,7 @@ EMPTY = hashlib.sha256().hexdigest()
 def run(channel: Channel) -> None:
     """Copy the folders that the server names, while the worker lives: a worker's `files` target."""
     channel.send(STARTED)
+    held = HeldCopies()
     while True:
         bring = decode_to_node(channel.receive())
         assert isinstance(bring, Bring), bring
@@ -36,6 +37,8 @@ def run(channel: Channel) -> None:
         report = Report(channel.send)
         try:
             folder = Receiver(channel, bring, downloads, report).folder()
+            held.keep(bring.folder, folder)  # instead of an older version
+            let_go(folder)
         except ConfigurationError as error:
             report.write(Failed(error.message))
         except OSError as error:
@@ -52,7 +55,7 @@ class Receiver:
         self._bring = bring
         self._downloads = downloads
         self._report = report
-        self._copies = Copies(ServerFolder(bring.folder), downloads)
+        self._copies = Copies(ServerFolder(bring.host, bring.folder), downloads)
         self._awaited = 0  # chunks
 
     def folder(self) -> Path:
@@ -77,11 +80,11 @@ class Receiver:
 
     def _remove_gone(self) -> None:
         """Remove copies of folders that the server's host has no more, unless they are in use."""
-        self._send(Copied(server_folders(self._downloads)))
+        self._send(Copied(server_folders(self._bring.host, self._downloads)))
         gone = decode_to_node(self._channel.receive())
         assert isinstance(gone, Gone), gone
         for folder in gone.folders:
-            copies = Copies(ServerFolder(folder), self._downloads)
+            copies = Copies(ServerFolder(self._bring.host, folder), self._downloads)
             with locks.unused(copies.lock) as free:
                 if free:
                     copies.remove()

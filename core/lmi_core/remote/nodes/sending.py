@@ -2,19 +2,21 @@
 
 import asyncio
 import hashlib
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import msgspec
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.copies import CopiedFile
 from lmi_core.remote.fetching import follow
 from lmi_core.remote.nodes.listing import copied_file, list_files, version
 from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode, Gone, Next, decode_from_node
 from lmi_core.remote.progress import COPIED, DownloadProgress
-from lmi_core.remote.report import Message
+from lmi_core.remote.report import Failed, Message, Note
 from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Transport
 from lmi_core.workers.messages import encode
@@ -49,8 +51,14 @@ class NodeFiles:
             if not self._is_connected:
                 await self._transport.receive()  # Started
                 self._is_connected = True
-            files, skipped = await asyncio.to_thread(list_files, folder)
-            self._send(Bring(str(folder), version(files), files, skipped))
+            try:
+                files, skipped = await asyncio.to_thread(list_files, folder)
+                self._send(Bring(socket.gethostname(), str(folder), version(files), files, skipped))
+            except OSError as error:
+                raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
+            except UnicodeEncodeError as error:
+                name = error.object.encode(errors="backslashreplace").decode()
+                raise ConfigurationError(f"{folder} cannot be copied: {name} is not valid UTF-8") from None
             reader = FileReader(folder, files)
             try:
                 progress = DownloadProgress(f"{folder} for node {self._node}", report, COPIED)
@@ -66,6 +74,10 @@ class NodeFiles:
                 self._send(await asyncio.to_thread(reader.read, message.path))
             elif isinstance(message, Copied):
                 self._send(Gone(await asyncio.to_thread(_gone, message.folders)))
+            elif isinstance(message, Failed):
+                return Failed(f"node {self._node}: {message.message}")
+            elif isinstance(message, Note):
+                return Note(f"node {self._node}: {message.text}", message.level)
             else:
                 return message
 

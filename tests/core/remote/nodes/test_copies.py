@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import resource
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -159,10 +160,53 @@ async def test_copies_of_folders_that_are_gone_are_removed(models: Path, cache: 
     assert sorted(path.name for path in used.parents[1].iterdir()) == ["lock"]
 
 
+async def test_a_worker_keeps_only_the_newest_version(models: Path, cache: Path) -> None:
+    versions = list[Path]()
+    async with worker() as (files, _):
+        for length in range(3):
+            (models / "m/config.json").write_bytes(b"{}" + b" " * length)
+            versions.append(await files.bring(models / "m", unheard))
+    assert [path.exists() for path in versions] == [False, True, True]
+
+
+async def test_servers_on_other_hosts_leave_each_others_copies(
+    models: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = [await bring(models / name) for name in ("m", "m/adapters/a")]
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    shutil.rmtree(models / "m/adapters/a")
+    (models / "m/config.json").write_bytes(b"{} ")
+    copies.append(await bring(models / "m"))
+    assert [path.exists() for path, _ in copies] == [True, True, True]
+
+
+async def test_links_are_followed_and_only_adapters_left_out(models: Path, cache: Path) -> None:
+    folder = models / "linked"
+    (folder / "notes").mkdir(parents=True)
+    (folder / "notes/adapter_notes.txt").write_bytes(b"no adapter")
+    (folder / "tokenizer").symlink_to("../m/1_Pooling")
+    (folder / "adapters").symlink_to("../m/adapters")
+    (folder / "loop").symlink_to(folder)
+    copy, _ = await bring(folder)
+    assert contents(copy) == {"notes/adapter_notes.txt": b"no adapter", "tokenizer/config.json": b"[]"}
+
+
+async def test_a_name_that_is_not_text_is_refused(models: Path, cache: Path) -> None:
+    strange = models / "m" / os.fsdecode(b"caf\xe9")
+    strange.touch()
+    async with worker() as (files, _):
+        with pytest.raises(ConfigurationError, match=r"m cannot be copied: caf\\udce9 is not valid UTF-8"):
+            await files.bring(models / "m", unheard)
+        strange.unlink()
+        assert (await files.bring(models / "m", unheard)).is_dir()
+
+
 async def test_damage_on_the_way_is_found(models: Path, cache: Path) -> None:
     async with worker() as (files, watched):
         watched.changed = lambda chunk: Chunk(chunk.data[::-1], chunk.digest)
-        with pytest.raises(ConfigurationError, match=r"config.json arrived damaged: its SHA-256 differs"):
+        with pytest.raises(
+            ConfigurationError, match=r"^node 10.0.0.2: .*config.json arrived damaged: its SHA-256 differs"
+        ):
             await files.bring(models / "m", unheard)
         watched.changed = lambda chunk: chunk
         assert contents(await files.bring(models / "m", unheard))["model.safetensors"] == WEIGHTS
