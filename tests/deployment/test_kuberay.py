@@ -69,6 +69,13 @@ def test_the_parts_agree_with_each_other_and_with_the_image() -> None:
         (container,) = pod["containers"]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert environment()["LMI_CACHE"].startswith(mounts["cache"])
+        assert {"name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "600"} in container["env"]
+    for group in groups():
+        (container,) = group["template"]["spec"]["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        for probe in ("livenessProbe", "readinessProbe"):  # otherwise KubeRay adds its own, which need ray[default]
+            port = ports[container[probe]["tcpSocket"]["port"]]
+            assert group["rayStartParams"]["node-manager-port"] == str(port)
     assert found["Service"]["spec"]["selector"] == found["Deployment"]["spec"]["selector"]["matchLabels"]
     before = float(server["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pods()[-1]["terminationGracePeriodSeconds"] > before + float(server["args"][0].split()[-1])
