@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -152,10 +152,19 @@ class Copies:
         """Remove the staged files of a version."""
         shutil.rmtree(self._staging(version), ignore_errors=True)
 
+    def make_room(self, version: str) -> None:
+        """Remove copies that no process uses, except the current one, before another version is made."""
+        current = self.current()
+        kept = [self.partial.name, self._staging(version).name, *([current[1].version] if current else [])]
+        self._remove_unused(kept)
+
     def _remove_others(self, version: str) -> None:
         shutil.rmtree(self.partial, ignore_errors=True)
+        self._remove_unused([version])
+
+    def _remove_unused(self, kept: Collection[str]) -> None:
         for path in self.folder.iterdir():
-            if not path.is_dir() or path.name == version:
+            if not path.is_dir() or path.name in kept:
                 continue
             lock = path.with_name(path.name + LOCK)
             with locks.unused(lock) as free:

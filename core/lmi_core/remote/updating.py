@@ -40,6 +40,7 @@ def update(
         if path.name.partition(".")[0] not in wanted:
             path.unlink()
     needed = sum(each.size for each in missing)
+    copies.make_room(version)
     check_space(source, copies.folder, needed)
     total = sum(each.size for each in files)
     there = total - needed

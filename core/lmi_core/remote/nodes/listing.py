@@ -7,6 +7,7 @@ from pathlib import Path
 from lmi_core.remote.copies import CopiedFile, version_of
 from lmi_core.remote.selection import useless
 
+BLOBS = "blobs"  # folder of the hub's cache, whose files have the names of their hashes
 CONFIG = "adapter_config.json"  # one of these files makes a folder an adapter
 WEIGHTS = "adapter_model"  # start of the names of its weights
 
@@ -25,8 +26,10 @@ def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
 def copied_file(folder: Path, file: Path) -> CopiedFile:
     """Describe a file as it is now. Raise OSError if there is none."""
     status = file.stat()
-    path = str(file.relative_to(folder))
-    return CopiedFile(path, status.st_size, version_of(path, status.st_size, status.st_mtime_ns))
+    path, target = str(file.relative_to(folder)), file.resolve()
+    is_blob = file.is_symlink() and target.parent.name == BLOBS
+    content = target.name if is_blob else status.st_mtime_ns
+    return CopiedFile(path, status.st_size, version_of(path, status.st_size, content))
 
 
 def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:

@@ -142,8 +142,28 @@ async def test_a_new_version_takes_only_new_files_and_the_old_one_goes_once_it_i
         assert asked == {"config.json"}
         assert (contents(old)["config.json"], contents(new)["config.json"]) == (b"{}", b"{} ")
     (models / "m/config.json").write_bytes(b"{}  ")
-    newest, _ = await bring(models / "m")
+    there = list[bool]()
+
+    def look(_: str) -> None:
+        there.append(old.exists())
+
+    async with worker() as (files, watched):
+        watched.on_ask = look
+        newest = await files.bring(models / "m", unheard)
+    assert there == [False]  # it makes room for the new files
     assert [path.exists() for path in (old, new, newest)] == [False, False, True]
+
+
+async def test_a_hub_snapshot_is_known_by_its_contents(models: Path, cache: Path) -> None:
+    blob, snapshot = models / "hub/blobs/0123abcd", models / "hub/snapshots/main"
+    for folder in (blob.parent, snapshot):
+        folder.mkdir(parents=True)
+    blob.write_bytes(b"{}")
+    (snapshot / "config.json").symlink_to("../../blobs/0123abcd")
+    first, asked = await bring(snapshot)
+    assert (contents(first), asked) == ({"config.json": b"{}"}, {"config.json"})
+    os.utime(blob, (0, 0))
+    assert await bring(snapshot) == (first, set())
 
 
 async def test_copies_of_folders_that_are_gone_are_removed(models: Path, cache: Path) -> None:
