@@ -111,7 +111,7 @@ bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into
 bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_engine --write
 
-bench-cpu: .venv/installed-dev  ## Measure OpenVINO beside PyTorch, into docs/explanation/benchmarks.md
+bench-cpu: .venv/installed-dev  ## Measure OpenVINO and llama.cpp beside PyTorch, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_cpu --write
 
 bench-replicas: .venv/installed-dev  ## Measure several engines of a model, into docs/explanation/benchmarks.md

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from unittest.mock import patch
 
 from tests.benchmarks.bench_server import INVOCATION
 from tests.benchmarks.load_client import Load, Result, run
@@ -60,8 +61,12 @@ class Pauses(NamedTuple):
 
 @contextmanager
 def folder_and_log() -> Iterator[tuple[Path, IO[bytes]]]:
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "log", "wb") as log:
-        os.environ["PYTHONPATH"] = str(ROOT)  # where workers of Ray find the simulated engine
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with (
+        patch.dict(os.environ, PYTHONPATH=paths),  # where workers of Ray find the simulated engine
+        tempfile.TemporaryDirectory() as folder,
+        open(Path(folder) / "log", "wb") as log,
+    ):
         yield Path(folder), log
 
 
