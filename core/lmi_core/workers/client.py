@@ -95,6 +95,8 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     async def stop(self) -> None:
         await self._supervisor.stop()
         self._lose("the engine was stopped")
+        if self.isolation.turn is not None:
+            self.isolation.turn.close()
 
     def check_health(self) -> None:
         _ = self._supervisor.running
@@ -147,7 +149,8 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     async def _create(self) -> Conversation[M]:
         conversation = Conversation(self._endpoint(), self._decode, self._heartbeat_timeout)
         message = partial(self._what_to_load, conversation)
-        self._loaded(await conversation.load(message, "the engine could not be started", self.report))
+        failed = "the engine could not be started"
+        self._loaded(await conversation.load(message, failed, self.report, lambda: self._supervisor.is_late))
         return conversation
 
     async def _watch(self, worker: Conversation[M]) -> str:

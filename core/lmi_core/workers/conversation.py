@@ -38,10 +38,17 @@ class Conversation(Generic[M]):
     def process_id(self) -> int | None:
         return self._endpoint.process_id
 
-    async def load(self, message: Callable[[], Awaitable[msgspec.Struct]], failed: str, report: Report = unheard) -> M:
+    async def load(
+        self,
+        message: Callable[[], Awaitable[msgspec.Struct]],
+        failed: str,
+        report: Report = unheard,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> M:
         """Start the worker, send it the load message, and return its first answer, after reports of its progress.
 
-        `message` returns the load message once the worker runs.
+        `message` returns the load message once the worker runs; `is_late` whether a cancellation is the end of the time
+        for loading, at which the worker is killed, as it may hang.
 
         Raise ConfigurationError or OutOfMemory, and leave no worker, if loading failed. If the worker died, the message
         starts with `failed`.
@@ -58,6 +65,8 @@ class Conversation(Generic[M]):
             await self.stop()
             raise death.while_loading(failed) from None
         except BaseException:
+            if is_late():
+                self._endpoint.kill()
             await self.stop()
             raise
         return answer

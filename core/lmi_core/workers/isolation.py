@@ -1,13 +1,17 @@
 """Isolation of requests in an engine: all together, or a few on trial, which is how the one that kills it is found."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self
 
+logger = logging.getLogger(__name__)
+
 DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
 GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
+LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
 
 
 class Work(NamedTuple):
@@ -88,14 +92,24 @@ class Waiting:
 
 
 class Turn(Protocol):
-    """The right to try suspects in an engine that several servers share. Tried at the same time, the suspects of one
-    server would be blamed for what those of another do.
+    """The agreement of the servers that share an engine: while one of them tries suspects, no other has requests in
+    the engine. Otherwise the suspects would be blamed for what the others' requests do.
     """
 
-    async def take(self) -> None:
-        """Wait until no other server tries suspects."""
+    def enter(self) -> bool:
+        """Note that this server has requests in the engine; return False while a server tries suspects, or waits to."""
 
-    def give_back(self) -> None: ...
+    def leave(self) -> None:
+        """Note that this server has no request in the engine."""
+
+    async def take(self) -> None:
+        """Let no server's requests enter, and wait until none is in the engine."""
+
+    def give_back(self, *, stays: bool) -> None:
+        """Let all servers' requests enter; with `stays`, this one has some in the engine."""
+
+    def close(self) -> None:
+        """Free what the agreement needs, as this server leaves the engine."""
 
 
 class Isolation:
@@ -106,6 +120,7 @@ class Isolation:
         self.entries = 0  # of requests so far
         self.turn: Turn | None = None  # None: no other server has the engine
         self._taking_turn: asyncio.Task[None] | None = None
+        self._looking: asyncio.TimerHandle | None = None  # for the end of another server's trial
         self._inside: set[Presence] = set()
         self._trial: Trial | None = None  # of all that are inside
         self._suspects: deque[Waiting] = deque()
@@ -121,14 +136,15 @@ class Isolation:
 
     @property
     def is_trying(self) -> bool:
-        """Whether other requests wait while suspects are tried, or are about to be."""
-        return self._trial is not None or bool(self._suspects)
+        """Whether other requests wait while suspects are tried, or are about to be, here or by another server."""
+        return self._trial is not None or bool(self._suspects) or bool(self._others)
 
     async def enter(self, work: Work = ANY_WORK) -> Presence:
         """Join the others, when no request is on trial or waits to be."""
-        if not self.is_trying:
+        if not self.is_trying and self._may_enter():
             return self._let_in(Presence(self, work))
         self._others.append(waiting := Waiting(work))
+        self._admit()
         return await self._admission(waiting.admitted)
 
     async def enter_trial(self, at_most: int, work: Work = ANY_WORK) -> Presence:
@@ -148,7 +164,7 @@ class Isolation:
             self.tokens -= presence.tokens
             self.sequences -= presence.sequences
             if not self._inside:
-                self._empty.set()
+                self._emptied()
         self.pass_trial(presence)
         self._admit()
 
@@ -174,7 +190,7 @@ class Isolation:
         """End every presence, as the engine is gone. A request whose client is slow may learn of it late."""
         self._inside.clear()
         self.tokens = self.sequences = 0
-        self._empty.set()
+        self._emptied()
         if self._trial is not None:
             self._trial.failed = True
             self._end_trial()
@@ -185,7 +201,15 @@ class Isolation:
         self._trial.over.set()
         self._trial = None
         if self.turn is not None:
-            self.turn.give_back()
+            self.turn.give_back(stays=bool(self._inside))
+
+    def _emptied(self) -> None:
+        self._empty.set()
+        if self.turn is not None and self._trial is None:
+            self.turn.leave()
+
+    def _may_enter(self) -> bool:
+        return self.turn is None or self.turn.enter()
 
     async def _admission(self, admitted: "asyncio.Future[Presence]") -> Presence:
         try:
@@ -205,8 +229,24 @@ class Isolation:
             if not self._inside:
                 self._admit_later()
             return
+        if self._taking_turn is not None:  # for suspects that have left
+            self._taking_turn.cancel()
+            self._taking_turn = None
         while self._others:
-            self._end_wait(self._others.popleft())
+            waiting = self._others[0]
+            if not waiting.admitted.cancelled() and not self._may_enter():
+                self._look_later()
+                return
+            self._others.popleft()
+            self._end_wait(waiting)
+
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self._admit()
 
     def _admit_later(self) -> None:
         if self._timer is None and self._taking_turn is None:
@@ -226,12 +266,15 @@ class Isolation:
         return bool(self._suspects) and not self._inside and self._trial is None
 
     async def _try_in_turn(self, turn: Turn) -> None:
-        await turn.take()
+        try:
+            await turn.take()
+        except OSError as error:  # no descriptors, no locks, ...
+            logger.warning("suspects are tried without regard to other front ends: %s", error)
         self._taking_turn = None
         if self._may_try:
             self._begin_trial()
         if self._trial is None:
-            turn.give_back()
+            turn.give_back(stays=bool(self._inside))
             self._admit()
 
     def _begin_trial(self) -> None:

@@ -5,6 +5,7 @@ Messages between a server and the worker do not pass through the host: the worke
 
 import asyncio
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -17,10 +18,13 @@ import zmq
 import zmq.asyncio
 
 from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.isolation import LOOK_SECONDS
 from lmi_core.workers.messages import STARTED
 
+logger = logging.getLogger(__name__)
+
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
-LOOK_SECONDS = 0.05  # between two looks at whether another server tries suspects
+NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, from 0
 HOST_GONE = "the process that runs the engines has ended"
 
 
@@ -80,6 +84,11 @@ def host_of_this_process() -> Path | None:
     """Return the address of the host whose workers this server shares; None if it has workers of its own."""
     address = os.environ.get(HOST_VARIABLE)
     return None if address is None else Path(address)
+
+
+def number_of_this_process() -> int:
+    """Return the number of this server among those that share workers; 0 if it has workers of its own."""
+    return int(os.environ.get(NUMBER_VARIABLE, "0"))
 
 
 def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
@@ -160,29 +169,89 @@ class SharedWorker:
 
 
 class TrialTurn:
-    """The turn to try suspects in a shared worker: a lock, which the kernel releases when a server dies."""
+    """The agreement of servers about a shared worker: two locks, which the kernel releases when a server dies.
+
+    Whoever tries suspects holds both alone, first the gate, so that requests of others cannot enter one after another.
+    Each server with other requests in the worker shares the second one; to enter, it shares the gate for a moment.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._gate = _Lock(path.with_name(f"{path.name}-gate"))
+        self._inside = _Lock(path)
+        self._is_taken = False
+
+    def enter(self) -> bool:
+        if self._is_taken:
+            return False
+        try:
+            if not self._gate.lock(fcntl.LOCK_SH):
+                return False
+            try:
+                self._inside.lock(fcntl.LOCK_SH)
+            finally:
+                self._gate.unlock()
+        except OSError as error:  # no descriptors, no locks, ...: requests are worth more than right blame
+            logger.warning("other front ends do not learn that requests are in the engine: %s", error)
+        return True
+
+    def leave(self) -> None:
+        self._inside.unlock()
+
+    async def take(self) -> None:
+        self._is_taken = True
+        try:
+            for lock in (self._gate, self._inside):
+                while not lock.lock(fcntl.LOCK_EX):
+                    await asyncio.sleep(LOOK_SECONDS)
+        except BaseException:
+            self.give_back(stays=False)
+            raise
+
+    def give_back(self, *, stays: bool) -> None:
+        self._is_taken = False
+        if stays:
+            with suppress(OSError):
+                self._inside.lock(fcntl.LOCK_SH)
+        else:
+            self._inside.unlock()
+        self._gate.unlock()
+
+    def close(self) -> None:
+        """Leave the worker for good."""
+        self._inside.close()
+        self._gate.close()
+
+
+class _Lock:
+    """A file that processes lock, which is opened when it is needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = -1
+        self._held = fcntl.LOCK_UN
 
-    async def take(self) -> None:
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            while not self._is_free():
-                await asyncio.sleep(LOOK_SECONDS)
-        except BaseException:
-            self.give_back()
-            raise
-
-    def give_back(self) -> None:
-        os.close(self._descriptor)
-
-    def _is_free(self) -> bool:
-        with suppress(BlockingIOError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def lock(self, how: int) -> bool:
+        """Lock the file, shared or alone, and return whether that is possible now. Raise OSError."""
+        if self._held == how:
             return True
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        with suppress(BlockingIOError):
+            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
+            self._held = how
+            return True
+        self._held = fcntl.LOCK_UN  # the kernel gives up a lock before it tries for another
         return False
+
+    def unlock(self) -> None:
+        if self._held != fcntl.LOCK_UN:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self._held = fcntl.LOCK_UN
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._held = -1, fcntl.LOCK_UN
 
 
 async def _next(reader: asyncio.StreamReader) -> Running | Died:

@@ -46,10 +46,16 @@ class Supervisor(Generic[T]):
         self._running: T | None = None
         self._settled = asyncio.Event()  # an engine runs, or none ever will
         self._supervision: asyncio.Task[None] | None = None
+        self._deadline: asyncio.Timeout | None = None  # of the latest restart
 
     @property
     def is_running(self) -> bool:
         return self._running is not None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a restart has taken too long, and is being cancelled."""
+        return self._deadline is not None and self._deadline.expired()
 
     @property
     def running(self) -> T:
@@ -113,10 +119,10 @@ class Supervisor(Generic[T]):
     async def _recreate(self) -> T:
         """Create an engine within a bounded time, because requests wait for it. Raise ConfigurationError otherwise."""
         try:
-            async with asyncio.timeout(self.restart_timeout) as deadline:
+            async with asyncio.timeout(self.restart_timeout) as self._deadline:
                 return await self._create()
         except TimeoutError:
-            if not deadline.expired():
+            if not self.is_late:
                 raise
             raise ConfigurationError(f"it did not start within {self.restart_timeout:g} seconds") from None
 

@@ -8,6 +8,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import zmq
 
 from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.endpoint import WorkerDied
@@ -25,12 +28,21 @@ from lmi_core.workers.shared_worker import (
 
 logger = logging.getLogger(__name__)
 
+# No memory for a process, no descriptors, no space, no threads, ...
+UNSTARTED = (OSError, zmq.ZMQError, RuntimeError)
+UNUSED_SECONDS = 60.0  # for a server that replaces one that died; after them, a worker without servers is ended
+
+
+def unstarted(error: Exception) -> Died:
+    return Died(f"the worker could not be started: {error}")
+
 
 class HostedWorker:
     """A worker, and the number of servers that use it."""
 
     def __init__(self, want: Want, address: str) -> None:
         self.users = 0
+        self.is_ending = False
         self._address = address
         self._endpoint = LocalProcess(want.target, want.environment, prepare=want.prepare, shared_address=address)
         self.running: asyncio.Future[Running | Died] = asyncio.get_running_loop().create_future()
@@ -48,8 +60,8 @@ class HostedWorker:
             await self._endpoint.receive()  # raises, as the worker sends its parent nothing else
         except WorkerDied as death:
             died = Died(str(death), death.out_of_memory)
-        except OSError as error:  # no memory for a process, no descriptors, ...
-            died = Died(f"the worker could not be started: {error}")
+        except UNSTARTED as error:
+            died = unstarted(error)
         except asyncio.CancelledError:  # by `stop`
             pass
         finally:
@@ -59,9 +71,14 @@ class HostedWorker:
         return died
 
     def kill(self) -> None:
-        self._endpoint.kill()
+        if self.running.done():
+            self._endpoint.kill()
+        else:  # there may be no process yet
+            self.is_ending = True
+            self.died.cancel()
 
     async def stop(self) -> None:
+        self.is_ending = True
         self.died.cancel()
         await asyncio.wait({self.died})
 
@@ -98,14 +115,18 @@ class WorkerHost:
         writer.close()
 
     async def _lend(self, want: Want, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        worker = self._workers.get(want.key)
-        if worker is None or worker.died.done():
-            address = f"{TRANSPORT}{self._folder / f'worker-{next(self._numbers)}'}"
-            worker = self._workers[want.key] = HostedWorker(want, address)
+        try:
+            worker = await self._worker(want)
+        except UNSTARTED as error:
+            write_line(writer, unstarted(error))
+            return
         worker.users += 1
         following = asyncio.create_task(self._follow(worker, reader))
+        start: tuple[asyncio.Future[Any], ...] = (following, worker.running)
         try:
-            write_line(writer, await worker.running)
+            await asyncio.wait(start, return_when=asyncio.FIRST_COMPLETED)
+            if worker.running.done():
+                write_line(writer, worker.running.result())
             await asyncio.wait({following, worker.died}, return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
                 write_line(writer, worker.died.result())
@@ -113,18 +134,30 @@ class WorkerHost:
         finally:
             following.cancel()
             worker.users -= 1
-        # A server that died is replaced by one that wants the worker, too.
-        if released and not worker.users:
+        if not released:
+            await asyncio.sleep(UNUSED_SECONDS)
+        if not worker.users:
+            await worker.stop()
             if self._workers.get(want.key) is worker:
                 del self._workers[want.key]
-            await worker.stop()
+
+    async def _worker(self, want: Want) -> HostedWorker:
+        """Return the worker with the key, which is started if there is none. Raise one of UNSTARTED."""
+        while (worker := self._workers.get(want.key)) is not None and not worker.died.done():
+            if not worker.is_ending:
+                return worker
+            await asyncio.wait({worker.died})  # its memory is needed for the next one
+        address = f"{TRANSPORT}{self._folder / f'worker-{next(self._numbers)}'}"
+        worker = self._workers[want.key] = HostedWorker(want, address)
+        return worker
 
     async def _follow(self, worker: HostedWorker, reader: asyncio.StreamReader) -> bool:
         """Obey a server until it is gone, and return whether it has released the worker."""
-        while line := await reader.readline():
-            match decode_to_host(line):
-                case Kill():
-                    worker.kill()
-                case Release():
-                    return True
+        with suppress(OSError):
+            while line := await reader.readline():
+                match decode_to_host(line):
+                    case Kill():
+                        worker.kill()
+                    case Release():
+                        return True
         return False

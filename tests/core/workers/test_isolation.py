@@ -1,12 +1,14 @@
 """Isolation of requests in an engine, together and on trial, and their order."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_core.workers.isolation import Isolation, Presence
+from lmi_core.workers.shared_worker import TrialTurn
 from tests.virtual_time import in_virtual_time
 
 
@@ -124,24 +126,21 @@ def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
     given_up()
 
 
-class SharedTurn:
-    """The turns of servers that share an engine."""
-
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-
-    async def take(self) -> None:
-        await self._lock.acquire()
-
-    def give_back(self) -> None:
-        self._lock.release()
+@pytest.fixture
+def isolations(tmp_path: Path) -> Iterator[tuple[Isolation, Isolation]]:
+    """The requests of two servers in the engine that they share."""
+    found = Isolation(), Isolation()
+    turns = TrialTurn(tmp_path / "trial"), TrialTurn(tmp_path / "trial")
+    for isolation, turn in zip(found, turns, strict=True):
+        isolation.turn = turn
+    yield found
+    for turn in turns:
+        turn.close()
 
 
 @in_virtual_time
-async def test_servers_that_share_an_engine_try_suspects_in_turn() -> None:
-    lock = asyncio.Lock()
-    ours, theirs = Isolation(), Isolation()
-    ours.turn, theirs.turn = SharedTurn(lock), SharedTurn(lock)
+async def test_servers_that_share_an_engine_try_suspects_in_turn(isolations: tuple[Isolation, Isolation]) -> None:
+    ours, theirs = isolations
     suspect = start(ours.enter_trial(1))
     await settle()
     waiting, later = start(theirs.enter_trial(1)), start(theirs.enter())
@@ -153,20 +152,63 @@ async def test_servers_that_share_an_engine_try_suspects_in_turn() -> None:
     assert await waiting.result().acquit()
     await settle()
     assert entered(later) == [True]
-    assert not lock.locked()
+    waiting.result().leave()
+    later.result().leave()
+    (await ours.enter_trial(1)).leave()
 
 
 @in_virtual_time
-async def test_a_suspect_that_leaves_before_its_turn() -> None:
-    lock = asyncio.Lock()
-    isolation = Isolation()
-    isolation.turn = SharedTurn(lock)
-    await lock.acquire()
-    suspect, later = start(isolation.enter_trial(1)), start(isolation.enter())
+async def test_no_server_has_requests_in_a_shared_engine_in_which_one_tries_suspects(
+    isolations: tuple[Isolation, Isolation],
+) -> None:
+    ours, theirs = isolations
+    early, another = await theirs.enter(), await theirs.enter()
+    suspect = start(ours.enter_trial(1))
+    await settle()
+    later = start(theirs.enter())
+    await settle()
+    assert theirs.is_trying  # its requests go to other engines
+    early.leave()
+    await settle()
+    assert entered(suspect, later) == [False, False]
+    another.leave()
+    await settle()
+    assert entered(suspect, later) == [True, False]
+    assert await suspect.result().acquit()
+    await settle()
+    assert entered(later) == [True]
+    waiting = start(theirs.enter_trial(1))
+    later.result().leave()
+    await settle()
+    assert not waiting.done()  # the former suspect is in the engine
+    suspect.result().leave()
+    await settle()
+    assert waiting.done()
+
+
+@in_virtual_time
+async def test_a_suspect_that_leaves_before_its_turn(isolations: tuple[Isolation, Isolation]) -> None:
+    ours, theirs = isolations
+    early = await theirs.enter()
+    suspect, later = start(ours.enter_trial(1)), start(ours.enter())
     await settle()
     suspect.cancel()
     await settle()
     assert entered(later) == [True]
-    lock.release()
+    assert (await theirs.enter()).waited is False
+    early.leave()
+
+
+@in_virtual_time
+async def test_requests_without_locks(tmp_path: Path) -> None:
+    """As where descriptors run out, or the folder is gone."""
+    isolation = Isolation()
+    isolation.turn = TrialTurn(tmp_path / "none" / "trial")
+    (await isolation.enter()).leave()
+    suspect = await isolation.enter_trial(1)
+    later = start(isolation.enter())
     await settle()
-    assert not lock.locked()
+    assert entered(later) == [False]
+    suspect.leave()
+    await settle()
+    assert entered(later) == [True]

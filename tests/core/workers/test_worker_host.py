@@ -9,10 +9,11 @@ import pytest
 import pytest_asyncio
 import zmq
 
+from lmi_core.workers import worker_host
 from lmi_core.workers.channel import SharedChannel
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.messages import STARTED
-from lmi_core.workers.shared_worker import HOST_GONE, LOOK_SECONDS, SharedWorker, TrialTurn
+from lmi_core.workers.shared_worker import HOST_GONE, SharedWorker
 from lmi_core.workers.worker_host import WorkerHost
 
 ROOT = Path(__file__).parents[3]
@@ -111,6 +112,38 @@ async def test_a_worker_outlives_servers_that_die(start: Start) -> None:
     assert again.process_id == first.process_id
 
 
+async def test_a_worker_without_servers_is_ended(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_host, "UNUSED_SECONDS", 0.01)
+    first = await start("a")
+    assert first.process_id is not None
+    process = psutil.Process(first.process_id)
+    assert first._writer is not None
+    first._writer.close()
+    await asyncio.to_thread(process.wait, LIMIT)
+
+
+async def test_a_worker_that_hangs_before_it_runs_is_replaced(host: WorkerHost, start: Start) -> None:
+    hanging = SharedWorker(host.address, "a", f"{TARGETS}:hang", {})
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await hanging.start()
+    hanging.kill()
+    await hanging.stop()
+    await start("a")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), zmq.ZMQError(24)])
+async def test_a_worker_for_which_there_are_no_descriptors(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(worker_host, "LocalProcess", fail)
+    with pytest.raises(WorkerDied, match="the worker could not be started: "):
+        await start("a")
+
+
 async def test_a_worker_that_does_not_start(start: Start) -> None:
     with pytest.raises(WorkerDied, match="ended with exit code 3"):
         await start("a", "exit_with_3")
@@ -140,21 +173,3 @@ def test_a_message_to_a_server_that_is_gone(tmp_path: Path) -> None:
         pass  # the kernel has yet to report the end of the connection
     channel.send(b"to all that are left")
     channel.close()
-
-
-async def test_one_server_at_a_time_tries_suspects(tmp_path: Path) -> None:
-    first, second = TrialTurn(tmp_path / "turn"), TrialTurn(tmp_path / "turn")
-    await first.take()
-    waiting = asyncio.create_task(second.take())
-    done, _ = await asyncio.wait({waiting}, timeout=3 * LOOK_SECONDS)
-    assert not done
-    first.give_back()
-    async with asyncio.timeout(LIMIT):
-        await waiting
-    waiting = asyncio.create_task(first.take())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait({waiting})
-    second.give_back()
-    await second.take()
-    second.give_back()

@@ -62,6 +62,11 @@ def exit_with_3(channel: Channel) -> None:
     sys.exit(3)
 
 
+def hang(channel: Channel) -> None:
+    """Never report that the worker runs."""
+    threading.Event().wait()
+
+
 def crash(channel: Channel) -> None:
     raise ValueError("broken target")
 
