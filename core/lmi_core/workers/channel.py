@@ -80,6 +80,7 @@ class SharedChannel(Channel):
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # a message to a server that is gone is an error
         self._socket.bind(shared_address)
         self.sharers: set[str] = set()  # the servers that have sent something, and are there
+        self.informed: set[str] = set()  # those that have learned that the worker has worked
         self.sender = ""  # of the last message
         self.greeting = b""  # for servers that come after the model was loaded
 

@@ -41,11 +41,12 @@ class Replicas(Generic[R]):
         count: ReplicaCount = ONE,
         max_sequences: int = 0,
         max_idle_time: float = 60,
+        first: int = 0,
     ) -> None:
         """`create` creates the replica of a number, from 0.
 
         A replica is full with `max_sequences` in it; while all of them are, another is started, up to the maximum.
-        Those beyond the minimum end after `max_idle_time` seconds without a request.
+        Those beyond the minimum end after `max_idle_time` seconds without a request. For `first` see Router.
         """
         self.members: list[R] = []
         self.count = count
@@ -54,7 +55,7 @@ class Replicas(Generic[R]):
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
-        self._router = Router[R]()
+        self._router = Router[R](first)
         self._numbers: dict[R, int] = {}  # of the members and of those that start
         self.changing = asyncio.Lock()  # held while replicas start, end, or change together
         self._shrinking: asyncio.Task[None] | None = None

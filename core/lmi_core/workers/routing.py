@@ -25,7 +25,9 @@ _tokens_to_do = attrgetter("isolation.tokens")
 class Router(Generic[R]):
     """The prefixes that replicas have been given."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        """Begin with the replica of a number, counted round, where several have the same to do."""
+        self._first = first
         self._holders: OrderedDict[int, list[R]] = OrderedDict()  # of the prefix that ends with a block
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
@@ -36,7 +38,8 @@ class Router(Generic[R]):
         for count, key in enumerate(keys, start=1):
             for replica in self._holders.get(key, ()):
                 held[replica] = count * BLOCK
-        chosen = min(replicas, key=_tokens_to_do)
+        first = self._first % len(replicas)
+        chosen = min((*replicas[first:], *replicas[:first]), key=_tokens_to_do)
         fewest = chosen.isolation.tokens - held.get(chosen, 0)
         for replica, tokens in held.items():
             if (left := replica.isolation.tokens - tokens) < fewest and replica in replicas:

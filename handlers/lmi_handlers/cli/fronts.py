@@ -20,16 +20,21 @@ from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.level import LISTENERS, change_log_level
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, terminal_thread
 from lmi_core.workers.child_process import ChildProcess, execute, start_process
-from lmi_core.workers.shared_worker import HOST_VARIABLE, Ready
+from lmi_core.workers.heartbeat import Heartbeat
+from lmi_core.workers.shared_worker import HOST_VARIABLE, NUMBER_VARIABLE, Ready
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
+from lmi_handlers.metrics.front_ends import answers
 from lmi_handlers.process.adopted import INIT, reap_adopted
 from lmi_handlers.process.front import Front
-from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, heeded_signals
+from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, heeded_signals
 from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
+FROZEN_SECONDS = 30.0  # without an answer, after which a front end is killed
+END_SECONDS = 30.0  # for the end of a front end after its requests; a frozen one is killed then
+PING_SECONDS = 2.0  # between two questions whether a front end answers
 RESTARTS = 10  # failed ones in a row, after which a front end stays away
 ENTRY = "from lmi_handlers.cli.entry import main; main()"
 QUIET = "error"  # the log level of front ends that start and would repeat the lines of the first
@@ -70,6 +75,7 @@ class FrontEnd:
         environment = {
             **os.environ,
             HOST_VARIABLE: str(self._parent.host.address),
+            NUMBER_VARIABLE: str(self._number),
             FRONT_VARIABLE: str(front),
             LOG_LEVEL_VARIABLE: level if front.port is None else QUIET,
         }
@@ -88,15 +94,40 @@ class FrontEnd:
         return process
 
     async def _watch(self, process: ChildProcess) -> str:
-        code = await process.wait()
-        if code > 0 and not self._parent.failed.done():
-            self._parent.failed.set_result(code)
+        watching = asyncio.create_task(self._kill_when_frozen(process))
+        try:
+            code = await process.wait()
+        finally:
+            watching.cancel()
+        if code == GIVEN_UP and not self._parent.failed.done():
+            self._parent.failed.set_result(self._number)
         logger.error("front end %d ended with exit code %d", self._number, code)
         return "the front end ended"
 
+    async def _kill_when_frozen(self, process: ChildProcess) -> None:
+        heartbeat = Heartbeat(FROZEN_SECONDS)
+
+        async def ask() -> None:
+            while True:
+                if await answers(self._parent.host.address.parent, self._number, FROZEN_SECONDS):
+                    heartbeat.beat()
+                await asyncio.sleep(PING_SECONDS)
+
+        asking = asyncio.create_task(ask())
+        try:
+            await heartbeat.frozen(lambda: None)
+        finally:
+            asking.cancel()
+        logger.error("front end %d has not answered for %g seconds and is killed", self._number, FROZEN_SECONDS)
+        process.kill()
+
     async def _end(self, process: ChildProcess) -> None:
         self.ask_to_end()
-        await process.wait()
+        await asyncio.wait({process.exited}, timeout=self._parent.drain_seconds + END_SECONDS)
+        if not process.exited.done():
+            logger.error("front end %d does not end and is killed", self._number)
+            process.kill()
+            await process.wait()
         process.close()
         await process.ended
 
@@ -104,11 +135,13 @@ class FrontEnd:
 class FrontEnds:
     """The front ends of one port, and the host of their engines."""
 
-    def __init__(self, count: int, folder: Path) -> None:
+    def __init__(self, count: int, folder: Path, drain_seconds: float) -> None:
         self.count = count
+        self.drain_seconds = drain_seconds
         self.host = WorkerHost(folder, self._note_ready)
         self.port: int | None = None  # known once the first front end listens
-        self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # as engines have been given up
+        # With the number of a front end whose engines have been given up.
+        self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._fronts = [FrontEnd(number, self) for number in range(count)]
 
     async def start(self) -> list[str]:
@@ -129,7 +162,11 @@ class FrontEnds:
         gone = asyncio.gather(*(each.supervisor.restarts.given_up.wait() for each in self._fronts))
         await asyncio.wait((self.failed, gone), return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
-        raise BackendGivenUp("the front ends have ended: see the log above")
+        if self.failed.done():
+            raise BackendGivenUp(
+                f"the engines of front end {self.failed.result()} are not restarted: see the log above"
+            )
+        raise BackendGivenUp("all front ends have ended, and are not restarted: see the log above")
 
     def ask_to_end(self) -> None:
         for each in self._fronts:
@@ -147,7 +184,7 @@ class FrontEnds:
             front.ready.set_result(ready)
 
 
-def run_fronts(runner: asyncio.Runner, count: int, level: str) -> None:
+def run_fronts(runner: asyncio.Runner, count: int, level: str, drain_seconds: float) -> None:
     """Serve with front ends until a signal, and log at this level once they serve.
 
     Raise typer.Exit if they cannot be started, BackendGivenUp if their engines are given up.
@@ -155,13 +192,13 @@ def run_fronts(runner: asyncio.Runner, count: int, level: str) -> None:
     if sys.platform != "linux":
         raise ConfigurationError("--servers needs Linux, whose kernel spreads connections over the front ends")
     with tempfile.TemporaryDirectory(prefix="lmi-") as folder:
-        runner.run(_serve(count, Path(folder), level))
+        runner.run(_serve(count, Path(folder), level, drain_seconds))
 
 
-async def _serve(count: int, folder: Path, level: str) -> None:
+async def _serve(count: int, folder: Path, level: str, drain_seconds: float) -> None:
     signals = Signals(heeded_signals())
     reaping = asyncio.create_task(reap_adopted()) if os.getpid() == INIT else None
-    fronts = FrontEnds(count, folder)
+    fronts = FrontEnds(count, folder, drain_seconds)
     try:
         if await signals.interrupt(_start(fronts, level)):
             await signals.interrupt(fronts.wait_failed())

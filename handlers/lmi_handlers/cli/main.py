@@ -46,7 +46,7 @@ from lmi_handlers.cli.arguments import (
     TgiEnvironment,
     Workflows,
 )
-from lmi_handlers.process.lifetime import FRONT_VARIABLE, prepare_process
+from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP, prepare_process
 
 EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
@@ -95,7 +95,7 @@ def _one_line_errors() -> Iterator[None]:
         raise typer.Exit(EXIT_CONFIGURATION) from None
     except BackendGivenUp as error:
         _print_error(error)
-        raise typer.Exit(EXIT_GIVEN_UP) from None
+        raise typer.Exit(GIVEN_UP if FRONT_VARIABLE in os.environ else EXIT_GIVEN_UP) from None
 
 
 @app.command()
@@ -151,7 +151,7 @@ def serve(
         if servers > 1 and not is_front:
             from lmi_handlers.cli.fronts import run_fronts
 
-            run_fronts(runner, servers, level or "info")
+            run_fronts(runner, servers, level or "info", drain_seconds)
             return
         from lmi_handlers.cli.serving import report_ready, run
         from lmi_handlers.container.search import Arguments

@@ -116,7 +116,9 @@ def run(
 
 
 def check_sharing(plans: Sequence[ModelPlan]) -> None:
-    """Raise ConfigurationError for models whose engines front ends cannot share."""
+    """Raise ConfigurationError for models whose engines front ends cannot share, or if there is no model."""
+    if not plans:
+        raise ConfigurationError("--servers needs a model: front ends cannot load one later")
     for plan in plans:
         if plan.setup.ray_address is not None:
             raise ConfigurationError("--servers works with engines on this host: not with ray_address (--ray)")

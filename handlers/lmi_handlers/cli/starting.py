@@ -4,11 +4,10 @@ import asyncio
 import gc
 import logging
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import typer
 
@@ -18,6 +17,8 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_t
 from lmi_handlers.process.lifetime import leave
 
 logger = logging.getLogger(__name__)
+
+SOCKETS = ("host", "worker-*", "metrics-*", "trial-*")  # and locks, of front ends and their engines
 
 
 @contextmanager
@@ -56,7 +57,11 @@ def begin_front() -> str:
     def remove_sockets() -> None:
         """Remove what a killed parent has left."""
         if (host := host_of_this_process()) is not None:
-            shutil.rmtree(host.parent, ignore_errors=True)
+            with suppress(OSError):
+                for pattern in SOCKETS:
+                    for each in host.parent.glob(pattern):
+                        each.unlink(missing_ok=True)  # by several front ends at the same time
+                host.parent.rmdir()
 
     threading.Thread(target=exit_with_parent, args=(remove_sockets,), daemon=True).start()
     return os.environ.get(LOG_LEVEL_VARIABLE, "info")

@@ -12,8 +12,9 @@ from lmi_handlers.metrics.vllm_names import VLLM_METRICS
 from lmi_handlers.process.front import Front
 
 SECONDS = 5.0  # for another front end's metrics; one that is frozen is left out
+PING = b"\n"  # the request that is answered with itself
 END = "# EOF"  # the last line of OpenMetrics
-# Families whose values each front end has of the same engine, or that are no amounts.
+# Families whose values each front end has of the same engine, or that cannot be added up.
 OF_ENGINES = {
     name
     for each in (*OWN_METRICS, *DJL_METRICS, *VLLM_METRICS.values())
@@ -26,7 +27,7 @@ Write = Callable[[Scrape], Awaitable[tuple[str, bytes]]]
 
 
 class FrontEndMetrics:
-    """A socket at which the other front ends read this one's metrics."""
+    """A socket at which the other front ends read this one's metrics, and their parent sees that it is alive."""
 
     def __init__(self, front: Front, write: Write) -> None:
         self._path = _path(front.folder, front.number)
@@ -43,8 +44,10 @@ class FrontEndMetrics:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            _, body = await self._write(msgspec.json.decode(await reader.readline(), type=Scrape))
-            writer.write(body)
+            scrape = await reader.readline()
+            if scrape != PING:
+                _, scrape = await self._write(msgspec.json.decode(scrape, type=Scrape))
+            writer.write(scrape)
             await writer.drain()
         writer.close()
 
@@ -52,16 +55,22 @@ class FrontEndMetrics:
 async def others(front: Front, scrape: Scrape) -> list[bytes]:
     """Return the metrics of the other front ends, without those that are being started."""
     numbers = (number for number in range(front.total) if number != front.number)
-    found = await asyncio.gather(*(_read(_path(front.folder, number), scrape) for number in numbers))
+    request = msgspec.json.encode(scrape) + b"\n"
+    found = await asyncio.gather(*(_read(_path(front.folder, number), request) for number in numbers))
     return [each for each in found if each]
 
 
-async def _read(path: Path, scrape: Scrape) -> bytes:
+async def answers(folder: Path, number: int, seconds: float) -> bool:
+    """Return whether a front end answers within some seconds."""
+    return await _read(_path(folder, number), PING, seconds) == PING
+
+
+async def _read(path: Path, request: bytes, seconds: float = SECONDS) -> bytes:
     with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
-                writer.write(msgspec.json.encode(scrape) + b"\n")
+                writer.write(request)
                 return await reader.read()
             finally:
                 writer.close()
@@ -69,7 +78,7 @@ async def _read(path: Path, scrape: Scrape) -> bytes:
 
 
 def added_up(expositions: Iterable[bytes]) -> bytes:
-    """Return one exposition with the sums of the samples of several; of values that are no amounts, the highest."""
+    """Return one exposition with the sums of the samples of several; of values that cannot be added up, the highest."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, dict[str, float]] = {}
     end = ""

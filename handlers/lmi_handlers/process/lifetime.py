@@ -11,6 +11,8 @@ STANDARD_STREAMS = 3
 FRONT_VARIABLE = "LMI_FRONT"  # in front ends, whose parent heeds the signals that a whole group of processes gets
 END_OF_FRONT = getattr(signal, "SIGRTMIN", signal.SIGTERM)  # the parent's signal to a front end
 
+GIVEN_UP = 3  # the exit code of a front end whose engines are not restarted any more, which ends the server
+
 
 def prepare_process() -> None:
     """Open closed standard streams; let signals end servers with status 0 while nothing runs, or ignore them."""

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # as the servers that tes
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 STREAMS = 16  # of which the kernel gives all to the same one of two front ends once in 2 ** 15 times
-TOKENS = {"max_new_tokens": 200, "ignore_eos_token": True}
+TOKENS = 200
 SECONDS = 60
+RESTARTS = 'lmi_worker_restarts_total{model="hello"}'
 
 
 class Served(NamedTuple):
@@ -66,9 +67,15 @@ def generated(stream: bytes) -> str:
     return text
 
 
-async def begin(served: Served, client: aiohttp.ClientSession, count: int = STREAMS) -> list[Stream]:
+def streaming(tokens: int) -> list[dict[str, object]]:
+    """Return the bodies of requests for streams of that many tokens."""
+    parameters = {"max_new_tokens": tokens, "ignore_eos_token": True}
+    return [{"inputs": f"The number {number}", "parameters": parameters, "stream": True} for number in range(STREAMS)]
+
+
+async def begin(served: Served, client: aiohttp.ClientSession, tokens: int = TOKENS) -> list[Stream]:
     """Begin streams, some of each front end."""
-    bodies = [{"inputs": f"The number {number}", "parameters": TOKENS, "stream": True} for number in range(count)]
+    bodies = streaming(tokens)
     responses = await asyncio.gather(*(client.post("/invocations", json=body) for body in bodies))
     beginnings = await asyncio.gather(*(response.content.readany() for response in responses))
     owners = {
@@ -115,9 +122,7 @@ async def expected() -> dict[str, str]:
     async with lmi_serve(HELLO, "--port", 0) as server:
         alone = Served(server, await server.ready())
         async with alone.client() as client:
-            bodies = [
-                {"inputs": f"The number {number}", "parameters": TOKENS, "stream": True} for number in range(STREAMS)
-            ]
+            bodies = streaming(TOKENS)
             answers = await asyncio.gather(*(answer(client, body) for body in bodies))
             return {str(body["inputs"]): each for body, each in zip(bodies, answers, strict=True)}
 
@@ -157,22 +162,24 @@ async def test_a_killed_engine_is_invisible_to_clients_of_all_front_ends(
     served: Served, expected: dict[str, str]
 ) -> None:
     async with served.client() as client:
+        restarts = (await metrics(client))[RESTARTS]
         streams = await begin(served, client)
         os.kill(await engine(client), signal.SIGKILL)
         assert await texts(streams) == expected
-        assert (await metrics(client))['lmi_worker_restarts_total{model="hello"}'] == 1
+        assert (await metrics(client))[RESTARTS] == restarts + 1
 
 
 async def test_a_killed_front_end_loses_its_own_connections_and_is_back(
     served: Served, expected: dict[str, str]
 ) -> None:
     async with served.client() as client:
-        streams = await begin(served, client)
+        streams = await begin(served, client, tokens=1000)  # none ends before the kill
         killed, other = served.fronts
         number = killed.environ()["LMI_FRONT"].split()[0]
         os.kill(killed.pid, signal.SIGKILL)
         kept = [each for each in streams if each.front == other.pid]
-        assert await texts(kept) == {each.prompt: expected[each.prompt] for each in kept}
+        for each, text in (await texts(kept)).items():
+            assert text.startswith(expected[each])
         for each in streams:
             if each.front == killed.pid:
                 with pytest.raises(aiohttp.ClientError):
@@ -205,8 +212,9 @@ async def test_a_response_is_found_by_the_front_end_that_has_made_it(served: Ser
         ) as made:
             path = f"/v1/responses/{(await made.json())['id']}"
         found = set[int]()
-        while found != {200, 404}:
+        while len(found) < 2:
             async with client.get(path) as response:
+                assert response.status in {200, 404}
                 found.add(response.status)
                 if response.status == 404:
                     message = (await response.json())["error"]["message"]
@@ -236,6 +244,12 @@ async def test_engines_that_are_given_up_end_the_server() -> None:
     async with serving("-o", "retry_threshold=0") as served, served.client() as client:
         os.kill(await engine(client), signal.SIGKILL)
         assert await served.server.process.wait() == 1
+
+
+async def test_a_server_without_models(tmp_path: Path) -> None:
+    async with lmi_serve("--model-store", tmp_path, "--port", 0, "--servers", 2) as server:
+        await server.line_with("--servers needs a model")
+        assert await server.process.wait() == 2
 
 
 async def test_nothing_outlives_the_parent() -> None:

@@ -20,6 +20,7 @@ from lmi_core.workers.partial_output import PartialOutput
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import Resumption
+from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
@@ -69,7 +70,8 @@ class EngineClient:
             worker.report = unheard if self.replicas.members else self.report
             return worker
 
-        self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time)
+        first = number_of_this_process()
+        self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time, first)
         self._resumption = Resumption(self.replicas, enabled=resume)
 
     async def start(self) -> None:

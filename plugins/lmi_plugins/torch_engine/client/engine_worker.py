@@ -40,6 +40,7 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Steps,
     Submit,
     UnloadAdapter,
+    Worked,
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
@@ -179,6 +180,9 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             return
         if isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
+            return
+        if isinstance(message, Worked):
+            self.restarts.worked()
             return
         assert isinstance(message, Steps), message
         if message.steps or message.vectors:  # a worker whose every step fails has not worked

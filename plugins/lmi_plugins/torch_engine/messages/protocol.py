@@ -119,6 +119,10 @@ class Steps(msgspec.Struct, tag=True):
     vectors: list[tuple[str, int, bytes]] = []  # by request, with the index of the input
 
 
+class Worked(msgspec.Struct, tag=True):
+    """The engine has produced results, of another server that shares it."""
+
+
 class Figures(msgspec.Struct, tag=True):
     """The engine's own figures, sent a few times a second while they change."""
 
@@ -126,7 +130,7 @@ class Figures(msgspec.Struct, tag=True):
 
 
 ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
-FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Figures | Alive | AdapterAnswer
+FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Worked | Figures | Alive | AdapterAnswer
 
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

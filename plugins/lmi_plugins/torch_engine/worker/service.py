@@ -12,7 +12,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.channel import Channel
-from lmi_core.workers.messages import ALIVE, LoadFailed, Ping, encode
+from lmi_core.workers.messages import ALIVE, LoadFailed, Ping
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
 from lmi_plugins.torch_engine.embeddings.task import choose_task
@@ -40,6 +40,7 @@ from lmi_plugins.torch_engine.worker.sharing import (
     figures_of_each,
     greet,
     send_answer,
+    send_failure,
     send_figures,
     send_loaded,
     send_results,
@@ -48,7 +49,7 @@ from lmi_plugins.torch_engine.worker.sharing import (
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 0.25  # seconds between two tellings, but for the one when the engine has no more work
+INTERVAL = 0.25  # seconds between two reports, except the one when the engine has no more work
 
 
 class FiguresReport:
@@ -87,7 +88,7 @@ def load_model(
         return serve(options, channel, report)
     except Exception as error:  # no memory on the device, a model's own code, ...
         logger.debug("the model could not be loaded", exc_info=True)
-        channel.send(encode(LoadFailed.because_of(error, options.model)))
+        send_failure(LoadFailed.because_of(error, options.model), channel)
     return None
 
 
@@ -146,7 +147,7 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: E
     steps = [(request_id, result) for request_id, result in results if isinstance(result, GenerationStep)]
     failed = [failure(request_id, result) for request_id, result in results if isinstance(result, LmiError)]
     if steps or failed or refused:
-        send_results(Steps(steps, refused + failed), channel, engine.abort)
+        send_results(Steps(steps, refused + failed), channel, engine.abort, engine.parts.requests.groups)
     if turns is not None and (made := turns.step()).num_tokens:
         failures = [failure(request_id, error) for request_id, error in made.failures.items()]
         send_results(Steps([], failures, made.vectors), channel, turns.abort)

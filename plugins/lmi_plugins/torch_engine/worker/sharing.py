@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import Channel, SharedChannel
-from lmi_core.workers.messages import encode
-from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Figures, Loaded, Steps
+from lmi_core.workers.messages import LoadFailed, encode
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Figures, Loaded, Steps, Worked
 
+WORKED = encode(Worked())
 MARK = "/"  # between a server and its own id
 
 
@@ -19,6 +20,14 @@ def send_loaded(loaded: Loaded, channel: Channel) -> None:
     channel.send(message)
     if isinstance(channel, SharedChannel):
         channel.greeting = message
+
+
+def send_failure(failure: LoadFailed, channel: Channel) -> None:
+    """Send the reason why the model cannot be loaded, also to servers whose messages were not received yet."""
+    if isinstance(channel, SharedChannel):
+        while channel.pending() is not None:
+            pass
+    channel.send(encode(failure))
 
 
 def greet(channel: Channel) -> None:
@@ -32,8 +41,10 @@ def unique(request_id: str, channel: Channel) -> str:
     return f"{channel.sender}{MARK}{request_id}" if isinstance(channel, SharedChannel) else request_id
 
 
-def send_results(results: Steps, channel: Channel, abort: Callable[[str], None]) -> None:
-    """Send results to the servers that asked for them; abort the requests of those that are gone."""
+def send_results(
+    results: Steps, channel: Channel, abort: Callable[[str], None], unfinished: Iterable[str] = ()
+) -> None:
+    """Send results to the servers that asked for them; abort the unfinished requests of those that are gone."""
     if not isinstance(channel, SharedChannel):
         channel.send(encode(results))
         return
@@ -56,8 +67,14 @@ def send_results(results: Steps, channel: Channel, abort: Callable[[str], None])
         steps.vectors.append((own_id, index, vector))
     for sharer, steps in parts.items():
         if not channel.send_to(sharer, encode(steps)):
-            for own_id in _ids(steps):
-                abort(f"{sharer}{MARK}{own_id}")
+            prefix = f"{sharer}{MARK}"
+            for request_id in {*(prefix + own_id for own_id in _ids(steps)), *unfinished}:
+                if request_id.startswith(prefix):
+                    abort(request_id)
+    if results.steps or results.vectors:
+        for sharer in channel.sharers - channel.informed - parts.keys():
+            channel.send_to(sharer, WORKED)
+        channel.informed |= channel.sharers
 
 
 def send_answer(answer: AdapterAnswer, channel: Channel) -> None:

@@ -9,7 +9,7 @@ import zmq
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import SharedChannel
-from lmi_core.workers.messages import encode
+from lmi_core.workers.messages import LoadFailed, encode
 from lmi_plugins.torch_engine.messages.protocol import (
     AdapterAnswer,
     Failure,
@@ -17,12 +17,15 @@ from lmi_plugins.torch_engine.messages.protocol import (
     FromWorker,
     Loaded,
     Steps,
+    Worked,
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.worker.sharing import (
+    MARK,
     figures_of_each,
     greet,
     send_answer,
+    send_failure,
     send_figures,
     send_loaded,
     send_results,
@@ -64,14 +67,15 @@ def never(request_id: str) -> None:
 def test_each_server_gets_its_own_results(channel: SharedChannel, tmp_path: Path) -> None:
     with server("a", channel, tmp_path) as first:
         of_first = unique("1", channel)
-        with server("b", channel, tmp_path) as second:
-            of_second = unique("1", channel)
+        with server("b", channel, tmp_path) as second, server("c", channel, tmp_path) as idle:
+            of_second = f"b{MARK}1"
             assert of_first != of_second
             failure = msgspec.structs.replace(FAILURE, request_id=of_second)
             results = Steps([(of_first, STEP), (of_second, STEP)], [failure], [(of_first, 0, b"vector")])
             send_results(results, channel, never)
             assert received(first) == Steps([("1", STEP)], [], [("1", 0, b"vector")])
             assert received(second) == Steps([("1", STEP)], [msgspec.structs.replace(FAILURE, request_id="1")], [])
+            assert received(idle) == Worked()
 
 
 def test_the_requests_of_a_server_that_is_gone_are_aborted(channel: SharedChannel, tmp_path: Path) -> None:
@@ -81,8 +85,9 @@ def test_the_requests_of_a_server_that_is_gone_are_aborted(channel: SharedChanne
         with server("b", channel, tmp_path):
             of_second = unique("1", channel)
         while not aborted:  # the kernel has yet to report the end of the connection
-            send_results(Steps([(of_first, STEP), (of_second, STEP)], []), channel, aborted.append)
-        assert aborted == [of_second]
+            unfinished = [f"b{MARK}waiting", of_first]
+            send_results(Steps([(of_first, STEP), (of_second, STEP)], []), channel, aborted.append, unfinished)
+        assert sorted(aborted) == [of_second, f"b{MARK}waiting"]
         assert received(first) == Steps([("1", STEP)], [])
 
 
@@ -95,6 +100,17 @@ def test_a_server_that_comes_later_gets_what_the_first_one_got(channel: SharedCh
             greet(channel)
             assert received(second) == loaded
         assert not first.poll(0)
+
+
+def test_all_learn_why_the_model_cannot_be_loaded(channel: SharedChannel, tmp_path: Path) -> None:
+    failure = LoadFailed("no such model")
+    with server("a", channel, tmp_path) as first, zmq.Context() as context, context.socket(zmq.DEALER) as second:
+        second.identity = b"b"
+        second.connect(f"ipc://{tmp_path}/shared")
+        second.send(b"hello")  # is not received
+        assert channel._socket.poll(10_000)
+        send_failure(failure, channel)
+        assert received(first) == received(second) == failure
 
 
 def test_only_its_own_sequences_run_for_each_server(channel: SharedChannel, tmp_path: Path) -> None:
