@@ -22,14 +22,22 @@ class EngineTime:
     @contextmanager
     def in_engine(self) -> Iterator[None]:
         """Hold a request's time in an engine."""
-        self._inside += 1
-        if self._inside == 1:
-            self.since = asyncio.get_running_loop().time()
+        self.begin()
         try:
             yield
         finally:
-            self._inside -= 1
-            self.wait()
+            self.pause()
+
+    def begin(self) -> None:
+        """Count a request's time from now on."""
+        self._inside += 1
+        if self._inside == 1:
+            self.since = asyncio.get_running_loop().time()
+
+    def pause(self) -> None:
+        """Count a request's time no longer."""
+        self._inside -= 1
+        self.wait()
 
 
 current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")  # of the call that the task works on

@@ -178,8 +178,8 @@ async def test_a_killed_front_end_loses_its_own_connections_and_is_back(
         number = killed.environ()["LMI_FRONT"].split()[0]
         os.kill(killed.pid, signal.SIGKILL)
         kept = [each for each in streams if each.front == other.pid]
-        for each, text in (await texts(kept)).items():
-            assert text.startswith(expected[each])
+        for prompt, text in (await texts(kept)).items():
+            assert text.startswith(expected[prompt])
         for each in streams:
             if each.front == killed.pid:
                 with pytest.raises(aiohttp.ClientError):
@@ -246,8 +246,9 @@ async def test_engines_that_are_given_up_end_the_server() -> None:
         assert await served.server.process.wait() == 1
 
 
-async def test_a_server_without_models(tmp_path: Path) -> None:
-    async with lmi_serve("--model-store", tmp_path, "--port", 0, "--servers", 2) as server:
+async def test_a_server_without_models() -> None:
+    multi_model = {"SAGEMAKER_MULTI_MODEL": "true"}
+    async with lmi_serve("--port", 0, "--servers", 2, environment=multi_model) as server:
         await server.line_with("--servers needs a model")
         assert await server.process.wait() == 2
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost
@@ -29,6 +31,7 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, Embeddi
 from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     AdapterAnswer,
+    Begun,
     Embed,
     Failure,
     Figures,
@@ -74,6 +77,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self.adapters = list(options.adapters)  # that a request can name, as the worker told them last
         self._ids = itertools.count()
         self._coalescing = coalescing
+        self._waiting: dict[str, EngineTime] = {}  # of requests that may wait for those of other servers
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
         self._node_files: NodeFiles | None = None  # of the latest worker
@@ -132,7 +136,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                 presence.leave()
 
             steps = StepQueue(num_sequences, done)
-            with self._in_worker(request_id, steps, submit, abort):
+            with self._in_worker(request_id, steps, submit, abort), self._waiting_time(request_id):
                 while not steps.read:
                     step = await steps.get()
                     if steps.read:
@@ -149,6 +153,24 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             for _ in inputs:
                 place, vector = await vectors.get()
                 yield indices[place], vector
+
+    @contextmanager
+    def _waiting_time(self, request_id: str) -> Iterator[None]:
+        """Stop the clock until a shared engine begins the request: time limits count no wait for others' requests."""
+        time = current_engine_time.get(None)
+        if self.isolation.turn is None or time is None:
+            yield
+            return
+        self._waiting[request_id] = time
+        time.pause()
+        try:
+            yield
+        finally:
+            self._begin(request_id)
+
+    def _begin(self, request_id: str) -> None:
+        if self._waiting and (time := self._waiting.pop(request_id, None)) is not None:
+            time.begin()
 
     async def _change_adapters(self, call: LoadAdapter | PinAdapter | UnloadAdapter) -> None:
         self.check_health()
@@ -184,12 +206,17 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         if isinstance(message, Worked):
             self.restarts.worked()
             return
+        if isinstance(message, Begun):
+            for request_id in message.request_ids:
+                self._begin(request_id)
+            return
         assert isinstance(message, Steps), message
         if message.steps or message.vectors:  # a worker whose every step fails has not worked
             self.restarts.worked()
         for request_id, step in message.steps:
             queue = self._requests.get(request_id)
             if isinstance(queue, StepQueue):  # otherwise it was aborted meanwhile
+                self._begin(request_id)
                 queue.put(step)
         for request_id, index, vector in message.vectors:
             queue = self._requests.get(request_id)

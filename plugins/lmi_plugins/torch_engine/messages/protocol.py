@@ -119,6 +119,12 @@ class Steps(msgspec.Struct, tag=True):
     vectors: list[tuple[str, int, bytes]] = []  # by request, with the index of the input
 
 
+class Begun(msgspec.Struct, tag=True):
+    """The engine works on requests, which waited in it for those of other servers that share it."""
+
+    request_ids: list[str]
+
+
 class Worked(msgspec.Struct, tag=True):
     """The engine has produced results, of another server that shares it."""
 
@@ -130,7 +136,7 @@ class Figures(msgspec.Struct, tag=True):
 
 
 ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
-FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Worked | Figures | Alive | AdapterAnswer
+FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Begun | Worked | Figures | Alive | AdapterAnswer
 
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -11,7 +11,7 @@ from lmi_core.errors import LmiError
 from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.workers.channel import Channel
+from lmi_core.workers.channel import Channel, SharedChannel
 from lmi_core.workers.messages import ALIVE, LoadFailed, Ping
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
 from lmi_plugins.torch_engine.embeddings.loading import embedding_engine_of, load_embedding_engine
@@ -40,6 +40,7 @@ from lmi_plugins.torch_engine.worker.sharing import (
     figures_of_each,
     greet,
     send_answer,
+    send_begun,
     send_failure,
     send_figures,
     send_loaded,
@@ -60,16 +61,21 @@ class FiguresReport:
         self._channel = channel
         self._told: dict[str, EngineFigures] = {}
         self._next = 0.0
+        self._begun: set[str] = set()  # that run
 
     def report(self) -> None:
-        """Send the figures, if it is time."""
+        """Send the requests that have begun, and the figures if it is time."""
+        if isinstance(self._channel, SharedChannel):
+            running = set(self._engine.parts.scheduler.running_ids)
+            send_begun(running - self._begun, self._channel)
+            self._begun = running
         now = monotonic()
         if now < self._next and self._engine.has_work:
             return
         self._next = now + INTERVAL
         told = self._told
-        running = self._engine.parts.scheduler.running_ids
-        self._told = figures_of_each(read_figures(self._engine), running, self._channel)
+        ids = self._engine.parts.scheduler.running_ids
+        self._told = figures_of_each(read_figures(self._engine), ids, self._channel)
         for server, figures in self._told.items():
             if figures != told.get(server):
                 send_figures(server, figures, self._channel)

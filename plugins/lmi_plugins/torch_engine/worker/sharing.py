@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import Channel, SharedChannel
 from lmi_core.workers.messages import LoadFailed, encode
-from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Failure, Figures, Loaded, Steps, Worked
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Begun, Failure, Figures, Loaded, Steps, Worked
 
 WORKED = encode(Worked())
 MARK = "/"  # between a server and its own id
@@ -75,6 +75,16 @@ def send_results(
         for sharer in channel.sharers - channel.informed - parts.keys():
             channel.send_to(sharer, WORKED)
         channel.informed |= channel.sharers
+
+
+def send_begun(request_ids: Iterable[str], channel: SharedChannel) -> None:
+    """Send each server which of its requests the engine has begun."""
+    begun: dict[str, list[str]] = {}
+    for request_id in request_ids:
+        sharer, _, own_id = request_id.partition(MARK)
+        begun.setdefault(sharer, []).append(own_id)
+    for sharer, own_ids in begun.items():
+        channel.send_to(sharer, encode(Begun(own_ids)))
 
 
 def send_answer(answer: AdapterAnswer, channel: Channel) -> None:

@@ -12,6 +12,7 @@ from lmi_core.workers.channel import SharedChannel
 from lmi_core.workers.messages import LoadFailed, encode
 from lmi_plugins.torch_engine.messages.protocol import (
     AdapterAnswer,
+    Begun,
     Failure,
     Figures,
     FromWorker,
@@ -25,6 +26,7 @@ from lmi_plugins.torch_engine.worker.sharing import (
     figures_of_each,
     greet,
     send_answer,
+    send_begun,
     send_failure,
     send_figures,
     send_loaded,
@@ -126,6 +128,12 @@ def test_only_its_own_sequences_run_for_each_server(channel: SharedChannel, tmp_
         }
         send_figures("a", shares["a"], channel)
         assert received(first) == Figures(shares["a"])
+
+
+def test_each_server_learns_which_of_its_requests_have_begun(channel: SharedChannel, tmp_path: Path) -> None:
+    with server("a", channel, tmp_path) as first, server("b", channel, tmp_path) as second:
+        send_begun([f"a{MARK}1", f"b{MARK}1"], channel)
+        assert received(first) == received(second) == Begun(["1"])
 
 
 def test_all_learn_the_adapters_and_the_caller_its_answer(channel: SharedChannel, tmp_path: Path) -> None:
