@@ -132,7 +132,7 @@ def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
         True,
     )
     assert (options.max_loras, options.max_lora_rank, options.max_cpu_loras) == (2, 8, 3)
-    assert (options.gpu_memory_utilization, options.enable_prefix_caching) == (None, True)
+    assert (options.gpu_memory_utilization, options.enable_prefix_caching, options.enforce_eager) == (None, True, True)
     assert explained(list(backend.warnings)) == {
         f"option.{name}"
         for name in (
@@ -140,7 +140,6 @@ def test_a_directory_on_the_torch_engine(model_dir: ModelDirectory) -> None:
             "disable_sliding_window",
             "draft_model_tp_size",
             "enable_chunked_prefill",
-            "enforce_eager",
             "load_format",
             "quantize",
             "tokenizer_mode",
