@@ -145,9 +145,13 @@ def test_ctrl_c_ends_the_request_and_leaves_the_model(model_dir: ModelDirectory)
     with lmi.load(model_dir({"serving.properties": SCRIPTED}), scripted_delay=0.05) as model:
         stream = model.stream("x")
         next(stream)  # generates by now
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
+
+        def generate_until_interrupted() -> None:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
             list(model.generate(["x"] * 1000, max_new_tokens=5))
+
+        with pytest.raises(KeyboardInterrupt):
+            generate_until_interrupted()
         assert model.generate("x").text == ANSWER
 
 
