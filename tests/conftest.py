@@ -112,7 +112,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Spare the garbage collector the tests themselves, which it would look through for a second, again and again."""
     gc.enable()
     gc.freeze()
-    gc.set_threshold(50_000)  # as `lmi serve` has it
 
 
 @pytest.fixture(autouse=True)
