@@ -74,13 +74,16 @@ class HostedWorker:
         if self.running.done():
             self._endpoint.kill()
         else:  # there may be no process yet
-            self.is_ending = True
-            self.died.cancel()
+            self._end()
 
     async def stop(self) -> None:
-        self.is_ending = True
-        self.died.cancel()
+        self._end()
         await asyncio.wait({self.died})
+
+    def _end(self) -> None:
+        if not self.is_ending:  # a second cancellation would interrupt the release of resources
+            self.is_ending = True
+            self.died.cancel()
 
 
 class WorkerHost:
@@ -94,6 +97,7 @@ class WorkerHost:
         self._numbers = itertools.count()
         self._workers: dict[str, HostedWorker] = {}
         self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self) -> None:
         self._server = await asyncio.start_unix_server(self._serve, self.address)
@@ -103,16 +107,28 @@ class WorkerHost:
         if self._server is not None:
             self._server.close()
         await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
+        connections = dict(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(
+            *connections, *(writer.wait_closed() for writer in connections.values()), return_exceptions=True
+        )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer a connection: a server's to one worker, or a message."""
-        with suppress(OSError):  # the server is gone
-            match decode_to_host(await reader.readline()):
-                case Want() as want:
-                    await self._lend(want, reader, writer)
-                case Ready() as ready:
-                    self._on_ready(ready)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        try:
+            with suppress(OSError):  # the server is gone
+                match decode_to_host(await reader.readline()):
+                    case Want() as want:
+                        await self._lend(want, reader, writer)
+                    case Ready() as ready:
+                        self._on_ready(ready)
+        finally:
+            writer.close()
+            del self._connections[task]
 
     async def _lend(self, want: Want, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

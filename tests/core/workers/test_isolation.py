@@ -201,7 +201,7 @@ async def test_a_suspect_that_leaves_before_its_turn(isolations: tuple[Isolation
 
 @in_virtual_time
 async def test_requests_without_locks(tmp_path: Path) -> None:
-    """As where descriptors run out, or the folder is gone."""
+    """The lock file cannot be opened where descriptors run out, or the folder is gone."""
     isolation = Isolation()
     isolation.turn = TrialTurn(tmp_path / "none" / "trial")
     (await isolation.enter()).leave()
