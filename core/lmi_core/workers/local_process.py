@@ -29,6 +29,8 @@ STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is kill
 class LocalProcess:
     """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
 
+    place = files = None  # as it is on this machine
+
     def __init__(
         self,
         target: str,
@@ -74,14 +76,6 @@ class LocalProcess:
             except OSError as error:
                 logger.warning("a worker could not be forked, and is started from scratch: %s", error)
         return execute((self._python, "-P", "-m", "lmi_core.workers.worker", *arguments), self._environment)
-
-    @property
-    def place(self) -> None:
-        return None
-
-    @property
-    def files(self) -> None:
-        return None
 
     @property
     def process_id(self) -> int | None:

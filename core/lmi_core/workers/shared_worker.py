@@ -99,6 +99,8 @@ def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 class SharedWorker:
     """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
 
+    place = files = None  # as it is on this machine
+
     def __init__(
         self, host: Path, key: str, target: str, environment: Mapping[str, str], prepare: str | None = None
     ) -> None:
@@ -113,14 +115,6 @@ class SharedWorker:
         self._died: asyncio.Task[Died] | None = None
         self._started = False  # whether the message was read that a worker starts with
         self.process_id: int | None = None
-
-    @property
-    def place(self) -> None:
-        return None
-
-    @property
-    def files(self) -> None:
-        return None
 
     async def start(self) -> None:
         if self._writer is not None:

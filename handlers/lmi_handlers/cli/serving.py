@@ -156,10 +156,7 @@ async def _serve(
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
-        for warning in model.warnings:
-            logger.warning("model %s: %s", model.name, warning)
-        logger.info("model %s: %s", model.name, model.plan.served_by)
-        logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
+        _log_choices(model)
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
@@ -190,6 +187,13 @@ async def _serve(
             with suppress(TimeoutError):  # a collector that does not answer
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
         gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
+
+
+def _log_choices(model: Model) -> None:
+    for warning in model.warnings:
+        logger.warning("model %s: %s", model.name, warning)
+    logger.info("model %s: %s", model.name, model.plan.served_by)
+    logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
 
 
 def unknown_memory(need: Need) -> int | None:

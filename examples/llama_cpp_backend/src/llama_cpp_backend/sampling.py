@@ -21,7 +21,9 @@ PENALIZED = 2**15  # the latest tokens that penalties look at
 class Sampler:
     """The choice of one sequence's tokens."""
 
-    def __init__(self, vocabulary: Vocabulary, parameters: ExtendedParameters, prompt_ids: list[int], index: int):
+    def __init__(
+        self, vocabulary: Vocabulary, parameters: ExtendedParameters, prompt_ids: list[int], index: int
+    ) -> None:
         self._vocabulary, self._parameters = vocabulary, parameters
         self._ids = np.arange(vocabulary.vocabulary_size, dtype=np.int32)
         self._ends = [*vocabulary.end_ids, *(i for i in parameters.stop_token_ids or () if i < len(self._ids))]
