@@ -111,7 +111,13 @@ bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into
 bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_engine --write
 
-bench-cpu: .venv/installed-dev  ## Measure OpenVINO and llama.cpp beside PyTorch, into docs/explanation/benchmarks.md
+.venv-genai/installed:
+	$(PYTHON) -m venv .venv-genai
+	.venv-genai/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt openvino-genai psutil
+	touch $@
+
+# It measures llama.cpp too where `make llama-cpp` has run.
+bench-cpu: .venv/installed-dev .venv-genai/installed  ## Measure OpenVINO and others beside PyTorch, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_cpu --write
 
 bench-replicas: .venv/installed-dev  ## Measure several engines of a model, into docs/explanation/benchmarks.md

@@ -1,13 +1,14 @@
 """The benchmark of the libraries that compute the torch engine's steps on CPUs: `make bench-cpu`."""
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import torch
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from tests.benchmarks import machine
-from tests.benchmarks.llama_cpp_runner import NEW_TOKENS, make_prompt
 from tests.benchmarks.page import write_section
 from tests.benchmarks.pausing import pause, resume, resumed
 from tests.benchmarks.random_models import MODELS, RandomModel, save_gguf
+from tests.benchmarks.rounds import MAX_LENGTH, MAX_STREAMS, NEW_TOKENS, Run, serve
 
 ROOT = Path(__file__).parents[2]
 RUNNERS: dict[str, dict[str, Any]] = {
@@ -27,9 +28,25 @@ RUNNERS: dict[str, dict[str, Any]] = {
     "OpenVINO, int8": {"cpu_runner": "openvino", "quantize": "int8"},
     "OpenVINO, int4": {"cpu_runner": "openvino", "quantize": "int4"},
 }
-LLAMA = {"llama.cpp": "BF16", "llama.cpp, q8_0": "Q8_0"}  # kinds of GGUF weights, where `make llama-cpp` has run
-LLAMA_PYTHON = ROOT / ".venv-llama" / "bin" / "python"
-NAMES = [*RUNNERS, *(LLAMA if LLAMA_PYTHON.exists() else ())]
+
+
+@dataclass(frozen=True)
+class Other:
+    """A library with an environment of its own, which reads GGUF."""
+
+    python: Path
+    module: str  # that serves rounds
+    weights: str  # their kind
+
+
+GENAI, LLAMA = (ROOT / name / "bin" / "python" for name in (".venv-genai", ".venv-llama"))
+OTHERS = {
+    "OpenVINO GenAI": Other(GENAI, "genai_runner", "F16"),
+    "OpenVINO GenAI, q8_0": Other(GENAI, "genai_runner", "Q8_0"),
+    "llama.cpp": Other(LLAMA, "llama_cpp_runner", "BF16"),
+    "llama.cpp, q8_0": Other(LLAMA, "llama_cpp_runner", "Q8_0"),
+}
+NAMES = [*RUNNERS, *(name for name, other in OTHERS.items() if other.python.exists())]
 SIZES = {
     "hidden_size": 896,
     "intermediate_size": 4864,
@@ -37,11 +54,19 @@ SIZES = {
     "num_attention_heads": 14,
     "num_key_value_heads": 2,
 }
+BILLION = {
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+}
 SIZED = {
     "150M": MODELS["150M"],
     "360M": RandomModel("Llama, 24 layers, hidden 896, 14 heads, 2 KV heads, bf16", torch.bfloat16, 2048, SIZES),
+    "1B": RandomModel("Llama, 22 layers, hidden 2048, 32 heads, 4 KV heads, bf16", torch.bfloat16, 32_000, BILLION),
 }
-CASES = [(streams, length) for streams in (1, 16) for length in (32, 512)]
+CASES = [(streams, length) for streams in (1, MAX_STREAMS) for length in (32, MAX_LENGTH)]
 CACHE_BYTES = 250_000_000
 
 
@@ -50,9 +75,9 @@ class Runner:
 
     def __init__(self, name: str, directory: Path) -> None:
         command = [sys.executable, "-m", "tests.benchmarks.bench_cpu", "--serve", name, str(directory)]
-        if name in LLAMA:
-            file = save_gguf(directory, LLAMA[name])
-            command = [str(LLAMA_PYTHON), "-m", "tests.benchmarks.llama_cpp_runner", str(file)]
+        if other := OTHERS.get(name):
+            file = save_gguf(directory, other.weights)
+            command = [str(other.python), "-m", f"tests.benchmarks.{other.module}", str(file)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -78,27 +103,22 @@ class Runner:
         return result
 
 
-def serve(name: str, directory: str) -> None:
-    """Run a round for each line of standard input, with a JSON line as its result."""
+def load(name: str, directory: str) -> Run:
+    """Load the torch engine with one of its runners."""
     from lmi_plugins.torch_engine.engine.engine import Engine
     from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
 
-    begun = time.perf_counter()
-    options = EngineOptions(directory, max_batch_size=16, kv_cache_memory=CACHE_BYTES, **RUNNERS[name])
+    options = EngineOptions(directory, max_batch_size=MAX_STREAMS, kv_cache_memory=CACHE_BYTES, **RUNNERS[name])
     engine = Engine.load(options, HuggingFaceTokenizer.load(directory))
-    print(json.dumps({"seconds": time.perf_counter() - begun}), flush=True)
-    number = 0
-    for line in sys.stdin:
-        streams, length = map(int, line.split())
-        for _ in range(streams):
-            number += 1
-            parameters = SamplingParameters(max_new_tokens=NEW_TOKENS)
-            engine.add(EngineRequest(str(number), make_prompt(number, length), parameters))
-        begun = time.perf_counter()
+    numbers = itertools.count()
+
+    def run(prompts: list[list[int]]) -> None:
+        for prompt in prompts:
+            engine.add(EngineRequest(str(next(numbers)), prompt, SamplingParameters(max_new_tokens=NEW_TOKENS)))
         while engine.has_work:
             engine.step()
-        rate = streams * NEW_TOKENS / (time.perf_counter() - begun)
-        print(json.dumps({"rate": rate, "memory": machine.own_memory()}), flush=True)
+
+    return run
 
 
 def measure(model: str, directory: Path, rounds: int) -> list[str]:
@@ -129,11 +149,15 @@ def section(rows: list[str], rounds: int, load: float) -> str:
         f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in SIZED.items()
     )
     table = "\n".join(rows)
-    others = machine.module("llama_cpp", str(LLAMA_PYTHON)) if LLAMA_PYTHON.exists() else "llama_cpp not installed"
+    others = ", ".join(
+        machine.module(name, str(python) if python.exists() else None)
+        for name, python in (("openvino_genai", GENAI), ("llama_cpp", LLAMA))
+    )
     return f"""## OpenVINO beside PyTorch
 
 `make bench-cpu` measures the libraries that can compute the torch engine's steps on CPUs
-([cpus.md](../how_to/cpus.md)), beside llama.cpp alone, with its own batches and greedy sampler.
+([cpus.md](../how_to/cpus.md)), beside two others with their own batches and greedy samplers: OpenVINO GenAI, which
+computes in bf16 from f16 weights, or from q8_0, and llama.cpp.
 
 Machine: {machine.description(None)}, {machine.package("openvino")}, {others}; load average {load:.1f} before the start.
 
@@ -160,15 +184,15 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true", help="to docs/explanation/benchmarks.md")
     options = arguments.parse_args()
     if options.serve:
-        serve(*options.serve)
+        serve(lambda: load(*options.serve))
         return
-    load = machine.load()
+    average = machine.load()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.models:
             SIZED[name].save(Path(folder) / name)
             rows += measure(name, Path(folder) / name, options.rounds)
-    text = section(rows, options.rounds, load)
+    text = section(rows, options.rounds, average)
     if options.write:
         write_section(text)
 

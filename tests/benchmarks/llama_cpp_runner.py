@@ -1,22 +1,10 @@
-"""llama.cpp in a process of its own, for `tests.benchmarks.bench_cpu`: it runs in the environment of `make llama-cpp`.
+"""llama.cpp for `tests.benchmarks.bench_cpu`: it runs in the environment of `make llama-cpp`."""
 
-It runs a round for each line of standard input, with a JSON line as its result.
-"""
-
-import json
 import os
 import sys
-import time
 from typing import Any
 
-from tests.benchmarks import machine
-
-NEW_TOKENS = 32
-MAX_STREAMS, MAX_LENGTH = 16, 512
-
-
-def make_prompt(number: int, length: int) -> list[int]:
-    return [1 + (number * 7919 + place * 104_729) % 2000 for place in range(length)]
+from tests.benchmarks.rounds import MAX_LENGTH, MAX_STREAMS, NEW_TOKENS, serve
 
 
 class Runner:
@@ -63,19 +51,5 @@ class Runner:
         return [self._api.llama_sampler_sample(self._greedy, self._context, end) for end in ends]
 
 
-def main(file: str) -> None:
-    begun = time.perf_counter()
-    runner, number = Runner(file), 0
-    print(json.dumps({"seconds": time.perf_counter() - begun}), flush=True)
-    for line in sys.stdin:
-        streams, length = map(int, line.split())
-        prompts = [make_prompt(number + place, length) for place in range(1, streams + 1)]
-        number += streams
-        begun = time.perf_counter()
-        runner.run(prompts)
-        rate = streams * NEW_TOKENS / (time.perf_counter() - begun)
-        print(json.dumps({"rate": rate, "memory": machine.own_memory()}), flush=True)
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve(lambda: Runner(sys.argv[1]).run)

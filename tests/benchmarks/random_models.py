@@ -46,14 +46,17 @@ class RandomModel:
 
 
 def save_gguf(directory: Path, kind: str) -> Path:
-    """Write a saved model as a GGUF file without a vocabulary, with weights of a kind."""
+    """Write a saved model as a GGUF file with a vocabulary of made-up words, and weights of a kind."""
     file = directory / f"{kind}.gguf"
     config = json.loads((directory / "config.json").read_text())
     weights = {name: each.float().numpy() for name, each in load_file(directory / "model.safetensors").items()}
     writer = gguf.GGUFWriter(file, "llama")
     write_llama(writer, kind, config, weights)
-    writer.add_tokenizer_model("none")
-    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([f"w{token_id}" for token_id in range(config["vocab_size"])])
+    writer.add_token_types([gguf.TokenType.NORMAL] * config["vocab_size"])
+    writer.add_token_merges(["w 0"])  # readers want one
     finish(writer)
     return file
 
