@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from tests.benchmarks import machine
 from tests.benchmarks.page import write_section
 from tests.benchmarks.pausing import pause, resume, resumed
@@ -79,7 +81,13 @@ class Runner:
             file = save_gguf(directory, other.weights)
             command = [str(other.python), "-m", f"tests.benchmarks.{other.module}", str(file)]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            cwd=ROOT,
+            env={**os.environ, **({} if name in OTHERS else ENVIRONMENT)},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
 
     def __enter__(self) -> "Runner":
