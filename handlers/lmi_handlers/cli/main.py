@@ -156,9 +156,19 @@ def serve(
         from lmi_handlers.cli.serving import report_ready, run
         from lmi_handlers.container.search import Arguments
 
-        listening = (host, port, given, grpc_port, pages)
-        arguments = Arguments(directories, tuple(items or ()), model_store, config_file, *listening)
-        arguments = replace(arguments, tgi_environment=tgi_environment, plugins_directory=plugins_directory)
+        arguments = Arguments(
+            models=directories,
+            items=tuple(items or ()),
+            model_store=model_store,
+            config_file=config_file,
+            host=host,
+            port=port,
+            options=given,
+            grpc_port=grpc_port,
+            pages=pages,
+            tgi_environment=tgi_environment,
+            plugins_directory=plugins_directory,
+        )
         run(runner, arguments, drain_seconds, strict=strict, welcome=partial(report_ready, level=level or "info"))
 
 
