@@ -86,9 +86,9 @@ def test_every_route_is_in_it(server: RunningServer, document: dict[str, Any]) -
 
 
 def test_every_operation_has_a_summary_and_an_id_of_its_own(document: dict[str, Any]) -> None:
-    found = [operation for _, _, operation in operations(document)]
-    assert all(operation["summary"] for operation in found)
-    assert len({operation["operationId"] for operation in found}) == len(found)
+    found = operations(document)
+    assert [(method, path) for method, path, operation in found if not operation["summary"]] == []
+    assert len({operation["operationId"] for _, _, operation in found}) == len(found)
 
 
 def test_every_body_has_an_example(document: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ def test_names_of_schemas_are_those_of_clients_classes(document: dict[str, Any])
 def test_every_answer_and_error_has_a_type(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         responses = operation["responses"]
-        contents = [responses[status]["content"] for status in responses if status.startswith("2")]
+        contents = [responses[status].get("content") for status in responses if status.startswith("2")]
         assert all(contents), (method, path)
         typed = [media.get("schema") for content in contents for name, media in content.items() if name in TYPED]
         assert all(typed) or path in WITHOUT_CONTENT, (method, path)
