@@ -23,6 +23,7 @@ from lmi_core.payloads.payload import shown
 from lmi_core.payloads.written_json import WrittenJson
 
 NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
+SAMPLING_NAMES = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})  # without effect unless `do_sample`
 GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
 TokenId = Annotated[int, Field(ge=0)]
 

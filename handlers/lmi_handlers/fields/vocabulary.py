@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.parameters import SAMPLING_NAMES
 
-SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})
 TGI_NAMES = {"stop": "stop_sequences"}
 # vLLM's names of parameters that LMI has by others; OpenAI's routes, happy_vllm's and Triton's add their own.
 VLLM_NAMES = {
@@ -37,7 +37,7 @@ def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[
 
 def sample_if_asked(parameters: dict[str, Any]) -> None:
     """Set `do_sample` if it is missing and a sampling parameter is given."""
-    if SAMPLING & parameters.keys():
+    if SAMPLING_NAMES & parameters.keys():
         parameters.setdefault("do_sample", True)
 
 

@@ -17,7 +17,10 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from lmi_plugins.torch_engine.sampling.processing import process
+from lmi_core.generation.parameters import SAMPLING_NAMES
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
+from lmi_plugins.torch_engine.sampling.processing import process, processors_of
+from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
 from tests.plugins.torch_engine.bare_sequences import PROMPT, VOCABULARY, logits, sequence
 
 END_ID = 7
@@ -83,6 +86,11 @@ def asked(parameters: dict[str, Any]) -> Any:
     asked = sequence(GENERATED, **parameters)
     asked.eos_token_ids = frozenset([END_ID])
     return asked
+
+
+def test_each_sampler_has_a_name_with_which_dialects_sample() -> None:
+    alone: list[dict[str, Any]] = [{"temperature": 1.0, name: 0.5} for name in SAMPLING_NAMES]
+    assert {processors_of(SamplingParameters(**each)) for each in alone} == {(sampler,) for sampler in SAMPLING}
 
 
 @pytest.mark.parametrize("together", [True, False])
