@@ -30,7 +30,7 @@ SECONDS = {
     "plugins/backends/test_torch_aborted.py": 35,
     "plugins/torch_engine/model/graph/test_openvino_runner.py": 30,
     "plugins/torch_engine/speculation/test_speculation.py": 30,
-    "plugins/trtllm/test_client.py": 30,
+    "plugins/trtllm/test_infer.py": 30,
     "plugins/backends/test_torch_crowd.py": 25,
     "plugins/torch_engine/beams/test_search.py": 25,
     "plugins/torch_engine/checkpoint/test_pickles.py": 25,

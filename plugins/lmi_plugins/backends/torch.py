@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -16,7 +16,7 @@ from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.parameters import ExtendedParameters
+from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.substitution import Substitution
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -47,9 +47,6 @@ from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import CpuRunner, DataType, EngineOptions, Quantization
-
-if TYPE_CHECKING:
-    from lmi_plugins.trtllm.client import ManagerClient
 
 T = TypeVar("T")
 
@@ -165,15 +162,17 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     aliases: ClassVar[tuple[str, ...]] = ALIASES
     auto_priority: ClassVar[int | None] = 0
     properties_type: ClassVar[type[ModelProperties]] = TorchProperties
-    parameters_type = ExtendedParameters
-    replicates = shares_engines = runs_on_ray = True
+    parameters_type: ClassVar[type[GenerationParameters]] = ExtendedParameters
+    replicates = runs_on_ray = True
+    shares_engines: ClassVar[bool] = True
+    client_type: ClassVar[type[EngineClient]] = EngineClient
 
     def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
-        self.options = engine_options(setup.directory, setup.properties)
+        self.options = self.engine_options(setup)
         self.warnings = [*setup.properties.warnings, *text_only(self.options)]
         self.substitutions = [*setup.properties.substitutions, *openvino_substitutions(self.options, this_host())]
-        self.engine = EngineClient(
+        self.engine = self.client_type(
             self.options,
             setup.retry_threshold,
             setup.properties.max_stream_delay / 1000,
@@ -186,15 +185,20 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.replicas = self.engine.replicas
 
     @classmethod
+    def engine_options(cls, setup: BackendSetup[Any]) -> EngineOptions:
+        """Return the options of the engine."""
+        return engine_options(setup.directory, setup.properties)
+
+    @classmethod
     def downloads(cls, setup: BackendSetup[TorchProperties]) -> Mapping[str, RemoteModel]:
         return engine_downloads(setup)
 
     @classmethod
     def inspect(cls, setup: BackendSetup[TorchProperties]) -> Iterator[str]:
-        yield from inspect_torch_model(engine_options(setup.directory, setup.properties))
+        yield from inspect_torch_model(cls.engine_options(setup))
 
     async def start(self) -> None:
-        await place_on_cluster(self, self.engine)
+        await self._place_on_cluster()
         self.engine.report = self.progress.report
         self.progress.report("starting the engine's process")
         try:
@@ -205,6 +209,13 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.max_length = self.engine.max_length
         self.generates, self.embedding = self.engine.generates, self.engine.embedding
 
+    async def _place_on_cluster(self) -> None:
+        """Connect to the Ray cluster, if any, to place as many replicas as fit. Raise ConfigurationError."""
+        if self.setup.ray_address is not None:
+            await asyncio.to_thread(connect, self.setup.ray_address)
+            self.engine.placement = self.placement(self.setup.replicas)
+            self.engine.replicas.count = self.engine.placement.replicas
+
     async def stop(self) -> None:
         await self.engine.stop()
 
@@ -212,7 +223,13 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.engine.replicas.check_health()
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        return torch_placement(self.setup, of_group)
+        """Return the devices of the replicas, with so many on each group of devices that the model needs in LMI."""
+        properties = self.setup.properties
+        degree = properties.tensor_parallel_degree
+        size = degree if isinstance(degree, int) else 1
+        if self.setup.ray_address is not None:
+            return placement(of_group, (), num_gpus(), size)._replace(ray_address=self.setup.ray_address)
+        return device_placement(of_group, self.setup.devices, properties.chosen_device, size, this_host())
 
     @property
     def adapters(self) -> Collection[str]:
@@ -281,25 +298,6 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
             properties.any_size,
         ),
     )
-
-
-def torch_placement(setup: BackendSetup[Any], of_group: ReplicaCount) -> Placement:
-    """Return the devices of the replicas, with so many on each group of devices that the model would need in LMI."""
-    properties: TorchProperties = setup.properties
-    degree = properties.tensor_parallel_degree
-    size = degree if isinstance(degree, int) else 1
-    if setup.ray_address is not None:
-        return placement(of_group, (), num_gpus(), size)._replace(ray_address=setup.ray_address)
-    return device_placement(of_group, setup.devices, properties.chosen_device, size, this_host())
-
-
-async def place_on_cluster(backend: Backend[Any], client: "EngineClient | ManagerClient") -> None:
-    """Connect to the Ray cluster of a backend, if any, to place as many replicas as fit. Raise ConfigurationError."""
-    address = backend.setup.ray_address
-    if address is not None:
-        await asyncio.to_thread(connect, address)
-        client.placement = backend.placement(backend.setup.replicas)
-        client.replicas.count = client.placement.replicas
 
 
 def inspect_torch_model(options: EngineOptions) -> Iterator[str]:

@@ -1,158 +1,149 @@
 """The trtllm backend, with TensorRT-LLM's requests and parameters on the torch engine."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from lmi_core.backend import Backend, BackendSetup
-from lmi_core.configuration.location import RemoteModel
-from lmi_core.configuration.properties import ModelProperties
-from lmi_core.generation.merge import merge_sequences
+from lmi_core.backend import BackendSetup
+from lmi_core.errors import ConfigurationError
 from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
-from lmi_core.generation.tensors import Tensor, TensorBackend
-from lmi_core.texts.token_writer import TokenWriter
-from lmi_core.workers.placement import Placement
-from lmi_core.workers.replicas import ReplicaCount
-from lmi_plugins.backends.engine_properties import EmbeddingProperties, engine_downloads
-from lmi_plugins.backends.torch import (
-    engine_options,
-    inspect_torch_model,
-    place_on_cluster,
-    torch_placement,
-    with_tokenizer,
-)
+from lmi_core.generation.tensors import LastResponse, Tensor, TensorBackend
+from lmi_core.inspection.model_folder import CONFIG
+from lmi_core.texts.json_files import read_json
+from lmi_plugins.backends.torch import TorchBackend, TorchProperties
+from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.torch_engine.messages.requests import EngineOptions
-from lmi_plugins.trtllm.client import ManagerClient
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
+from lmi_plugins.trtllm.client import TensorClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
+from lmi_plugins.trtllm.requests.adapters import RequestAdapter
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.model_checks import check_model
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS
+from lmi_plugins.trtllm.requests.translation import engine_request
 from lmi_plugins.trtllm.requests.triton_inputs import from_triton
-from lmi_plugins.trtllm.texts.request import request_tensors
-from lmi_plugins.trtllm.texts.steps import generation_steps
+from lmi_plugins.trtllm.responses import Answer
 
 
-class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
-    """A GptManager in a worker process; requests for text reach it as tensors too."""
+class TrtllmBackend(TorchBackend, TensorBackend):
+    """The torch backend, which takes tensors and TensorRT-LLM's parameters."""
 
     name = "trtllm"
     aliases = ("trt-llm", "tensorrt-llm", "tensorrt_llm", "tensorrtllm")
+    auto_priority = None
     properties_type = TrtllmProperties
     parameters_type = TrtllmParameters
     tensor_inputs = INPUTS
     tensor_outputs = OUTPUTS
-    replicates = runs_on_ray = True
+    shares_engines = False  # requests name the adapters of earlier ones
+    client_type = TensorClient
+    engine: TensorClient
 
-    def __init__(self, setup: BackendSetup[TrtllmProperties]) -> None:
+    def __init__(self, setup: BackendSetup[TorchProperties]) -> None:
         super().__init__(setup)
-        self.warnings = [*setup.properties.warnings, *_of_embeddings(setup.properties)]
-        self.substitutions = setup.properties.substitutions
-        self.options = _options(setup)
-        limits = setup.properties.limits
-        self.max_input_length, self.max_output_length = limits.max_input_length, limits.max_output_len
-        self.manager = ManagerClient(
-            self.options,
-            limits,
-            setup.retry_threshold,
-            setup.properties.heartbeat_timeout,
-            setup.loading_timeout,
-            resume=setup.properties.resume,
-            placement=self.placement(setup.replicas),
-            max_idle_time=setup.max_idle_time,
+        assert isinstance(setup.properties, TrtllmProperties), setup.properties
+        self.limits = setup.properties.limits
+        self.max_input_length, self.max_output_length = self.limits.max_input_length, self.limits.max_output_len
+        self._running: dict[tuple[str | None, str], set[StoppableSteps]] = {}  # by the client's API key and id
+
+    @classmethod
+    def engine_options(cls, setup: BackendSetup[Any]) -> EngineOptions:
+        properties: TrtllmProperties = setup.properties
+        options = super().engine_options(setup)
+        return msgspec.structs.replace(
+            options,
+            max_batch_size=properties.max_num_sequences or options.max_batch_size,
+            max_prefill_tokens=min(properties.max_num_tokens, options.max_prefill_tokens),
+            kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
         )
-        self.replicas = self.manager.replicas
-        # The manager's request ids of calls for text, by the client's API key and id.
-        self._running: dict[tuple[str | None, str], set[int]] = {}
-
-    @classmethod
-    def downloads(cls, setup: BackendSetup[TrtllmProperties]) -> Mapping[str, RemoteModel]:
-        return engine_downloads(setup)
-
-    @classmethod
-    def inspect(cls, setup: BackendSetup[TrtllmProperties]) -> Iterator[str]:
-        yield from inspect_torch_model(_options(setup))
 
     async def start(self) -> None:
-        await place_on_cluster(self, self.manager)
-        try:
-            self.tokenizer = await with_tokenizer(self.options, self.manager.replicas.start())
-        except BaseException:
-            await self.stop()
-            raise
-        self.max_length = self.manager.loaded.max_length
-        self._writer = TokenWriter(self.tokenizer, frozenset(self.manager.loaded.eos_token_ids))
-
-    async def stop(self) -> None:
-        await self.manager.replicas.stop()
-
-    async def health(self) -> None:
-        self.manager.replicas.check_health()
-
-    def placement(self, of_group: ReplicaCount) -> Placement:
-        return torch_placement(self.setup, of_group)
+        await super().start()
+        self._vocabulary = _vocabulary(Path(self.options.model))
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        async with aclosing(self.manager.infer(self.manager.new_id(), from_triton(inputs))) as responses:
-            async for response in responses:
-                yield response
+        request = InferenceRequest(request_id, from_triton(inputs))
+        self.limits.check(request)
+        check_model(request, self._vocabulary, self.engine.max_length)
+        adapter, answer = RequestAdapter.of(request), Answer(request, self._vocabulary)
+        asked = engine_request(request, None if adapter is None else adapter.name)
+        async with aclosing(self.engine.infer(asked, adapter)) as steps:
+            async for step in steps:
+                for response in answer.add(step):
+                    tensors = {name: Tensor.from_array(array) for name, array in response.tensors.items()}
+                    yield LastResponse(tensors) if response.is_final else tensors
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        assert isinstance(request.parameters, TrtllmParameters), request.parameters
-        if request.parameters.stop:
-            self._stop(request)
-            for index in range(request.parameters.num_sequences):
-                yield GenerationStep([], "abort", index)
-            return
-        streams = [self._generate(request, index) for index in range(request.parameters.num_runs)]
-        async with aclosing(streams[0] if len(streams) == 1 else merge_sequences(streams)) as steps:
-            async for step in steps:
-                yield step
-
-    async def _generate(self, request: ValidRequest, index: int) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps of one of the request's sequences, or of its beams."""
-        parameters = request.parameters
+        parameters, running = request.parameters, self._running.setdefault((request.key, request.request_id), set())
         assert isinstance(parameters, TrtllmParameters), parameters
-        eos_token_ids, own_id = self.manager.loaded.eos_token_ids, self.manager.new_id()
-        running = self._running.setdefault((request.key, request.request_id), set())
-        running.add(own_id)
-        responses = self.manager.infer(
-            own_id,
-            request_tensors(request, eos_token_ids, index),
-            parameters.bad_sequences or (),
-            logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
-            num_top_tokens=parameters.num_top_tokens,
-        )
+        stoppable = StoppableSteps(parameters.num_sequences)
+        if parameters.stop:
+            for each in (*running, stoppable):
+                each.stop()
+        running.add(stoppable)
         try:
-            async with aclosing(generation_steps(responses, request, self._writer, eos_token_ids, index)) as steps:
-                async for step in steps:
+            steps = self.engine.generate(request.prompt_ids, _sampling_parameters(request), request.adapter)
+            async with aclosing(stoppable.read(steps)) as read:
+                async for step in read:
                     yield step
         finally:
-            running.discard(own_id)
+            running.discard(stoppable)
             if not running:
                 self._running.pop((request.key, request.request_id), None)
 
-    def _stop(self, request: ValidRequest) -> None:
-        for own_id in self._running.get((request.key, request.request_id), ()):
-            self.manager.stop_request(own_id)
+
+class StoppableSteps:
+    """The steps of a request, which another request may end."""
+
+    def __init__(self, num_sequences: int) -> None:
+        self._unfinished = dict.fromkeys(range(num_sequences))
+        self._stopped = False
+        self._wait: asyncio.Timeout | None = None  # for the next step
+
+    def stop(self) -> None:
+        if self._wait is not None and not self._stopped:
+            self._wait.reschedule(0)
+        self._stopped = True
+
+    async def read(self, steps: AsyncGenerator[GenerationStep, None]) -> AsyncGenerator[GenerationStep, None]:
+        """Yield the steps; once stopped, end the unfinished sequences instead."""
+        async with aclosing(steps):
+            while self._unfinished and not self._stopped:
+                try:
+                    async with asyncio.timeout(None) as self._wait:
+                        step = await anext(steps)
+                except TimeoutError:
+                    break
+                finally:
+                    self._wait = None
+                if step.finish_reason is not None:
+                    self._unfinished.pop(step.sequence_index, None)
+                yield step
+        for index in self._unfinished:
+            yield GenerationStep([], "abort", index)
 
 
-def _of_embeddings(properties: TrtllmProperties) -> list[str]:
-    """Return a warning for each given option of models that embed."""
-    own = EmbeddingProperties.model_fields.keys() - ModelProperties.model_fields.keys()
-    return [
-        f"option.{name}={getattr(properties, name)} has no effect: the trtllm backend makes no embeddings"
-        for name in sorted(own & properties.model_fields_set)
-    ]
-
-
-def _options(setup: BackendSetup[TrtllmProperties]) -> EngineOptions:
-    properties = setup.properties
-    options = engine_options(setup.directory, properties)
+def _sampling_parameters(request: ValidRequest) -> SamplingParameters:
+    """Return the engine's parameters; TensorRT-LLM's penalties count the prompt too."""
+    parameters = request.parameters
+    assert isinstance(parameters, TrtllmParameters), parameters
+    given = parameters.model_dump() | {"do_sample": parameters.samples, "top_p": parameters.top_p or 1.0}
+    extended = ExtendedParameters.model_construct(**given)
     return msgspec.structs.replace(
-        options,
-        max_batch_size=properties.max_num_sequences or options.max_batch_size,
-        max_prefill_tokens=min(properties.max_num_tokens, options.max_prefill_tokens),
-        kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
-        adapters={},  # tensors select adapters by `lora_task_id`
+        sampling_parameters(extended, request.markers, ranks=request.ranks), penalize_prompt=True
     )
+
+
+def _vocabulary(folder: Path) -> int:
+    """Return the number of token ids in a model's configuration. Raise ConfigurationError if it has none."""
+    config = read_json(folder / CONFIG)
+    for each in (config, *config.values()):
+        if isinstance(each, dict) and isinstance(each.get("vocab_size"), int):
+            return int(each["vocab_size"])
+    raise ConfigurationError(f"{folder / CONFIG}: there is no `vocab_size`, which the trtllm backend requires")

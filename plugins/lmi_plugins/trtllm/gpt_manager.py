@@ -17,7 +17,7 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
-from lmi_plugins.trtllm.adapters.lora_cache import LoraCache
+from lmi_plugins.trtllm.requests.adapters import CachedAdapters, RequestAdapter, adapter_errors
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.limits import NO_LIMITS, RequestLimits
 from lmi_plugins.trtllm.requests.model_checks import check_model
@@ -35,25 +35,10 @@ PollStopSignals = Callable[[], Iterable[int]]  # request ids
 ReturnStatistics = Callable[[str], None]  # a JSON object
 
 
-class ErrorMessage(str):
-    """The message of an error, and its kind; empty if there is none."""
-
-    kind: str
-
-    @classmethod
-    def of(cls, error: LmiError) -> Self:
-        message = cls(error.message)
-        message.kind = error.kind
-        return message
-
-
-NO_ERROR = ErrorMessage()
-
-
 class GptManager:
     """A batch manager that owns a model, and a thread that calls every callback.
 
-    The model is in this process, so tensors are not copied; the backend runs the manager in a worker process.
+    The model is in this process, so tensors are not copied.
     """
 
     def __init__(
@@ -74,7 +59,7 @@ class GptManager:
         self._poll_stop_signals = poll_stop_signals
         self._return_statistics = return_statistics
         self._limits = limits
-        self._loras = LoraCache(self.engine)
+        self._adapters = CachedAdapters()
         self._active: dict[int, Answer] = {}  # by request
         self._iteration = 0
         self._failure: BaseException | None = None
@@ -132,7 +117,7 @@ class GptManager:
             try:
                 self._admit(request)
             except LmiError as error:
-                self._send_response(request.request_id, {}, True, ErrorMessage.of(error))
+                self._send_response(request.request_id, {}, True, error.message)
         if not self.engine.has_work:
             self._woken.wait(IDLE_SECONDS)
             self._woken.clear()
@@ -154,21 +139,31 @@ class GptManager:
             raise InvalidParameter(f"`request_id` {request.request_id} is the id of a request that is still running")
         engine = self.engine
         self._limits.check(request)
-        check_model(request, engine.limits.vocabulary, engine.hidden_size, engine.limits.max_length)
-        adapter = self._loras.adapter(request)
-        engine.add(engine_request(request, adapter), TENSOR_NAMES)
+        check_model(request, engine.limits.vocabulary, engine.limits.max_length)
+        adapter = RequestAdapter.of(request)
+        if adapter is not None:
+            self._load(adapter)
+        engine.add(engine_request(request, None if adapter is None else adapter.name), TENSOR_NAMES)
         self._active[request.request_id] = Answer(request, engine.limits.vocabulary)
+
+    def _load(self, adapter: RequestAdapter) -> None:
+        """Load an adapter into the engine, unless it has it; raise InvalidParameter if it cannot be loaded."""
+        names = [] if self.engine.parts.adapters is None else self.engine.adapters.names
+        if (source := self._adapters.to_load(adapter, names)) is not None:
+            with adapter_errors():
+                self.engine.load_adapter(adapter.name, source)
+            self._adapters.note(adapter)
 
     def _respond(self, request_id: int, responses: Iterable[Response]) -> None:
         for response in responses:
             if response.is_final:
                 del self._active[request_id]
-            self._send_response(request_id, response.tensors, response.is_final, NO_ERROR)
+            self._send_response(request_id, response.tensors, response.is_final, "")
 
     def _fail(self, request_id: int, error: LmiError) -> None:
         del self._active[request_id]
         self.engine.abort(str(request_id))
-        self._send_response(request_id, {}, True, ErrorMessage.of(error))
+        self._send_response(request_id, {}, True, error.message)
 
     def _stop(self, request_ids: Iterable[int]) -> None:
         """Stop requests, and send a last response to each, with the unsent output."""

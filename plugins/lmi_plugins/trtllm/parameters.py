@@ -75,8 +75,3 @@ class TrtllmParameters(EngineParameters):
     def samples(self) -> bool:
         refused = "do_sample" in self.model_fields_set and not self.do_sample
         return not refused and self.num_beams == 1 and (self.top_k > 0 or self.top_p > 0)
-
-    @property
-    def num_runs(self) -> int:
-        """The number of requests to the manager: one for each sequence, or for all beams."""
-        return self.n if self.num_beams == 1 else 1

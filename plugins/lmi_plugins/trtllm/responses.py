@@ -9,12 +9,10 @@ import numpy
 
 from lmi_core.generation.output import GenerationStep
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
-from lmi_plugins.trtllm.requests.tensor_table import TOP_IDS, TOP_LOG_PROBS
 from lmi_plugins.trtllm.requests.translation import NO_END
 
 Array = numpy.ndarray[Any, Any]
 FLOAT = numpy.dtype("<f4")
-TopTokens = list[tuple[int, float]]  # ids and their log probs, the most likely first
 
 
 class Response(NamedTuple):
@@ -31,7 +29,6 @@ class GeneratedTokens:
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     logits: bytearray = field(default_factory=bytearray)  # [tokens, vocabulary], where they are asked for
-    top: list[TopTokens] = field(default_factory=list)  # the most likely at each position, where they are asked for
 
 
 class Answer:
@@ -44,7 +41,6 @@ class Answer:
         self._pad_id = int(request.number("pad_id", request.number("end_id", NO_END)))
         self._log_probs = bool(request.number("return_log_probs", False))
         self._generation_logits = bool(request.number("return_generation_logits", False))
-        self._top_tokens = request.num_top_tokens > 0
         self._sequences = [GeneratedTokens() for _ in range(request.beam_width)]
         self._cumulated = [0.0] * request.beam_width
         self._context_logits: bytes | None = None
@@ -58,7 +54,6 @@ class Answer:
             [token.id for token in step.tokens],
             [token.log_prob or 0.0 for token in step.tokens],
             bytearray(step.generation_logits or b""),
-            [[(top.id, top.log_prob or 0.0) for top in token.top_tokens or ()] for token in step.tokens],
         )
         self._unfinished -= step.finish_reason is not None
         finished = self._unfinished == 0
@@ -68,7 +63,6 @@ class Answer:
         sequence.ids += gained.ids
         sequence.log_probs += gained.log_probs
         sequence.logits += gained.logits
-        sequence.top += gained.top
         self._cumulated[step.sequence_index] += sum(gained.log_probs)
         return [Response(self._tensors(self._sequences, self._cumulated), True)] if finished else []
 
@@ -97,8 +91,6 @@ class Answer:
             rows = [sequence.log_probs + [0.0] * (max_length - len(sequence.ids)) for sequence in sequences]
             tensors["output_log_probs"] = numpy.array([rows], dtype=FLOAT).reshape(1, len(sequences), max_length)
             tensors["cum_log_probs"] = numpy.array([cumulated], dtype=FLOAT)
-        if self._top_tokens:
-            tensors |= _top_tensors(sequences, max_length)
         if self._context_logits is not None:
             # They are sent once; those of a prompt table before the input are left out.
             logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
@@ -116,21 +108,9 @@ class Answer:
         return logits
 
 
-def _top_tensors(sequences: list[GeneratedTokens], max_length: int) -> dict[str, Array]:
-    """Return the most likely tokens and their log probs, [sequences, tokens, count]; NVIDIA has no such tensors."""
-    count = max((len(top) for sequence in sequences for top in sequence.top), default=0)
-    shape = (len(sequences), max_length, count)
-    ids, log_probs = numpy.zeros(shape, "int32"), numpy.zeros(shape, FLOAT)
-    for row, sequence in enumerate(sequences):
-        for place, top in enumerate(sequence.top):
-            ids[row, place] = [token_id for token_id, _ in top]
-            log_probs[row, place] = [log_prob for _, log_prob in top]
-    return {TOP_IDS: ids, TOP_LOG_PROBS: log_probs}
-
-
 def _one_by_one(tokens: GeneratedTokens, vocabulary: int) -> list[GeneratedTokens]:
     size = vocabulary * FLOAT.itemsize
     return [
-        GeneratedTokens([token_id], [log_prob], tokens.logits[place * size : (place + 1) * size], [tokens.top[place]])
+        GeneratedTokens([token_id], [log_prob], tokens.logits[place * size : (place + 1) * size])
         for place, (token_id, log_prob) in enumerate(zip(tokens.ids, tokens.log_probs, strict=True))
     ]

@@ -1,6 +1,7 @@
 """Options of the trtllm backend, whose requests have tests of their own."""
 
-from dataclasses import replace
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from lmi_core.backend import BackendSetup
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.errors import ConfigurationError
+from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import TensorBackend
 from lmi_core.plugins.loading import load_plugins
@@ -116,13 +118,30 @@ def test_more_devices_than_one_are_warned_of(model_dir: ModelDirectory) -> None:
         assert (made.warnings, made.substitutions) == ([warning], [])
 
 
-def test_requests_are_stopped_by_their_own_key_alone(
+async def test_requests_are_stopped_by_their_own_key_alone(
     model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, stopped = backend(model_dir(properties())), list[int]()
-    monkeypatch.setattr(made.manager, "stop_request", stopped.append)
-    made._running = {("ann", "job"): {1}, ("bob", "job"): {2}, (None, "job"): {3}}
-    request = ValidRequest("job", "", [], TrtllmParameters(stop=True), key="bob")
-    made._stop(request)
-    made._stop(replace(request, key=None))
-    assert stopped == [2, 3]
+    made = backend(model_dir(properties()))
+
+    async def generate(*_: object) -> AsyncGenerator[GenerationStep, None]:
+        while True:
+            yield GenerationStep([])
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(made.engine, "generate", generate)
+
+    def request(key: str | None, *, stop: bool = False) -> ValidRequest:
+        return ValidRequest("job", "", [], TrtllmParameters(stop=stop, n=2), key=key)
+
+    running = {key: made.generate(request(key)) for key in ("ann", "bob", None)}
+    for steps in running.values():
+        await anext(steps)
+    for key in ("bob", None):
+        assert [(step.finish_reason, step.sequence_index) async for step in made.generate(request(key, stop=True))] == [
+            ("abort", 0),
+            ("abort", 1),
+        ]
+        assert [step.finish_reason async for step in running[key]][-2:] == ["abort", "abort"]
+    assert (await anext(running["ann"])).finish_reason is None
+    await running["ann"].aclose()
+    assert not made._running

@@ -1,4 +1,4 @@
-"""Workers of the torch and the trtllm backend whose steps fail while a marked request is in them."""
+"""Workers of the torch engine whose steps fail while a marked request is in them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ import pytest
 from lmi_core.workers.channel import Channel
 
 POISON = [9, 8, 7]  # the prompt of the marked request
-TORCH, TRTLLM = f"{__name__}:run_torch", f"{__name__}:run_trtllm"  # targets of workers
+TORCH = f"{__name__}:run_torch"  # a target of workers
 
 
 @contextmanager
@@ -24,13 +24,6 @@ def importable_in_workers() -> Iterator[pytest.MonkeyPatch]:
 
 def run_torch(channel: Channel) -> None:
     from lmi_plugins.torch_engine.worker.start import run
-
-    with _poisoned():
-        run(channel)
-
-
-def run_trtllm(channel: Channel) -> None:
-    from lmi_plugins.trtllm.service import run
 
     with _poisoned():
         run(channel)

@@ -1,4 +1,4 @@
-"""LMI's schema on the trtllm backend: text goes as tensors, and comes as it does from the torch backend."""
+"""LMI's schema on the trtllm backend: the answers are those of the torch backend."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -154,7 +154,7 @@ async def test_finish_reasons(server: RunningServer, reason: str) -> None:
     }
     details = (await ask(server, details=True, **given[reason])).json()["details"]
     assert details["finish_reason"] == reason
-    assert backend_of(server.dispatcher).manager.in_flight == 0
+    assert backend_of(server.dispatcher).engine.in_flight == 0
 
 
 async def test_the_stop_text_that_ended_an_answer(server: RunningServer) -> None:
@@ -241,7 +241,7 @@ async def test_stop_ends_the_requests_of_the_same_id(server: RunningServer) -> N
     last = rest.splitlines()[-1]
     assert b'"generated_text"' in last
     assert len(rest.splitlines()) < 199
-    assert backend_of(server.dispatcher).manager.in_flight == 0
+    assert backend_of(server.dispatcher).engine.in_flight == 0
 
 
 async def test_closing_stops_the_request(server: RunningServer) -> None:
@@ -249,9 +249,9 @@ async def test_closing_stops_the_request(server: RunningServer) -> None:
     payload = {"inputs": QUESTION, "stream": True, "parameters": {"max_new_tokens": 200, "ignore_eos_token": True}}
     async with server.client.post("/invocations", json=payload) as response:
         await response.content.readline()
-        assert backend.manager.in_flight == 1
+        assert backend.engine.in_flight == 1
     async with asyncio.timeout(60):
-        while backend.manager.in_flight:
+        while backend.engine.in_flight:
             await asyncio.sleep(0.01)
     assert await text_of(server) == ANSWER
 

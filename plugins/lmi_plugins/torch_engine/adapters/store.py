@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter
 from lmi_plugins.torch_engine.adapters.lora_layers import LoraLayers
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_directory, read_tensors
+from lmi_plugins.torch_engine.adapters.tensorrt_rows import in_pefts_format
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions
 from lmi_plugins.torch_engine.sequences.adapter import Adapter, AdapterWeights
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
@@ -51,11 +52,14 @@ class AdapterStore:
         return self._layers.modules
 
     def read(self, source: Source) -> AdapterWeights:
-        """Return an adapter's weights; raise InvalidAdapter if they cannot be read or do not fit the model."""
+        """Return an adapter's weights; raise InvalidAdapter if they cannot be read or do not fit the model.
+
+        Raise InvalidParameter for wrong rows of TensorRT-LLM's.
+        """
         if isinstance(source, Path):
             weights = read_directory(source, allow_pickle=self._allow_pickle)
         else:
-            weights = read_tensors(source)
+            weights = read_tensors(in_pefts_format(source, self.modules))
         self._layers.check(weights)
         return weights
 

@@ -29,14 +29,10 @@ class InferenceRequest:
         request_id: int,
         tensors: Mapping[str, Any],
         bad_texts: Sequence[str] = (),
-        *,
-        logit_bias: Mapping[int, float] | None = None,
-        num_top_tokens: int = 0,
     ) -> None:
         """Check the tensors; raise InvalidParameter for whatever no model could take.
 
-        `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`. `logit_bias`
-        is an `embedding_bias` for a few tokens, and `num_top_tokens` asks for the most likely tokens at each position.
+        `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
         """
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
             raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")
@@ -46,8 +42,6 @@ class InferenceRequest:
             if name not in self.tensors:
                 raise InvalidParameter(f"`{name}` is required: {_expected(name)}")
         self.bad_texts = list(bad_texts)
-        self.logit_bias = dict(logit_bias or {})
-        self.num_top_tokens = num_top_tokens
         check_values(self.tensors)
 
     @property

@@ -5,7 +5,7 @@ from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
-def check_model(request: InferenceRequest, vocabulary: int, hidden_size: int, max_length: int) -> None:
+def check_model(request: InferenceRequest, vocabulary: int, max_length: int) -> None:
     """Raise InvalidParameter or ContextLengthExceeded for a request that this model cannot take."""
     tensors = request.tensors
     table = tensors.get("prompt_embedding_table")
@@ -17,14 +17,11 @@ def check_model(request: InferenceRequest, vocabulary: int, hidden_size: int, ma
         if name in tensors:
             words = read_words(name, tensors[name])
             _check_ids(name, [token_id for word in words for token_id in word], vocabulary)
-    for name, size, what in (
-        ("embedding_bias", vocabulary, "vocabulary"),
-        ("draft_logits", vocabulary, "vocabulary"),
-        ("prompt_embedding_table", hidden_size, "hidden size"),
-    ):
-        if name in tensors and tensors[name].shape[-1] != size:
+    for name in ("embedding_bias", "draft_logits"):
+        if name in tensors and tensors[name].shape[-1] != vocabulary:
             raise InvalidParameter(
-                f"`{name}` must have rows of {size} numbers, the model's {what}. Given: {tensors[name].shape[-1]}"
+                f"`{name}` must have rows of {vocabulary} numbers, the model's vocabulary."
+                f" Given: {tensors[name].shape[-1]}"
             )
     added = 0 if _uses_table(request, vocabulary) else virtual
     length, output = len(request.input_ids) + added, request.output_length

@@ -48,9 +48,6 @@ OUTPUTS = (
     TensorSpecification("generation_logits", "FP32", (1, ANY, ANY, ANY), optional=True),
 )
 
-# Outputs for requests for text, which NVIDIA's interface lacks.
-TOP_IDS, TOP_LOG_PROBS = "top_ids", "top_log_probs"
-
 BY_NAME: Mapping[str, TensorSpecification] = {each.name: each for each in INPUTS}
 MANDATORY = tuple(each.name for each in INPUTS if not each.optional)
 # Besides the type above; for weights, the table has the model's data type.

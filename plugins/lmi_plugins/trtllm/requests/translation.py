@@ -57,8 +57,6 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
         penalize_prompt=True,
         no_repeat_ngram_size=int(number("no_repeat_ngram_size", 0)),
         embedding_bias=None if bias is None else bias.data,
-        logit_bias=request.logit_bias,
-        num_top_tokens=request.num_top_tokens,
         bad_sequences=bad_words,
         bad_texts=request.bad_texts,
         min_length=int(number("min_length", 0)),

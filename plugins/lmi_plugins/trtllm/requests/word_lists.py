@@ -1,8 +1,5 @@
 """Lists of words as TensorRT-LLM has them: [1, 2, n], a row of all token ids and one of where each word ends."""
 
-from collections.abc import Sequence
-from itertools import accumulate
-
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
 
@@ -27,10 +24,3 @@ def read_words(name: str, tensor: Tensor) -> list[list[int]]:
     if any(end != PADDING for end in ends[len(words) :]):
         raise InvalidParameter(f"`{name}` must have only {PADDING} after the end of the last word. Given: {ends}")
     return words
-
-
-def write_words(words: Sequence[Sequence[int]]) -> Tensor:
-    """Return the tensor of words; without words it has the shape [1, 2, 0]."""
-    ids = [token_id for word in words for token_id in word]
-    ends = list(accumulate(len(word) for word in words))
-    return Tensor.of("INT32", (1, 2, len(ids)), [*ids, *ends, *[PADDING] * (len(ids) - len(ends))])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.torch import TorchBackend
 from tests.conftest import ModelDirectory, RunningServer, Serve, running_server
 from tests.plugins.torch_engine.embeddings.encoders import (
@@ -165,10 +164,3 @@ async def test_a_causal_model_told_to_make_vectors(serve: Serve, model_dir: Mode
     (vector,) = await embed(server, TEXTS[1])
     assert vector == pytest.approx(reference_states(HELLO, ids)[-1].tolist(), **CLOSE)
     assert (await server.post("/v1/completions", {"prompt": "a"})).status == 404
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_a_backend_that_makes_none(serve: Serve, model_dir: ModelDirectory) -> None:
-    properties = f"option.rolling_batch=trtllm\noption.model_id={HELLO}\noption.task=text-embedding\n"
-    with pytest.raises(ConfigurationError, match="the trtllm backend makes no embeddings or scores; torch and vllm do"):
-        await serve(model_dir({"serving.properties": properties}))

@@ -66,7 +66,7 @@ def test_ids_beyond_the_table(asker: Asker) -> None:
 
 def test_rows_of_another_size(asker: Asker) -> None:
     error = asker.error(prompt_embedding_table=TABLE[:, :-1].copy(), prompt_vocab_size=[ROWS])
-    assert error == "`prompt_embedding_table` must have rows of 32 numbers, the model's hidden size. Given: 31"
+    assert error == "the soft prompt must be of shape [virtual tokens, 32], the model's hidden size. Given: [4, 31]"
 
 
 def test_with_other_tensors(asker: Asker, reference: ReferenceModel) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.trtllm.requests.word_lists import read_words, write_words
+from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
 def tensor(ids: list[int], ends: list[int]) -> Tensor:
@@ -13,16 +13,7 @@ def tensor(ids: list[int], ends: list[int]) -> Tensor:
 
 
 def test_the_example_of_the_specification() -> None:
-    words = [[5, 7, 3], [9, 2]]
-    written = write_words(words)
-    assert written.dtype == "INT32"
-    assert written.array().tolist() == [[[5, 7, 3, 9, 2], [3, 5, -1, -1, -1]]]
-    assert read_words("bad_words_list", written) == words
-
-
-@pytest.mark.parametrize("words", [[], [[4]], [[1], [2], [3]], [[1, 2, 3]]])
-def test_back_and_forth(words: list[list[int]]) -> None:
-    assert read_words("stop_words_list", write_words(words)) == words
+    assert read_words("bad_words_list", tensor([5, 7, 3, 9, 2], [3, 5, -1, -1, -1])) == [[5, 7, 3], [9, 2]]
 
 
 def test_padding() -> None:

@@ -1,0 +1,137 @@
+"""Requests as tensors on the trtllm backend, whose engine is in a worker process."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from lmi_core.backend import BackendSetup
+from lmi_core.configuration.configuration import Configuration
+from lmi_core.errors import InvalidParameter
+from lmi_core.generation.tensors import Tensor
+from lmi_plugins.backends.trtllm import TrtllmBackend
+from lmi_plugins.backends.trtllm_properties import TrtllmProperties
+from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
+from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
+from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
+from tests.plugins.trtllm.adapters.lora_rows import lora_tensors, task_id
+from tests.plugins.trtllm.asking import PROMPT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LONG = CONTEXT - 3
+OPTIONS = {"max_rolling_batch_size": 4, "max_input_len": 20, "max_output_len": LONG, "max_loras": 2}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def backend(
+    model_directory: ModelDirectory, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[TrtllmBackend]:
+    directory = tmp_path_factory.mktemp("trtllm")
+    options = OPTIONS | {"model_id": model_directory("llama")}
+    (directory / "serving.properties").write_text("".join(f"option.{key}={options[key]}\n" for key in options))
+    properties = Configuration.read(directory, {}).load(TrtllmProperties)
+    backend = TrtllmBackend(BackendSetup(directory, properties, {}, retry_threshold=5))
+    await backend.start()
+    yield backend
+    await backend.stop()
+
+
+def tensors(count: int = 6, **others: Any) -> Mapping[str, Tensor]:
+    return InferenceRequest(0, {"input_ids": [PROMPT], "request_output_len": [[count]]} | others).tensors
+
+
+def begun(backend: TrtllmBackend, count: int = 6, **others: Any) -> AsyncGenerator[Mapping[str, Tensor], None]:
+    return backend.infer(0, tensors(count, **others))
+
+
+async def rest(responses: AsyncGenerator[Mapping[str, Tensor], None]) -> list[int]:
+    return [token_id async for response in responses for token_id in response["output_ids"].array()[0].tolist()]
+
+
+async def generated(backend: TrtllmBackend, count: int = 6, **others: Any) -> list[int]:
+    return await rest(begun(backend, count, **others))
+
+
+async def test_the_same_as_without_a_worker(backend: TrtllmBackend, reference: ReferenceModel) -> None:
+    expected = reference_ids(reference("llama"), PROMPT, 20)
+    assert await generated(backend, 20) == expected
+    assert await generated(backend, 20, streaming=[True]) == expected
+
+
+async def test_requests_are_refused_one_by_one(backend: TrtllmBackend) -> None:
+    """Requests are refused by the checks of tensors, the limits, the model, and the adapter cache."""
+    going = asyncio.create_task(generated(backend, 100))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"input_ids": Tensor("INT32", (1, 0), b"")}, "`input_ids` must not be empty"),
+        ({"top_k": Tensor("INT32", (1,), bytes(4))}, "`top_k` is not an input tensor"),
+        ({"input_ids": Tensor.of("INT32", (1, 21), [1] * 21)}, "`input_ids` must have at most 20 tokens"),
+        ({"end_id": Tensor.of("INT32", (1,), [VOCABULARY])}, "`end_id` must contain token ids"),
+        ({"lora_task_id": Tensor.from_array(task_id(4))}, "`lora_task_id` must be cached"),
+    ]
+    for given, message in wrong:
+        with pytest.raises(InvalidParameter, match=f"^{message}"):
+            await rest(backend.infer(0, {**tensors(), **given}))
+    assert len(await going) == 100
+    assert backend.engine.in_flight == 0
+
+
+async def test_closing_stops(backend: TrtllmBackend) -> None:
+    """Four that run for ever fill the batch; a fifth waits until one is closed."""
+    endless = [begun(backend, LONG, streaming=[True]) for _ in range(4)]
+    for stream in endless:
+        await anext(stream)
+    last = asyncio.create_task(generated(backend, 2))
+    for stream in endless:
+        await stream.aclose()
+    assert len(await last) == 2
+    assert backend.engine.in_flight == 0
+
+
+async def test_adapters_of_requests(
+    backend: TrtllmBackend, model_directory: ModelDirectory, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    """More than there are places for, at once, and by id alone; wrong ones are refused."""
+    folders = [save_adapter(tmp_path / str(seed), reference("llama"), seed, rank=4) for seed in range(3)]
+    expected = [reference_ids(merged_model(model_directory("llama"), folder), PROMPT, 12) for folder in folders]
+    given = [{"lora_task_id": task_id(seed), **lora_tensors(folder)} for seed, folder in enumerate(folders)]
+    assert await asyncio.gather(*(generated(backend, 12, **each) for each in given)) == expected
+    assert await generated(backend, 12, **given[0]) == expected[0]
+    assert await generated(backend, 12, lora_task_id=task_id(0)) == expected[0]
+    for row, message in (([8, 0, 4], "`lora_config` must have rows of"), ([1, 0, 17], "`lora_weights` cannot be used")):
+        wrong = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
+        with pytest.raises(InvalidParameter, match=f"^{message}"):
+            await generated(backend, lora_task_id=task_id(9), **wrong)
+
+
+async def test_answers_are_as_without_a_killed_worker(
+    backend: TrtllmBackend, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    adapter = lora_tensors(save_adapter(tmp_path / "adapter", reference("llama"), 5, rank=4))
+    given: list[dict[str, Any]] = [
+        {"streaming": [True]},
+        {"streaming": [True], "runtime_top_k": [50], "random_seed": [7]},
+        {"runtime_top_k": [50], "random_seed": [8]},
+        {"beam_width": [3]},
+        {"lora_task_id": task_id(5), **adapter},
+    ]
+    expected = await asyncio.gather(*(generated(backend, LONG, **each) for each in given))
+    first = begun(backend, LONG, **given[0])
+    ids = (await anext(first))["output_ids"].array()[0].tolist()
+    others = [asyncio.create_task(generated(backend, LONG, **each)) for each in given[1:]]
+    async with asyncio.timeout(60):
+        while backend.engine.in_flight < len(given):
+            await asyncio.sleep(0)
+    killed = backend.engine.replicas.first.process_id
+    assert killed is not None
+    os.kill(killed, signal.SIGSTOP)  # so that it does not finish before it is killed
+    os.kill(killed, signal.SIGKILL)
+    assert [ids + await rest(first), *await asyncio.gather(*others)] == expected
+    assert backend.engine.replicas.first.process_id != killed
+    assert backend.engine.in_flight == 0
