@@ -40,7 +40,7 @@ def test_names(name: str) -> None:
 
 def test_defaults(model_dir: ModelDirectory) -> None:
     made = backend(model_dir(properties()))
-    assert made.setup.properties.limits == RequestLimits(1024, 512, 16384, None)
+    assert made.limits == RequestLimits(1024, 512, 16384, None)
     assert (made.max_input_length, made.max_output_length) == (1024, 512)
     assert (made.options.max_batch_size, made.options.max_prefill_tokens) == (256, 512)
     assert made.options.enable_prefix_caching
@@ -64,7 +64,7 @@ def test_options_reach_the_engine(model_dir: ModelDirectory) -> None:
             )
         )
     )
-    assert made.setup.properties.limits == RequestLimits(300, 70, 200, 4)
+    assert made.limits == RequestLimits(300, 70, 200, 4)
     assert (made.max_input_length, made.max_output_length) == (200, 70)
     options = made.options
     assert (options.max_batch_size, options.max_prefill_tokens, options.dtype) == (9, 200, "bf16")

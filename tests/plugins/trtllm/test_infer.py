@@ -100,12 +100,14 @@ async def test_adapters_of_requests(
     """More than there are places for, at once, and by id alone; wrong ones are refused."""
     folders = [save_adapter(tmp_path / str(seed), reference("llama"), seed, rank=4) for seed in range(3)]
     expected = [reference_ids(merged_model(model_directory("llama"), folder), PROMPT, 12) for folder in folders]
-    given = [{"lora_task_id": task_id(seed), **lora_tensors(folder)} for seed, folder in enumerate(folders)]
+    given: list[dict[str, Any]] = [
+        {"lora_task_id": task_id(seed), **lora_tensors(folder)} for seed, folder in enumerate(folders)
+    ]
     assert await asyncio.gather(*(generated(backend, 12, **each) for each in given)) == expected
     assert await generated(backend, 12, **given[0]) == expected[0]
     assert await generated(backend, 12, lora_task_id=task_id(0)) == expected[0]
     for row, message in (([8, 0, 4], "`lora_config` must have rows of"), ([1, 0, 17], "`lora_weights` cannot be used")):
-        wrong = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
+        wrong: dict[str, Any] = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
         with pytest.raises(InvalidParameter, match=f"^{message}"):
             await generated(backend, lora_task_id=task_id(9), **wrong)
 

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from lmi_core.inspection.safetensors_header import WeightFacts
-from lmi_plugins.torch_engine.checkpoint.quietness import without_progress_bar, without_report
+from lmi_plugins.torch_engine.checkpoint.quietness import quiet
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
@@ -51,7 +51,7 @@ def load_without_data(
     """
     with torch.device("meta"):
         model_type = type(factory.from_config(config, trust_remote_code=options.trust_remote_code))
-    with FakeTensorMode(), _synchronous(), without_progress_bar(), without_report():
+    with FakeTensorMode(), _synchronous(), quiet():
         tensors = {
             name: torch.empty(weight.shape, dtype=TORCH_TYPES.get(weight.data_type, torch.uint8))
             for name, weight in weights.items()

@@ -23,28 +23,6 @@ from lmi_plugins.torch_engine.messages.tensors import to_bytes
 ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
 
 
-class Head:
-    """The layers between a model's pooled hidden states and the vectors that it returns."""
-
-    def __init__(self, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False) -> None:
-        """Load the recipe's layers. Raise ConfigurationError where one cannot be loaded."""
-        self._layers = [
-            None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
-        ]
-        self._normalize = recipe.normalize
-        self._activation = recipe.activation
-
-    def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
-        """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
-        vector = pooled
-        for layer in self._layers:
-            vector = normalize(vector, dim=0) if layer is None else layer(vector)
-        if given.dimensions is not None:
-            vector = vector[: given.dimensions]
-        wanted = self._normalize if given.normalize is None else given.normalize
-        return self._activation(vector) if wanted else vector
-
-
 def _dense(path: Path, allow_pickle: bool) -> Module:
     """Return a dense layer of sentence-transformers, always in float32."""
     try:
@@ -88,8 +66,10 @@ class Embedder:
     ) -> None:
         """Load the recipe's layers. Raise ConfigurationError if one cannot be loaded."""
         self._states = states
-        self._modes = recipe.modes
-        self._head = Head(recipe, device, allow_pickle=allow_pickle)
+        self._recipe = recipe
+        self._layers = [
+            None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
+        ]
 
     def embed(self, inputs: Items[EmbeddingInput]) -> list[bytes | None]:
         """Return the vector of each input as float32; None if it contains NaN."""
@@ -104,6 +84,15 @@ class Embedder:
         """Return the vectors, [numbers] each, in main memory."""
         states = self._states.run(inputs)
         vectors = [
-            self._head.apply(pool(of_text, self._modes), each) for of_text, each in zip(states, inputs, strict=True)
+            self._vector(pool(of_text, self._recipe.modes), each) for of_text, each in zip(states, inputs, strict=True)
         ]
         return torch.split(torch.cat(vectors).cpu(), [len(vector) for vector in vectors])
+
+    def _vector(self, vector: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
+        """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
+        for layer in self._layers:
+            vector = normalize(vector, dim=0) if layer is None else layer(vector)
+        if given.dimensions is not None:
+            vector = vector[: given.dimensions]
+        wanted = self._recipe.normalize if given.normalize is None else given.normalize
+        return self._recipe.activation(vector) if wanted else vector

@@ -2,7 +2,6 @@
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,43 +22,6 @@ class WaitingInput(NamedTuple):
     request_id: str
     place: int
     input: EmbeddingInput
-
-
-class WaitingInputs:
-    """The inputs of all requests, which take turns, so that a request with many inputs does not delay later ones."""
-
-    def __init__(self) -> None:
-        self._by_request: OrderedDict[str, deque[WaitingInput]] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._by_request)
-
-    def add(self, job: EmbeddingJob) -> None:
-        if job.inputs:
-            self._by_request[job.request_id] = deque(
-                WaitingInput(job.request_id, index, each) for index, each in enumerate(job.inputs)
-            )
-
-    def drop(self, request_ids: Iterable[str]) -> None:
-        """Drop the rest of requests; ignore unknown ones."""
-        for request_id in request_ids:
-            self._by_request.pop(request_id, None)
-
-    def take(self, max_tokens: int) -> list[WaitingInput]:
-        """Remove and return inputs of at most `max_tokens` in total, or one longer input."""
-        taken: list[WaitingInput] = []
-        tokens = 0
-        while self._by_request:
-            request_id, inputs = next(iter(self._by_request.items()))
-            tokens += len(inputs[0].input.prompt_ids)
-            if taken and tokens > max_tokens:
-                break
-            taken.append(inputs.popleft())
-            if inputs:
-                self._by_request.move_to_end(request_id)
-            else:
-                del self._by_request[request_id]
-        return taken
 
 
 NO_NUMBERS = "the model gave no numbers for one of the inputs"
@@ -83,7 +45,7 @@ class EmbeddingEngine:
         self._embedder = embedder
         self._max_tokens = max_tokens
         self._threads = threads
-        self._waiting = WaitingInputs()
+        self._waiting: OrderedDict[str, deque[WaitingInput]] = OrderedDict()  # by request
 
     @property
     def has_work(self) -> bool:
@@ -91,15 +53,18 @@ class EmbeddingEngine:
 
     def add(self, job: EmbeddingJob) -> None:
         """Queue the inputs of a request."""
-        self._waiting.add(job)
+        if job.inputs:
+            self._waiting[job.request_id] = deque(
+                WaitingInput(job.request_id, index, each) for index, each in enumerate(job.inputs)
+            )
 
     def abort(self, request_id: str) -> None:
         """Drop the rest of a request; ignore unknown and finished ones."""
-        self._waiting.drop([request_id])
+        self._waiting.pop(request_id, None)
 
     def step(self, max_tokens: int | None = None) -> EmbeddingResults:
         """Run the model once over waiting inputs, and return the results."""
-        batch = self._waiting.take(min(self._max_tokens, max_tokens or self._max_tokens))
+        batch = self._take(min(self._max_tokens, max_tokens or self._max_tokens))
         results = EmbeddingResults(num_tokens=sum(len(each.input.prompt_ids) for each in batch))
         self._threads.use(results.num_tokens)
         try:
@@ -118,7 +83,27 @@ class EmbeddingEngine:
         ]
         return results
 
+    def _take(self, max_tokens: int) -> list[WaitingInput]:
+        """Remove and return inputs of at most `max_tokens` in total, or one longer input.
+
+        Requests take turns, so that one with many inputs does not delay later ones.
+        """
+        taken: list[WaitingInput] = []
+        tokens = 0
+        while self._waiting:
+            request_id, inputs = next(iter(self._waiting.items()))
+            tokens += len(inputs[0].input.prompt_ids)
+            if taken and tokens > max_tokens:
+                break
+            taken.append(inputs.popleft())
+            if inputs:
+                self._waiting.move_to_end(request_id)
+            else:
+                del self._waiting[request_id]
+        return taken
+
     def _fail(self, batch: list[WaitingInput], reason: str, results: EmbeddingResults) -> None:
         """End the requests of these inputs, including their other inputs."""
         results.failures |= {each.request_id: GenerationFailed(reason) for each in batch}
-        self._waiting.drop(results.failures)
+        for request_id in results.failures:
+            self.abort(request_id)

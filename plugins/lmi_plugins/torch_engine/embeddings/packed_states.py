@@ -9,9 +9,8 @@ from lmi_plugins.torch_engine.embeddings.hidden_states import HiddenStates
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.attention import (
     AttentionOptions,
+    AttentionRows,
     AttentionStep,
-    added_mask,
-    attend_step_by_step,
     attend_to_itself,
     running,
 )
@@ -45,7 +44,7 @@ class PackedStep(AttentionStep):
 
     def __init__(self, lengths: Items[int]) -> None:
         self._lengths = list(lengths)
-        self._masks: dict[tuple[int, int | None, int], torch.Tensor] = {}
+        self._rows: dict[int, AttentionRows] = {}  # by the length of a text
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
@@ -63,23 +62,10 @@ class PackedStep(AttentionStep):
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
         """Return the output for one text. All: [tokens, heads, size]."""
-        length, heads, key_heads = len(query), query.shape[1], key.shape[1]
+        length = len(query)
         if options.is_plain(length):
             return attend_to_itself(query, key, value, options.scale)
-        sharing = heads // key_heads
-        rows = query.transpose(0, 1).reshape(1, key_heads, sharing * length, -1)
-        mask = self._mask(length, options, sharing, query)
-        output = attend_step_by_step(rows, key.transpose(0, 1)[None], value.transpose(0, 1)[None], mask, options)
-        return output.reshape(heads, length, -1).transpose(0, 1)
-
-    def _mask(self, length: int, options: AttentionOptions, sharing: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the mask to add to the attention's logits, [1, 1 or heads, sharing * tokens, tokens]."""
-        window = options.window
-        if (length, window, sharing) not in self._masks:
-            context = torch.arange(length, device=like.device)
-            positions = context.repeat(sharing)[:, None]
-            hidden = context > positions
-            if window is not None:
-                hidden |= context <= positions - window
-            self._masks[length, window, sharing] = added_mask(hidden[None], options, like.dtype)
-        return self._masks[length, window, sharing]
+        if length not in self._rows:
+            positions = torch.arange(length, device=query.device)[None]
+            self._rows[length] = AttentionRows(positions, length, query.dtype, block_size=1)
+        return self._rows[length].attend(query, key.transpose(0, 1)[None], value.transpose(0, 1)[None], options)

@@ -160,7 +160,12 @@ class AttentionRows:
         hidden = context > positions
         if options.window is not None:
             hidden |= context <= positions - options.window
-        return added_mask(hidden, options, self._dtype)
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)[
+            :, None
+        ]
+        if options.slopes is None:
+            return mask
+        return mask + (options.slopes[:, None, None] * context).to(self._dtype)
 
 
 class AttentionGroup(AttentionRows):
@@ -201,17 +206,6 @@ class AttentionGroup(AttentionRows):
         indices = [index for index in range(len(self.chunks)) for _ in range(self.length)]
         positions = [position for chunk in self.chunks for position in range(chunk.start, chunk.end)]
         return torch.tensor([indices, positions], device=self._positions.device).unbind()
-
-
-def added_mask(hidden: torch.Tensor, options: AttentionOptions, dtype: torch.dtype) -> torch.Tensor:
-    """Return what to add to the logits, [rows, 1 or heads, tokens, context], given the keys that a token does not see,
-    [rows, tokens, context].
-    """
-    mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))[:, None]
-    if options.slopes is None:
-        return mask
-    positions = torch.arange(hidden.shape[-1], device=hidden.device)
-    return mask + (options.slopes[:, None, None] * positions).to(dtype)
 
 
 def cut_groups(

@@ -30,7 +30,7 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
-from lmi_plugins.torch_engine.checkpoint.quietness import without_report
+from lmi_plugins.torch_engine.checkpoint.quietness import quiet
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.rope_by_length import GROWING
@@ -153,7 +153,7 @@ def load_weights(
     device = choose_device(options.device)
     _check_files(options, device)
     try:
-        with without_report(), warnings.catch_warnings():
+        with quiet(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             loaded = factory.from_pretrained(
                 options.model,

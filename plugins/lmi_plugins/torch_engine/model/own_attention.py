@@ -77,7 +77,9 @@ def has_own_attention(model: PreTrainedModel) -> bool:
 def replace_own_attention(model: PreTrainedModel) -> None:
     for module, method, attend in _replaceable(model):
         if attend is _bloom:
-            attend = partial(attend, _slopes(module.num_heads, model.device))
+            # How much its attention grows from one token to the next, [heads].
+            alibi = build_alibi_tensor(torch.ones(1, 2, device=model.device), module.num_heads, torch.float32)
+            attend = partial(attend, alibi[:, 0, 1])
         setattr(module, method, partial(attend, module))
 
 
@@ -92,8 +94,3 @@ def _replaceable(model: PreTrainedModel) -> Iterator[tuple[Any, str, Attend]]:
     for module in model.modules():
         if (found := REPLACED.get(type(module).__name__)) is not None:
             yield module, *found
-
-
-def _slopes(heads: int, device: torch.device) -> torch.Tensor:
-    """Return how much BLOOM's attention grows from one token to the next, [heads]."""
-    return build_alibi_tensor(torch.ones(1, 2, device=device), heads, torch.float32)[:, 0, 1]

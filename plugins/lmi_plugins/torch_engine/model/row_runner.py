@@ -13,7 +13,6 @@ from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_chunks
 from lmi_plugins.torch_engine.model.soft_prompt import embed
 from lmi_plugins.torch_engine.model.transformers_internals import is_stateful
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
@@ -71,20 +70,15 @@ class RowRunner(ModelRunner):
             self.progress()
             ids = sequence.token_ids[first : first + stride]
             with applied_to_chunks(self.rope, [replace(chunk, start=first, end=first + len(ids))]):
-                part, sequence.row_cache = self._forward(
-                    ids, first, sequence.row_cache, num_logits, self._embed(ids, sequence)
-                )
+                table = sequence.soft_prompt
+                embeddings = None if table is None else embed(self._model, ids, [(slice(None), table)])
+                part, sequence.row_cache = self._forward(ids, first, sequence.row_cache, num_logits, embeddings)
             logits.append(part)
         joined = torch.cat(logits)
         return joined[joined.shape[0] - num_logits :]
 
     def run_tokens(self, count: int) -> None:
         self._forward([0] * count, 0, None, 1)
-
-    def _embed(self, token_ids: list[int], sequence: Sequence) -> torch.Tensor | None:
-        """Return the embeddings of tokens of which some are virtual ones; None for any other."""
-        table = sequence.soft_prompt
-        return None if table is None else embed(self._model, token_ids, [(slice(None), table)])
 
     def _forward(
         self, token_ids: list[int], start: int, cache: object, num_logits: int, embeddings: torch.Tensor | None = None

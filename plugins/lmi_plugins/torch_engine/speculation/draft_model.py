@@ -66,7 +66,11 @@ class DraftModel:
         while unfinished:
             sequences = [chunk.sequence for chunk in unfinished]
             self._append([logits[sequence] for sequence in sequences], sequences, drafts, sampler)
-            unfinished = [_rest(chunk) for chunk in unfinished if len(drafts[chunk.sequence]) < lengths[chunk.sequence]]
+            unfinished = [
+                replace(chunk, start=chunk.sequence.num_draft_computed_tokens, end=len(chunk.sequence.token_ids))
+                for chunk in unfinished
+                if len(drafts[chunk.sequence]) < lengths[chunk.sequence]
+            ]
             logits = self._run(unfinished, []) if unfinished else {}
         return drafts
 
@@ -95,12 +99,6 @@ class DraftModel:
         for sequence, token_id in zip(sequences, ids.tolist(), strict=True):
             sequence.token_ids.append(token_id)
             drafts[sequence].token_ids.append(token_id)
-
-
-def _rest(chunk: Chunk) -> Chunk:
-    """Return the part of the chunk's sequence that the draft model has not processed yet."""
-    sequence = chunk.sequence
-    return replace(chunk, start=sequence.num_draft_computed_tokens, end=len(sequence.token_ids))
 
 
 def load_draft_model(

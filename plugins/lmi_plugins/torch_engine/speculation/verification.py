@@ -53,7 +53,9 @@ def verify(checks: Items[Check], sampler: Sampler, take: Take) -> None:
         _verify_plain(plain, sampler, take)
     position, unfinished = 0, [check for check in checks if not _is_plain(check.sequence)]
     while unfinished:
-        outcomes = _choose(unfinished, position, sampler)
+        logits = torch.stack([check.logits[position] for check in unfinished])
+        drawn = [_drawn(check, position) for check in unfinished]
+        outcomes = choose(logits, [check.sequence for check in unfinished], sampler, drawn)
         pairs = list(zip(unfinished, outcomes, strict=True))
         unfinished = [check for check, outcome in pairs if _take(check, position, outcome, take)]
         position += 1
@@ -76,11 +78,6 @@ def _verify_plain(checks: Items[Check], sampler: Sampler, take: Take) -> None:
         for position, outcome in enumerate(own):
             if not _take(check, position, outcome, take):
                 break
-
-
-def _choose(checks: Items[Check], position: int, sampler: Sampler) -> Items[Outcome]:
-    logits = torch.stack([check.logits[position] for check in checks])
-    return choose(logits, [check.sequence for check in checks], sampler, [_drawn(check, position) for check in checks])
 
 
 def _drawn(check: Check, position: int) -> DraftToken | None:

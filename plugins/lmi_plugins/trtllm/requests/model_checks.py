@@ -23,7 +23,7 @@ def check_model(request: InferenceRequest, vocabulary: int, max_length: int) -> 
                 f"`{name}` must have rows of {vocabulary} numbers, the model's vocabulary."
                 f" Given: {tensors[name].shape[-1]}"
             )
-    added = 0 if _uses_table(request, vocabulary) else virtual
+    added = 0 if max(request.input_ids) >= vocabulary else virtual  # the engine puts an unused table before the input
     length, output = len(request.input_ids) + added, request.output_length
     if length + output > max_length:
         raise ContextLengthExceeded(
@@ -36,8 +36,3 @@ def _check_ids(name: str, ids: list[int], vocabulary: int) -> None:
     for token_id in ids:
         if not 0 <= token_id < vocabulary:
             raise InvalidParameter(f"`{name}` must contain token ids from 0 to {vocabulary - 1}. Given: {token_id}")
-
-
-def _uses_table(request: InferenceRequest, vocabulary: int) -> bool:
-    """Return whether the input has the ids of its prompt table; otherwise the engine puts the table before it."""
-    return max(request.input_ids) >= vocabulary

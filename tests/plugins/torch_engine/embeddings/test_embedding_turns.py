@@ -1,30 +1,14 @@
 """Vectors of a model that generates too, in turn with its streams."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
+from lmi_core.embedding_backend import EmbeddingModel
 from lmi_plugins.torch_engine.embeddings.embedding_turns import EmbeddingTurns
-from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine, EmbeddingResults, WaitingInputs
+from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 
 UNNOTICED = 20
-
-
-class CountedEmbeddings:
-    """An engine of vectors that only counts what a step would compute."""
-
-    def __init__(self) -> None:
-        self._waiting = WaitingInputs()
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._waiting)
-
-    def add(self, job: EmbeddingJob) -> None:
-        self._waiting.add(job)
-
-    def step(self, max_tokens: int = 512) -> EmbeddingResults:
-        batch = self._waiting.take(max_tokens)
-        return EmbeddingResults(num_tokens=sum(len(each.input.prompt_ids) for each in batch))
 
 
 class Generation:
@@ -33,7 +17,10 @@ class Generation:
 
 
 def turns(generation: Any, tokens: int = 8) -> EmbeddingTurns:
-    found = EmbeddingTurns(cast(EmbeddingEngine, CountedEmbeddings()), generation)
+    embedder = SimpleNamespace(embed=lambda inputs: [b""] * len(inputs))
+    threads = SimpleNamespace(use=lambda _: None)
+    embeddings = EmbeddingEngine(cast(Any, embedder), EmbeddingModel(1, 512), 512, cast(Any, threads))
+    found = EmbeddingTurns(embeddings, generation)
     found.add(EmbeddingJob("a", [EmbeddingInput([5] * tokens)] * 40))
     return found
 

@@ -36,7 +36,8 @@ def add_attention(
     """Put paged attention in the places of each layer's attention, over caches of that type."""
     batch = {name: ops.parameter([] if name == "max_context_len" else [-1], INT, name=name) for name in BATCH_INPUTS}
     parameters = list(batch.values())
-    places = {int(node.get_friendly_name().removeprefix(ATTENTION)): node for node in _places(graph)}
+    names = {node.get_friendly_name(): node for node in graph.get_ops()}
+    places = {int(name.removeprefix(ATTENTION)): node for name, node in names.items() if name.startswith(ATTENTION)}
     for layer, place in places.items():
         shape = shapes[layer]
         caches = []
@@ -55,10 +56,6 @@ def add_attention(
     for parameter in parameters:
         parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
     graph.add_parameters(parameters)
-
-
-def _places(graph: openvino.Model) -> list[openvino.Node]:
-    return [node for node in graph.get_ops() if node.get_friendly_name().startswith(ATTENTION)]
 
 
 def _paged_attention(
