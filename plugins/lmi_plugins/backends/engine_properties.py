@@ -12,6 +12,7 @@ from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_plugins.torch_engine.messages.embeddings import Pooling
+from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
 ANY = "any"  # size that vectors may be cut to
 NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself
@@ -65,7 +66,37 @@ def _items(value: str | None) -> list[str]:
     return (value or "").strip("[] ").replace(",", " ").split() or [""]
 
 
-class EngineProperties(EmbeddingProperties):
+class GuideProperties(ModelProperties):
+    """The limits of one schema, regular expression, grammar, list of choices or structural tag."""
+
+    max_guide_size: PositiveInt = Field(
+        2**20,
+        description="Maximum size of a structured-output constraint (schema, regular expression, grammar, list of "
+        "choices or structural tag), in bytes.",
+    )
+    guide_compile_timeout: PositiveInt = Field(
+        20, description="Maximum CPU time for compiling a constraint, in seconds."
+    )
+    guide_memory_limit: PositiveInt = Field(
+        512 * 2**20, description="Maximum memory for compiling a constraint, in bytes."
+    )
+    guide_mask_timeout: PositiveInt = Field(
+        50,
+        description="Maximum CPU time for computing the tokens that a constraint allows next in a sequence, in "
+        "milliseconds; a request that needs more ends with an error.",
+    )
+
+    @property
+    def guide_limits(self) -> GuideLimits:
+        return GuideLimits(
+            size=self.max_guide_size,
+            compile_seconds=self.guide_compile_timeout,
+            memory=self.guide_memory_limit,
+            mask_seconds=self.guide_mask_timeout / 1000,
+        )
+
+
+class EngineProperties(EmbeddingProperties, GuideProperties):
     """The options common to the torch engine and vLLM."""
 
     tensor_parallel_degree: Annotated[
@@ -96,7 +127,7 @@ class EngineProperties(EmbeddingProperties):
     max_stream_delay: NonNegativeInt = Field(
         50,
         description="Maximum time that a token is held back, when many requests run, to be sent together with later "
-        "ones of its request, in milliseconds (with vLLM, on average); 0 disables it.",
+        "ones of its request, in milliseconds; 0 disables it.",
     )
     heartbeat_timeout: NonNegativeInt = Field(
         HEARTBEAT_TIMEOUT,

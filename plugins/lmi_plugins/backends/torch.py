@@ -30,7 +30,6 @@ from lmi_plugins.backends.engine_properties import (
     engine_downloads,
     int8_warnings,
 )
-from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.backends.torch_devices import (
     available_device,
     degree_substitutions,
@@ -53,7 +52,7 @@ T = TypeVar("T")
 QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
 
 
-class TorchProperties(EngineProperties, GuideProperties):
+class TorchProperties(EngineProperties):
     """The options of the torch engine."""
 
     dtype: Annotated[DataType | Literal["int8"], Names(aliases=("data_type",))] = Field(
@@ -157,6 +156,11 @@ class TorchProperties(EngineProperties, GuideProperties):
         return re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device_map or "") is not None
 
 
+# Options of the engine by the same name, but for those in another form.
+CONVERTED = {"adapters", "device", "dtype", "gpu_memory_utilization", "quantize", "speculative_draft_model"}
+SAME_OPTIONS = TorchProperties.model_fields.keys() & set(EngineOptions.__struct_fields__) - CONVERTED
+
+
 class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
     name = BACKEND
     aliases: ClassVar[tuple[str, ...]] = ALIASES
@@ -195,7 +199,15 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
 
     @classmethod
     def inspect(cls, setup: BackendSetup[TorchProperties]) -> Iterator[str]:
-        yield from inspect_torch_model(cls.engine_options(setup))
+        options = cls.engine_options(setup)
+        local = Path(options.model).is_dir()
+        if not local and options.device == "auto":
+            return
+        from lmi_plugins.torch_engine.worker.inspection import inspect_device, inspect_model  # imports torch
+
+        yield from inspect_device(options.device)
+        if local:
+            yield from inspect_model(options)
 
     async def start(self) -> None:
         await self._place_on_cluster()
@@ -265,30 +277,18 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
     host = this_host()
     device = available_device(properties.chosen_device, host)
     adapters = {name: str(folder) for name, folder in adapter_folders(directory, properties).items()}
+    same: dict[str, Any] = {name: getattr(properties, name) for name in SAME_OPTIONS}
     return EngineOptions(
+        **same,
         model=model_source(directory, properties),
-        revision=properties.revision,
-        trust_remote_code=properties.trust_remote_code,
-        allow_pickle=properties.allow_pickle,
         dtype="auto" if properties.dtype == "int8" else properties.dtype,
         device=device,
-        cpu_runner=properties.cpu_runner,
         quantize=next((each for each in QUANTIZATIONS if each == properties.quantize), None),
-        enforce_eager=properties.enforce_eager,
         max_batch_size=properties.max_rolling_batch_size,
         max_prefill_tokens=properties.max_rolling_batch_prefill_tokens,
-        max_model_len=properties.max_model_len,
-        kv_cache_memory=properties.kv_cache_memory,
         gpu_memory_utilization=None if runs_on_cpu(device, host) else properties.gpu_memory_utilization,
-        enable_lora=properties.enable_lora,
-        max_loras=properties.max_loras,
-        max_cpu_loras=properties.max_cpu_loras,
-        max_lora_rank=properties.max_lora_rank,
         adapters=adapters if properties.enable_lora else {},
-        enable_prefix_caching=properties.enable_prefix_caching,
         speculative_draft_model=draft_model(directory, properties),
-        speculative_length=properties.speculative_length,
-        record_acceptance_rate=properties.record_acceptance_rate,
         guide_limits=properties.guide_limits,
         embedding=EmbeddingOptions(
             properties.asked_task,
@@ -298,18 +298,6 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
             properties.any_size,
         ),
     )
-
-
-def inspect_torch_model(options: EngineOptions) -> Iterator[str]:
-    """Yield a sentence for each reason in the files why the torch engine cannot load the model."""
-    local = Path(options.model).is_dir()
-    if not local and options.device == "auto":
-        return
-    from lmi_plugins.torch_engine.worker.inspection import inspect_device, inspect_model  # imports torch
-
-    yield from inspect_device(options.device)
-    if local:
-        yield from inspect_model(options)
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, None]) -> HuggingFaceTokenizer:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_core.payloads.written_json import text_of
-from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.guides.grammars import guide_of
+from lmi_plugins.torch_engine.messages.requests import ReasoningLimit, Repetition, SamplingParameters
 
 # Parameters that the engine takes by LMI's name, but in another form.
 CONVERTED = frozenset({"temperature", "stop_sequences", "logit_bias", "bad_sequences"})
@@ -34,7 +34,7 @@ def sampling_parameters(
         num_top_tokens=parameters.num_top_tokens,
         num_prompt_top_tokens=parameters.num_prompt_top_tokens,
         num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,
-        guide=_guide(parameters),
+        guide=guide_of(parameters),
         allowed_ids=parameters.allowed_token_ids,
         reasoning_limit=_reasoning_limit(parameters),
         top_ids=parameters.logprob_token_ids or [],
@@ -53,16 +53,3 @@ def _repetition(parameters: ExtendedParameters) -> Repetition | None:
     if asked is None or not asked.max_pattern_size:
         return None
     return Repetition(asked.min_pattern_size, asked.max_pattern_size, asked.min_count)
-
-
-def _guide(parameters: ExtendedParameters) -> Guide | None:
-    reasoning = parameters.guided_reasoning
-    if parameters.guided_choice is not None:
-        return Guide("choice", list(parameters.guided_choice), reasoning)
-    if parameters.guided_json is not None:
-        return Guide("json", text_of(parameters.guided_json), reasoning)
-    if parameters.guided_regex is not None:
-        return Guide("regex", parameters.guided_regex, reasoning)
-    if parameters.guided_structural_tag is not None:
-        return Guide("structural_tag", text_of(parameters.guided_structural_tag), reasoning)
-    return None if parameters.guided_grammar is None else Guide("grammar", parameters.guided_grammar, reasoning)

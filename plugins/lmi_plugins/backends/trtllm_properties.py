@@ -1,8 +1,8 @@
 """The keys of TensorRT-LLM's model directories, effective ones and those for NVIDIA's engine build only."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, create_model
 
 from lmi_core.configuration.properties import Names, NoEffect
 from lmi_plugins.backends.torch import TorchProperties
@@ -10,62 +10,41 @@ from lmi_plugins.trtllm.requests.limits import RequestLimits
 
 Given = str | None  # whatever it is
 
-OWN_KERNELS = NoEffect("it selects TensorRT's kernels; the torch engine has its own")
-OWN_CONFIGURATION = NoEffect("it is read from the model's own configuration")
-NOTHING_BUILT = NoEffect("it configures how TensorRT's engine is built; this server builds no engine")
-PAGED = NoEffect("the cache is always paged and inputs are never padded, where the model allows it")
-NOT_QUANTIZED = NoEffect("the torch engine does not quantize")
+WITHOUT_EFFECT = {  # the options of TensorRT-LLM's engine build and scheduling, by the reason
+    "it selects TensorRT's kernels; the torch engine has its own": """
+        logits_dtype use_fp8_context_fmha use_paged_context_fmha enable_trt_overlap use_cuda_graph attn_backend
+        use_custom_all_reduce use_fused_mlp multi_block_mode gemm_plugin gpt_attention_plugin context_fmha
+    """,
+    "it is read from the model's own configuration": """
+        rotary_base rotary_dim rotary_scaling_factor rotary_scaling_type baichuan_model_version chatglm_model_version
+        gpt_model_version
+    """,
+    "it configures how TensorRT's engine is built; this server builds no engine": """
+        enable_build_cache fast_build load_by_shard trtllm_checkpoint_path num_checkpoint_workers num_engine_workers
+    """,
+    "the cache is always paged and inputs are never padded, where the model allows it": """
+        paged_kv_cache remove_input_padding
+    """,
+    "the torch engine does not quantize": """
+        fp8_activation_scheme fp8_scheme awq_block_size awq_calib_size awq_format calib_batch_size smoothquant_alpha
+        smoothquant_per_token smoothquant_per_channel multi_query_mode q_format calib_size
+    """,
+    "the cache's block size is fixed": "tokens_per_block",
+    "prompts are always computed in chunks while other requests generate": "enable_chunked_context",
+}
 
-
-class EngineBuildProperties(TorchProperties):
-    """The options of TensorRT-LLM's engine build and scheduling, which have no effect here."""
-
-    fp8_activation_scheme: Annotated[Given, NOT_QUANTIZED] = None
-    fp8_scheme: Annotated[Given, NOT_QUANTIZED] = None
-    awq_block_size: Annotated[Given, NOT_QUANTIZED] = None
-    awq_calib_size: Annotated[Given, NOT_QUANTIZED] = None
-    awq_format: Annotated[Given, NOT_QUANTIZED] = None
-    calib_batch_size: Annotated[Given, NOT_QUANTIZED] = None
-    logits_dtype: Annotated[Given, OWN_KERNELS] = None
-    rotary_base: Annotated[Given, OWN_CONFIGURATION] = None
-    rotary_dim: Annotated[Given, OWN_CONFIGURATION] = None
-    rotary_scaling_factor: Annotated[Given, OWN_CONFIGURATION] = None
-    rotary_scaling_type: Annotated[Given, OWN_CONFIGURATION] = None
-    use_fp8_context_fmha: Annotated[Given, OWN_KERNELS] = None
-    use_paged_context_fmha: Annotated[Given, OWN_KERNELS] = None
-    tokens_per_block: Annotated[Given, NoEffect("the cache's block size is fixed")] = None
-    batch_scheduler_policy: Annotated[
-        Given, NoEffect("as many requests run as fit in memory, and a paused one continues where it stopped")
-    ] = "max_utilization"
-    enable_chunked_context: Annotated[
-        Given, NoEffect("prompts are always computed in chunks while other requests generate")
-    ] = None
-    enable_trt_overlap: Annotated[Given, OWN_KERNELS] = None
-    use_cuda_graph: Annotated[Given, OWN_KERNELS] = None
-    attn_backend: Annotated[Given, OWN_KERNELS] = None
-    enable_build_cache: Annotated[Given, NOTHING_BUILT] = None
-    fast_build: Annotated[Given, NOTHING_BUILT] = None
-    use_custom_all_reduce: Annotated[Given, OWN_KERNELS] = None
-    use_fused_mlp: Annotated[Given, OWN_KERNELS] = None
-    multi_block_mode: Annotated[Given, OWN_KERNELS] = None
-    gemm_plugin: Annotated[Given, OWN_KERNELS] = None
-    gpt_attention_plugin: Annotated[Given, OWN_KERNELS] = None
-    context_fmha: Annotated[Given, OWN_KERNELS] = None
-    paged_kv_cache: Annotated[Given, PAGED] = None
-    remove_input_padding: Annotated[Given, PAGED] = None
-    baichuan_model_version: Annotated[Given, OWN_CONFIGURATION] = None
-    chatglm_model_version: Annotated[Given, OWN_CONFIGURATION] = None
-    gpt_model_version: Annotated[Given, OWN_CONFIGURATION] = None
-    load_by_shard: Annotated[Given, NOTHING_BUILT] = None
-    trtllm_checkpoint_path: Annotated[Given, NOTHING_BUILT] = None
-    num_checkpoint_workers: Annotated[Given, NOTHING_BUILT] = None
-    num_engine_workers: Annotated[Given, NOTHING_BUILT] = None
-    smoothquant_alpha: Annotated[Given, NOT_QUANTIZED] = None
-    smoothquant_per_token: Annotated[Given, NOT_QUANTIZED] = None
-    smoothquant_per_channel: Annotated[Given, NOT_QUANTIZED] = None
-    multi_query_mode: Annotated[Given, NOT_QUANTIZED] = None
-    q_format: Annotated[Given, NOT_QUANTIZED] = None
-    calib_size: Annotated[Given, NOT_QUANTIZED] = None
+if TYPE_CHECKING:
+    EngineBuildProperties = TorchProperties
+else:
+    EngineBuildProperties = create_model(
+        "EngineBuildProperties",
+        __base__=TorchProperties,
+        **{
+            name: (Annotated[Given, NoEffect(reason)], None)
+            for reason, names in WITHOUT_EFFECT.items()
+            for name in names.split()
+        },
+    )
 
 
 class TrtllmProperties(EngineBuildProperties):
@@ -74,6 +53,9 @@ class TrtllmProperties(EngineBuildProperties):
     max_rolling_batch_size: Annotated[PositiveInt, Names(environment=("MAX_BATCH_SIZE",))] = Field(
         256, description="Maximum number of requests that generate at the same time."
     )
+    batch_scheduler_policy: Annotated[
+        Given, NoEffect("as many requests run as fit in memory, and a paused one continues where it stopped")
+    ] = "max_utilization"
     max_draft_len: NonNegativeInt | None = Field(
         None, description="Maximum number of draft tokens in a request; a request with more is refused."
     )

@@ -34,7 +34,6 @@ from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
     NOT_PASSED_THROUGH,
     VllmProperties,
-    quantization,
     vllm_arguments,
     vllm_downloads,
     vllm_warnings,
@@ -44,7 +43,6 @@ from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Passed, w
 from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
-from lmi_plugins.vllm_engine.arguments.quantization import check_method
 from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
@@ -92,7 +90,6 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self.warnings = [*vllm_warnings(properties), *warnings]
         self.substitutions = degrees.substitutions
         self.arguments = vllm_arguments(setup, passed, degrees)
-        check_method(quantization(properties.quantize), properties.quantize)
         self.orders_requests = self.arguments.get("scheduling_policy") == BY_PRIORITY
         self._service: VllmService | None = None
 
@@ -174,18 +171,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self.progress.report("importing vLLM")
         service = await asyncio.to_thread(_import, "service")
         self._service = service.VllmService(
-            self._engine_arguments(),
-            tokenizer,
-            self.setup.retry_threshold,
-            self.setup.properties.max_stream_delay / 1000,
-            self.setup.properties.heartbeat_timeout,
-            self.setup.loading_timeout,
-            self.setup.properties.guide_limits,
-            self.placement(self.setup.replicas),
-            self.setup.properties.max_rolling_batch_size,
-            self.setup.max_idle_time,
-            resume=self.setup.properties.resume,
-            allow_pickle=self.setup.properties.allow_pickle,
+            self._engine_arguments(), tokenizer, self.setup, self.placement(self.setup.replicas)
         )
         self.replicas = self._service.replicas
         self.tokenizer = tokenizer
@@ -224,43 +210,42 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         return placement(of_group, named, gpus, degree)
 
     @property
+    def _started(self) -> "VllmService":
+        assert self._service is not None, "started before"
+        return self._service
+
+    @property
     def adapters(self) -> Collection[str]:
-        return () if self._service is None else self._service.adapters
+        return () if self._service is None else self._service.adapters.names
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        assert self._service is not None, "started before"
-        await self._service.load_adapter(name, directory)
+        await self._started.adapters.load(name, directory)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        assert self._service is not None, "started before"
-        await self._service.pin_adapter(name, pinned)
+        await self._started.adapters.pin(name, pinned)
 
     async def unload_adapter(self, name: str) -> None:
-        assert self._service is not None, "started before"
-        self._service.unload_adapter(name)
+        self._started.adapters.unload(name)
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        assert self._service is not None, "started before"
-        return self._service.embed(requests)
+        return self._started.embed(requests)
 
     def image_placeholder(self, number: int) -> str | None:
-        assert self._service is not None, "started before"
-        return self._service.images.placeholder(number)
+        return self._started.images.placeholder(number)
 
     async def place_images(
         self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
     ) -> ImagePrompt:
-        assert self._service is not None, "started before"
-        self._check_trust(read_fields(parameters))
-        return await self._service.place_images(prompt_ids, images, parameters)
+        fields = read_fields(parameters)
+        self._check_trust(fields)
+        return await self._started.place_images(prompt_ids, images, fields)
 
     def metrics(self) -> "Iterable[Metric]":
         return () if self._service is None else self._service.metrics()
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        assert self._service is not None, "started before"
         self._check_trust(fields_of(request.parameters))
-        return self._service.generate(request)
+        return self._started.generate(request)
 
     def _check_trust(self, fields: VllmFields) -> None:
         for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:

@@ -21,7 +21,6 @@ from lmi_plugins.backends.engine_properties import (
     engine_downloads,
     int8_warnings,
 )
-from lmi_plugins.backends.guide_properties import GuideProperties
 from lmi_plugins.vllm_engine.arguments.former import as_text
 from lmi_plugins.vllm_engine.arguments.load_formats import json_object
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, ParallelDegrees
@@ -44,7 +43,7 @@ OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
 OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
 
-class VllmProperties(EngineProperties, GuideProperties):
+class VllmProperties(EngineProperties):
     """LMI's options for vLLM; every engine argument of the installed vLLM is an option too."""
 
     max_rolling_batch_size: Annotated[
@@ -136,12 +135,9 @@ def vllm_downloads(setup: BackendSetup[Any]) -> dict[str, RemoteModel]:
     return {option: model for option, model in models.items() if not model.quantization} | tokenizers
 
 
-def lora_enabled(directory: Path, properties: VllmProperties) -> bool:
-    return bool(adapter_folders(directory, properties)) if properties.enable_lora is None else properties.enable_lora
-
-
 def _lora_arguments(directory: Path, properties: VllmProperties) -> dict[str, object]:
-    if not lora_enabled(directory, properties):
+    enabled = properties.enable_lora
+    if not (bool(adapter_folders(directory, properties)) if enabled is None else enabled):
         return {}
     return {
         "enable_lora": True,

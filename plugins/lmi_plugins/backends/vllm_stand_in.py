@@ -31,31 +31,13 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "tokenizer_mode": "transformers chooses the tokenizer",
 }
 
-# Options without which the model would be another one, or its answers would be others.
-CHANGES_ANSWERS = frozenset(
-    {
-        "code_revision",
-        "config_format",
-        "convert",
-        "generation_config",
-        "hf_config_path",
-        "hf_overrides",
-        "logits_processor_pattern",
-        "logits_processors",
-        "logprobs_mode",
-        "model_impl",
-        "model_loader_extra_config",
-        "override_generation_config",
-        "override_neuron_config",
-        "override_pooler_config",
-        "pooler_config",
-        "rope_scaling",
-        "rope_theta",
-        "runner",
-        "tokenizer",
-        "tokenizer_revision",
-    }
-)
+_NAMES = """
+    code_revision config_format convert generation_config hf_config_path hf_overrides logits_processor_pattern
+    logits_processors logprobs_mode model_impl model_loader_extra_config override_generation_config
+    override_neuron_config override_pooler_config pooler_config rope_scaling rope_theta runner tokenizer
+    tokenizer_revision
+"""
+CHANGES_ANSWERS = frozenset(_NAMES.split())  # without which the model would be another one, or its answers others
 
 
 class TorchStandIn(TorchBackend):

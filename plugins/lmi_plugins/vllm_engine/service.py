@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import Metric
 
+from lmi_core.backend import BackendSetup
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
@@ -25,7 +26,6 @@ from lmi_core.workers.partial_output import Given, PartialOutput
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import Resumption
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
@@ -43,7 +43,7 @@ from lmi_plugins.vllm_engine.library import (
 from lmi_plugins.vllm_engine.loading import embeds, pooling_task
 from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import NOTHING, steps
-from lmi_plugins.vllm_engine.requests.guides import GuideTrials, guide_of
+from lmi_plugins.vllm_engine.requests.guides import GuideTrials
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
 from lmi_plugins.vllm_engine.requests.parameter_checks import (
     check_beams,
@@ -52,8 +52,8 @@ from lmi_plugins.vllm_engine.requests.parameter_checks import (
     check_speculation,
 )
 from lmi_plugins.vllm_engine.requests.resuming import CANNOT, goes_on, repeats, rest, shorten
-from lmi_plugins.vllm_engine.requests.sampling import sampling_params, structured_outputs
-from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of, read_fields
+from lmi_plugins.vllm_engine.requests.sampling import sampling_params, vllm_guide
+from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields, fields_of
 
 logger = logging.getLogger(__name__)
 
@@ -95,33 +95,30 @@ class VllmService:
         self,
         arguments: Mapping[str, str],
         tokenizer: HuggingFaceTokenizer,
-        retry_threshold: int,
-        max_stream_delay: float,
-        heartbeat_timeout: float,
-        loading_timeout: float,
-        guide_limits: GuideLimits,
+        setup: BackendSetup[Any],
         placement: Placement = ANYWHERE,
-        max_sequences: int = 0,
-        max_idle_time: float = 60,
-        *,
-        resume: bool = False,
-        allow_pickle: bool = False,
     ) -> None:
-        """Create a service without starting it; for the last numbers see Replicas."""
-
+        """Create a service without starting it; `setup` has the properties of the vLLM backend."""
+        properties = setup.properties
         loading = asyncio.Lock()
 
         def create(number: int) -> VllmEngine:
             devices = [device for device in placement.devices(number) if device != CPU]
             return VllmEngine(
-                arguments, retry_threshold, max_stream_delay, heartbeat_timeout, loading_timeout, devices, loading
+                arguments,
+                setup.retry_threshold,
+                properties.max_stream_delay / 1000,
+                properties.heartbeat_timeout,
+                setup.loading_timeout,
+                devices,
+                loading,
             )
 
-        self.replicas = Replicas(create, placement.replicas, max_sequences, max_idle_time)
-        self._resumption = Resumption(self.replicas, enabled=resume)
-        self._adapters = VllmAdapters(self.replicas, allow_pickle=allow_pickle)
+        self.replicas = Replicas(create, placement.replicas, properties.max_rolling_batch_size, setup.max_idle_time)
+        self._resumption = Resumption(self.replicas, enabled=properties.resume)
+        self.adapters = VllmAdapters(self.replicas, allow_pickle=properties.allow_pickle)
         self._tokenizer = tokenizer
-        self._trials = GuideTrials(tokenizer, guide_limits)
+        self._trials = GuideTrials(tokenizer, properties.guide_limits)
         self.embedding: EmbeddingModel | None = None  # None: the model generates
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
@@ -135,7 +132,7 @@ class VllmService:
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
         self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
         self.images = VllmImages(self._engine.vllm)
-        await self._adapters.load_all(adapters)
+        await self.adapters.load_all(adapters)
         return self._engine.max_length
 
     async def stop(self) -> None:
@@ -148,28 +145,9 @@ class VllmService:
         """An engine that tells of the model, which is the same in all of them."""
         return self.replicas.first
 
-    @property
-    def adapters(self) -> Collection[str]:
-        """Names of the adapters that requests may use."""
-        return self._adapters.names
-
-    async def load_adapter(self, name: str, directory: Path) -> None:
-        """Load an adapter, replacing one of the same name. Raise InvalidAdapter if it does not fit."""
-        await self._adapters.load(name, directory)
-
-    async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Pin an adapter to a slot of the engine, or unpin it. Raises the errors of VllmAdapters.pin."""
-        await self._adapters.pin(name, pinned)
-
-    def unload_adapter(self, name: str) -> None:
-        """Unload an adapter. Raise AdapterNotFound if there is none."""
-        self._adapters.unload(name)
-
-    async def place_images(
-        self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
-    ) -> ImagePrompt:
+    async def place_images(self, prompt_ids: list[int], images: Sequence[Image], fields: VllmFields) -> ImagePrompt:
         """Put images into their places in a prompt. Raise InvalidParameter or BackendUnhealthy."""
-        return await place_images(self._engine.vllm, prompt_ids, images, read_fields(parameters))
+        return await place_images(self._engine.vllm, prompt_ids, images, fields)
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         """Return the steps of a request. Raise InvalidParameter where vLLM refuses one."""
@@ -179,9 +157,9 @@ class VllmService:
             check_speculation(parameters)
         check_reasoning_budget(parameters, self._engine.vllm.model_config.get_vocab_size())
         if parameters.wants_prefill:
-            self._adapters.check_prompt_log_probs()
+            self.adapters.check_prompt_log_probs()
         check_passed_fields(parameters)
-        adapter = self._adapters.find(request.adapter)  # another of its name may take its place meanwhile
+        adapter = self.adapters.find(request.adapter)  # another of its name may take its place meanwhile
         partial = PartialOutput(parameters.num_sequences)
 
         def begin(engine: VllmEngine, _: Presence) -> AsyncGenerator[GenerationStep, None]:
@@ -190,7 +168,7 @@ class VllmService:
         kind = (request.adapter, parameters.cache_salt)
         work = Work.generation(request.prompt_ids, parameters.max_new_tokens, parameters.num_sequences, kind)
         steps = self._resumption.stream(begin, partial.add, work)
-        guide = guide_of(structured_outputs(parameters))
+        guide = vllm_guide(parameters)
         return steps if guide is None else self._guided(guide, steps)
 
     async def _guided(
@@ -244,7 +222,7 @@ class VllmService:
         work = Work(rest=sum(len(each.prompt_ids) for each in requests))
         scores = self.embedding is not None and self.embedding.scores
         return self._resumption.stream(
-            lambda engine, _: vectors(missing.copy(), engine, self._adapters, scores=scores), note, work
+            lambda engine, _: vectors(missing.copy(), engine, self.adapters, scores=scores), note, work
         )
 
     def _search(

@@ -3,7 +3,9 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from lmi_core.generation.parameters import GUIDES, ExtendedParameters
 from lmi_core.parsing.reasoning.guide import Format, after_reasoning
+from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.guides.json_schema import check_schema
 from lmi_plugins.torch_engine.messages.requests import Guide
 
@@ -12,7 +14,21 @@ if TYPE_CHECKING:
 
 RULE = "::="  # of EBNF; grammars without it are Lark's
 MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
+# In strings of bounded length, xgrammar allows control characters, which JSON has not, and halves of surrogate pairs,
+# which no text has: https://github.com/mlc-ai/xgrammar/blob/main/cpp/json_schema_converter.cc
+CHARACTERS = r"[^\"\\\r\n]"
+JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
 PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema
+
+
+def guide_of(parameters: ExtendedParameters) -> Guide | None:
+    """Return the constraint of a request, if any; schemas and tags become text."""
+    for name in GUIDES:
+        if (content := getattr(parameters, name)) is not None:
+            kind: Any = name.removeprefix("guided_")
+            text = text_of(content) if isinstance(content, dict) else content
+            return Guide(kind, text, parameters.guided_reasoning)
+    return None
 
 
 def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":
@@ -43,20 +59,19 @@ def _grammar(guide: Guide) -> str:
         return choice_grammar(content)
     if guide.kind == "json":
         check_schema(json.loads(content))
-        return _json_grammar(content)
-    return content if RULE in content else _lark_grammar(content)
-
-
-def _lark_grammar(content: str) -> str:
+        return json_grammar(content)
+    if RULE in content:
+        return content
     from xgrammar import Grammar
 
     return str(Grammar.from_lark(content))
 
 
-def _json_grammar(schema: str) -> str:
-    from lmi_plugins.torch_engine.guides.xgrammar_text import json_grammar
+def json_grammar(schema: str) -> str:
+    """Return the grammar of a JSON schema, as xgrammar's EBNF, with only texts in it; raise RuntimeError."""
+    from xgrammar import Grammar
 
-    return json_grammar(schema, MAX_BLANKS)
+    return str(Grammar.from_json_schema(schema, max_whitespace_cnt=MAX_BLANKS)).replace(CHARACTERS, JSON_CHARACTERS)
 
 
 def choice_grammar(texts: list[str]) -> str:
@@ -76,4 +91,4 @@ def _with_json_grammars(form: Any) -> Any:
     check_schema(schema)
     if not isinstance(schema, dict) or form.get("style", "json") != "json" or form.keys() - PLAIN:
         return form
-    return {"type": "grammar", "grammar": _json_grammar(json.dumps(schema))}
+    return {"type": "grammar", "grammar": json_grammar(json.dumps(schema))}

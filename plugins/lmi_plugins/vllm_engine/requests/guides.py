@@ -16,7 +16,7 @@ from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, C
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, Engine, too_costly
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
-from lmi_plugins.vllm_engine.library import StructuredOutputsParams, xgrammar_lacks
+from lmi_plugins.vllm_engine.library import xgrammar_lacks
 from lmi_plugins.vllm_engine.loading import note_exception
 
 logger = logging.getLogger(__name__)
@@ -25,21 +25,6 @@ AUTO = "auto"
 GUIDANCE = "guidance"  # vLLM's name of llguidance
 PLACES = 6  # guides that are tried at once
 MAX_OUTCOMES = 5000  # of guides that were tried last
-
-
-def guide_of(asked: StructuredOutputsParams | None) -> Guide | None:
-    """Return the guide for vLLM."""
-    if asked is None:
-        return None
-    if asked.choice is not None:
-        return Guide("choice", list(asked.choice))
-    if asked.json is not None:
-        return Guide("json", asked.json if isinstance(asked.json, str) else json.dumps(asked.json))
-    if asked.regex is not None:
-        return Guide("regex", asked.regex)
-    if asked.grammar is not None:
-        return Guide("grammar", asked.grammar)
-    return None if asked.structural_tag is None else Guide("structural_tag", asked.structural_tag)
 
 
 def by_guidance(guide: Guide, library: str) -> bool:
@@ -79,7 +64,11 @@ class GuideTrials:
             if (refusal := self._outcomes[key]) is not None:
                 raise InvalidParameter(refusal)
             return
-        compilation = self._compilations.join(key) or self._begin(Compilation(key, guide), vocabulary, library)
+        compilation = self._compilations.join(key)
+        if compilation is None:
+            compilation = Compilation(key, guide)
+            self._compilations.add(compilation)
+            compilation.future = self._threads.submit(self._run, compilation, vocabulary, library)
         trial = asyncio.wrap_future(compilation.future)
         trial.add_done_callback(note_exception)
         try:
@@ -100,11 +89,6 @@ class GuideTrials:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
-
-    def _begin(self, compilation: Compilation, vocabulary: int, library: str) -> Compilation:
-        self._compilations.add(compilation)
-        compilation.future = self._threads.submit(self._run, compilation, vocabulary, library)
-        return compilation
 
     def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
         """Return why a guide is refused; None if it is accepted."""

@@ -6,7 +6,8 @@ import orjson
 
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.parsing.reasoning.guide import after_reasoning
-from lmi_core.payloads.written_json import text_of
+from lmi_plugins.torch_engine.guides.grammars import guide_of
+from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.library import (
     RepetitionDetectionParams,
     RequestOutputKind,
@@ -53,21 +54,17 @@ def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_pro
 
 def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParams | None:
     """Return the grammar, schema or other guide that the text must follow, None without one."""
-    guides: dict[str, Any] = {
-        "choice": parameters.guided_choice,
-        "regex": parameters.guided_regex,
-        "grammar": parameters.guided_grammar,
-    }
-    given = {kind: guide for kind, guide in guides.items() if guide is not None}
-    if parameters.guided_json is not None:
-        given["json"] = text_of(parameters.guided_json)
-    if parameters.guided_structural_tag is not None:
-        given["structural_tag"] = text_of(parameters.guided_structural_tag)
-    if given and parameters.guided_reasoning is not None:
-        (kind,) = given
-        tag = after_reasoning(parameters.guided_reasoning, _as_format(kind, given[kind]))
-        return StructuredOutputsParams(structural_tag=orjson.dumps(tag).decode())
-    return StructuredOutputsParams(**given) if given else None
+    guide = vllm_guide(parameters)
+    return None if guide is None else StructuredOutputsParams(**{guide.kind: guide.content})
+
+
+def vllm_guide(parameters: ExtendedParameters) -> Guide | None:
+    """Return the guide for vLLM, which is a structural tag if a text may precede it."""
+    guide = guide_of(parameters)
+    if guide is None or guide.reasoning is None:
+        return guide
+    tag = after_reasoning(guide.reasoning, _as_format(guide.kind, guide.content))
+    return Guide("structural_tag", orjson.dumps(tag).decode())
 
 
 def _as_format(kind: str, guide: Any) -> Any:

@@ -41,7 +41,6 @@ def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProces
         (SLOW, GuideLimits(compile_seconds=1, memory=2048 * MIB), "must compile within 1 seconds of CPU time"),
         (SLOW, GuideLimits(compile_seconds=600, memory=40 * MIB), "must compile within 40 MiB of memory"),
         (Guide("regex", "((.{1,99}){1,99}){1,99}"), GuideLimits(), "at most 50 ms of CPU time"),
-        (Guide("regex", "(a{1,20}){1,20}"), GuideLimits(size=399), "must have at most 399 characters"),
         (Guide("grammar", "root ::= root"), GuideLimits(), "there is no text that it allows"),
     ],
 )

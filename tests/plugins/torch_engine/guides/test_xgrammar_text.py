@@ -4,14 +4,14 @@ import pytest
 from xgrammar import Grammar
 
 from lmi_core.generation.structural_tag import SOURCE_PLACE, grammar_mistake
-from lmi_plugins.torch_engine.guides.xgrammar_text import CHARACTERS, JSON_CHARACTERS, json_grammar
+from lmi_plugins.torch_engine.guides.grammars import CHARACTERS, JSON_CHARACTERS, json_grammar
 
 BOUNDED = '{"type": "string", "minLength": 2, "maxLength": 9}'
 
 
 def test_bounded_texts_are_printed_with_the_range_that_is_replaced() -> None:
     assert CHARACTERS in str(Grammar.from_json_schema(BOUNDED))
-    grammar = json_grammar(BOUNDED, 2)
+    grammar = json_grammar(BOUNDED)
     assert CHARACTERS not in grammar
     assert JSON_CHARACTERS in grammar
     Grammar.from_ebnf(grammar)

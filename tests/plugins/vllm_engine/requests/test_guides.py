@@ -99,7 +99,7 @@ async def test_stopping_ends_trials(tokenizer: HuggingFaceTokenizer) -> None:
 
 async def test_the_limit_of_size_needs_no_process(tokenizer: HuggingFaceTokenizer) -> None:
     trials = GuideTrials(tokenizer, GuideLimits(size=10))
-    with pytest.raises(InvalidParameter, match="must have at most 10 characters"):
+    with pytest.raises(InvalidParameter, match="must have at most 10 bytes"):
         await check(trials, Guide("choice", ["12345", "678901"]))
     assert trials._process is None
 
@@ -132,8 +132,7 @@ async def test_a_costly_guide_costs_its_own_request_alone(vllm: VllmServer) -> N
     answers = dict(zip(bombs, await asyncio.wait_for(asyncio.gather(*bombs.values()), 3 * SOON), strict=True))
     found = {name: (answer.status, answer.json().get("error")) for name, answer in answers.items()}
     assert {status for status, _ in found.values()} == {424}, found
-    assert "written out" in found["nested repetitions"][1]
-    assert "ms of CPU time" in found["nested repetitions within the size"][1]
+    assert "ms of CPU time" in found["nested repetitions"][1]
     assert "ms of CPU time" in found["ambiguity"][1]
     assert "must compile within" in found["more optional letters"][1]
     assert "must have at most" in found["large enum"][1]

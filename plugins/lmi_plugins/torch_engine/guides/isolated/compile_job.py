@@ -1,18 +1,18 @@
 """The compilation of one guide, in a process that the system ends at its limits."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from xgrammar import GrammarCompiler, GrammarMatcher, TokenizerInfo
+from xgrammar import CompiledGrammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.forks.calls import NO_MEMORY
 from lmi_core.generation.structural_tag import grammar_mistake
-from lmi_plugins.torch_engine.guides.grammars import compile_guide
-from lmi_plugins.torch_engine.guides.isolated.compile_process import Engine, too_costly
-from lmi_plugins.torch_engine.guides.isolated.expansion import expanded_size
+from lmi_plugins.torch_engine.guides.grammars import RULE, choice_grammar, compile_guide
+from lmi_plugins.torch_engine.guides.isolated.compile_process import Engine
 from lmi_plugins.torch_engine.guides.isolated.guidance import guidance_matcher
 from lmi_plugins.torch_engine.guides.isolated.trial import (
     STEPS,
@@ -22,7 +22,6 @@ from lmi_plugins.torch_engine.guides.isolated.trial import (
     token_lengths,
     try_masks,
 )
-from lmi_plugins.torch_engine.guides.isolated.vllm_guides import compile_as_vllm
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 from lmi_plugins.torch_engine.messages.requests import Guide
 
@@ -44,8 +43,6 @@ class CompileJob:
     def run(self, guide: Guide, limits: GuideLimits, engine: Engine) -> tuple[str, str]:
         """Return a grammar as xgrammar serializes it, for vLLM "", and the reason if the guide is refused."""
         try:
-            if guide.kind == "regex" and expanded_size(str(guide.content)) > limits.size:
-                raise too_costly(guide, "size", limits)
             compiler = GrammarCompiler(self.tokenizer, max_threads=1, cache_enabled=False)
             if engine == "torch":
                 return self._compile(compiler, guide, limits), ""
@@ -71,7 +68,7 @@ class CompileJob:
         if engine == "guidance":
             matcher = guidance_matcher(self.tokenizer, guide)
         try:
-            matcher = matcher or partial(GrammarMatcher, compile_as_vllm(compiler, guide))
+            matcher = matcher or partial(GrammarMatcher, _compile_as_vllm(compiler, guide))
         except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
             if guide.kind == "structural_tag" or NO_MEMORY in str(error):
                 raise _mistake(guide, error) from None
@@ -81,6 +78,20 @@ class CompileJob:
                 try_masks(matcher, self.lengths, limits.mask_seconds, STEPS_FOR_VLLM)
         except (RuntimeError, ValueError) as error:
             raise _mistake(guide, error) from None
+
+
+def _compile_as_vllm(compiler: GrammarCompiler, guide: Guide) -> CompiledGrammar:
+    """Return the grammar that vLLM makes; raise RuntimeError, ValueError, TypeError, AttributeError or KeyError."""
+    if isinstance(guide.content, list):
+        return compiler.compile_grammar(choice_grammar(guide.content))
+    match guide.kind:
+        case "json":
+            return compiler.compile_json_schema(guide.content)
+        case "regex":
+            return compiler.compile_regex(guide.content)
+        case "structural_tag":
+            return compiler.compile_structural_tag(json.loads(guide.content))
+    return compiler.compile_grammar(guide.content) if RULE in guide.content else compiler.compile_lark(guide.content)
 
 
 def _mistake(guide: Guide, error: Exception) -> Exception:

@@ -71,7 +71,7 @@ def failure(guide: Guide, error: CallFailedError, limits: GuideLimits) -> Invali
 def too_costly(guide: Guide, limit: str, limits: GuideLimits) -> InvalidParameter:
     """Return the error for a guide that exceeds a limit."""
     reasons = {
-        "size": f"must have at most {limits.size} characters, with its bounded repetitions written out",
+        "size": f"must have at most {limits.size} bytes",
         "compile_seconds": f"must compile within {limits.compile_seconds} seconds of CPU time",
         "memory": f"must compile within {limits.memory // 2**20} MiB of memory",
         "mask_seconds": "must need at most "
