@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import str_to_torch_dtype
 
 from lmi_core.inspection.safetensors_header import WeightFacts
 from lmi_plugins.torch_engine.checkpoint.quietness import quiet
@@ -19,27 +20,6 @@ from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a mode of tensors belongs to one thread
-TORCH_TYPES = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
-    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
-    "U16": torch.uint16,
-    "I16": torch.int16,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "U32": torch.uint32,
-    "I32": torch.int32,
-    "F32": torch.float32,
-    "U64": torch.uint64,
-    "I64": torch.int64,
-    "F64": torch.float64,
-    "C64": torch.complex64,
-}
 
 
 def load_without_data(
@@ -53,7 +33,7 @@ def load_without_data(
         model_type = type(factory.from_config(config, trust_remote_code=options.trust_remote_code))
     with FakeTensorMode(), _synchronous(), quiet():
         tensors = {
-            name: torch.empty(weight.shape, dtype=TORCH_TYPES.get(weight.data_type, torch.uint8))
+            name: torch.empty(weight.shape, dtype=str_to_torch_dtype.get(weight.data_type, torch.uint8))
             for name, weight in weights.items()
         }
         loaded: tuple[PreTrainedModel, LoadingInfo] = model_type.from_pretrained(

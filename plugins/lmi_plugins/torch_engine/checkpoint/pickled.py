@@ -8,14 +8,14 @@ from typing import Any
 from zipfile import is_zipfile
 
 import torch
+from transformers.modeling_utils import str_to_torch_dtype
 
 from lmi_core.errors.fault import Fault
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.safetensors_header import WeightFacts
-from lmi_plugins.torch_engine.checkpoint.dry_run import TORCH_TYPES
 
 META = "meta"
-NAMES = {data_type: name for name, data_type in TORCH_TYPES.items()}
+NAMES = {data_type: name for name, data_type in str_to_torch_dtype.items()}
 
 
 def with_pickled(checkpoint: Checkpoint) -> Checkpoint:
