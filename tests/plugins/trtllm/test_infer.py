@@ -20,8 +20,8 @@ from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
-from tests.plugins.trtllm.adapters.lora_rows import lora_tensors, task_id
 from tests.plugins.trtllm.asking import PROMPT
+from tests.plugins.trtllm.requests.lora_rows import lora_tensors, task_id
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

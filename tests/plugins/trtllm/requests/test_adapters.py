@@ -12,8 +12,8 @@ from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingPa
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, reference_ids, run
-from tests.plugins.trtllm.adapters.lora_rows import lora_tensors, padded, task_id
 from tests.plugins.trtllm.asking import PROMPT, Asker
+from tests.plugins.trtllm.requests.lora_rows import lora_tensors, padded, task_id
 
 COUNT = 12
 
