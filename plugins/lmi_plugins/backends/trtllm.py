@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from lmi_core.backend import BackendSetup
-from lmi_core.errors import ConfigurationError
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
@@ -63,9 +63,12 @@ class TrtllmBackend(TorchBackend, TensorBackend):
             kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
         )
 
-    async def start(self) -> None:
-        await super().start()
-        self._vocabulary = _vocabulary(Path(self.options.model))
+    @cached_property
+    def _vocabulary(self) -> int:
+        """The number of token ids in the model's configuration."""
+        config = read_json(Path(self.options.model) / CONFIG)
+        sizes = [each.get("vocab_size") for each in (config, *config.values()) if isinstance(each, dict)]
+        return next(int(size) for size in sizes if isinstance(size, int))
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
         request = InferenceRequest(request_id, from_triton(inputs))
@@ -138,12 +141,3 @@ def _sampling_parameters(request: ValidRequest) -> SamplingParameters:
     return msgspec.structs.replace(
         sampling_parameters(extended, request.markers, ranks=request.ranks), penalize_prompt=True
     )
-
-
-def _vocabulary(folder: Path) -> int:
-    """Return the number of token ids in a model's configuration. Raise ConfigurationError if it has none."""
-    config = read_json(folder / CONFIG)
-    for each in (config, *config.values()):
-        if isinstance(each, dict) and isinstance(each.get("vocab_size"), int):
-            return int(each["vocab_size"])
-    raise ConfigurationError(f"{folder / CONFIG}: there is no `vocab_size`, which the trtllm backend requires")
