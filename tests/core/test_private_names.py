@@ -25,6 +25,7 @@ USED = {
     "plugins/lmi_plugins/torch_engine/model/transformers_internals.py": {
         *("_attn_implementation", "_can_set_attn_implementation", "_is_stateful"),
     },
+    "plugins/lmi_plugins/vllm_engine/arguments/parsing.py": {"_actions"},
     "plugins/lmi_plugins/vllm_engine/guide_libraries.py": {"_backend", "_create_grammar"},
     "plugins/lmi_plugins/vllm_engine/statistics.py": {"_collector_to_names", "_name"},
 }

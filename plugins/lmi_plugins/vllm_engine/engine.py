@@ -6,6 +6,8 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
@@ -19,6 +21,7 @@ from lmi_core.errors import (
     LmiError,
     OutOfMemory,
 )
+from lmi_core.generation.coalescing import CoalescedStream, OutputCoalescing
 from lmi_core.host.out_of_memory import tells_of_memory
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
@@ -46,14 +49,13 @@ from lmi_plugins.vllm_engine.library import (
     generation_eos_token_ids,
     traces,
 )
-from lmi_plugins.vllm_engine.loading import load_engine, release, shut_down
-from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
-from lmi_plugins.vllm_engine.pings import Pings, workers_time
+from lmi_plugins.vllm_engine.loading import load_engine, shut_down_and_release
+from lmi_plugins.vllm_engine.pings import Pings, WorkersTime
 from lmi_plugins.vllm_engine.processes import kill_with_children
 from lmi_plugins.vllm_engine.requests.verification import verify_guide
 from lmi_plugins.vllm_engine.socket_folder import SocketFolder
 from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of
-from lmi_plugins.vllm_engine.versions import installed_version, warn_if_untested
+from lmi_plugins.vllm_engine.versions import warn_if_untested
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +66,9 @@ LOST = "the request was lost: vLLM's engine died"
 _sockets = SocketFolder()  # that of all engines: vLLM reads its path once
 
 
-def _is_no_death(record: logging.LogRecord) -> bool:
-    return record.exc_info is None or not isinstance(record.exc_info[1], EngineDeadError)
-
-
-logging.getLogger(AsyncLLM.__module__).addFilter(_is_no_death)  # told here in one line, and there with a traceback
+logging.getLogger(AsyncLLM.__module__).addFilter(  # deaths are logged here in one line, and there with a traceback
+    lambda record: record.exc_info is None or not isinstance(record.exc_info[1], EngineDeadError)
+)
 
 
 class VllmEngine(Replica):
@@ -86,14 +86,14 @@ class VllmEngine(Replica):
     ) -> None:
         """Create an engine without starting it, on GPUs of these numbers, or on all that vLLM finds.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held by the one of
+        For the times, in seconds, see OutputCoalescing, Heartbeat and Supervisor. `loading` is held by the one of
         several engines that is created: vLLM reads this process's environment and its metrics then.
         """
         super().__init__()
         self._arguments = arguments
         self._devices = devices
         self._loading = loading or asyncio.Lock()
-        self._stream_intervals = StreamIntervals(max_stream_delay)
+        self._coalescing = OutputCoalescing(max_stream_delay)
         self._supervisor: Supervisor[AsyncLLM] = Supervisor(
             self._create, self._watch, _end, retry_threshold, loading_timeout
         )
@@ -166,7 +166,7 @@ class VllmEngine(Replica):
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        warn_if_untested(installed_version())
+        warn_if_untested()
         await self._supervisor.start()
 
     async def stop(self) -> None:
@@ -181,7 +181,7 @@ class VllmEngine(Replica):
         coalesces: bool = False,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
+        """Yield the outputs of vLLM's engine; where it `coalesces`, they are read together while many requests run.
 
         Closing the generator aborts the request. Raise LmiError if the engine fails.
         """
@@ -189,11 +189,9 @@ class VllmEngine(Replica):
         finished, lora = False, None if adapter is None else adapter.request
         async with self.adapter_slots.one(adapter):
             try:
-                if adapter is not None:
-                    await adapter.check(engine)
-                with self._stream_intervals.stream() as clock:
-                    if coalesces:
-                        parameters.stream_interval = self._stream_intervals.choose()
+                with self._engine_errors(engine), self._coalescing.stream() as stream:
+                    if adapter is not None:
+                        await adapter.check(engine)
                     with translated_errors():
                         if parameters.structured_outputs is not None:
                             await verify_guide(engine, parameters)
@@ -205,19 +203,16 @@ class VllmEngine(Replica):
                             priority=priority,
                             trace_headers=TRACE_HEADERS.get() if traces(engine) else None,
                         )
+                    if coalesces:
+                        _notice_end(collector, stream)
                     while not finished:
                         output = await collector.get()
-                        clock.read(len(output.outputs[0].token_ids))
                         finished = output.finished
                         if finished:
                             self.restarts.worked()
                         yield output
-            except EngineDeadError:
-                raise self._lost(engine) from None
-            except LmiError:
-                raise
-            except Exception as error:  # of whatever class vLLM's reading of its outputs raises
-                raise GenerationFailed(f"vLLM failed to process the request: {error}") from error
+                        if coalesces and not finished:
+                            await stream.wait()
             finally:
                 if not finished and not engine.errored:
                     await engine.abort(request_id)
@@ -228,21 +223,26 @@ class VllmEngine(Replica):
         """Return the vector of a prompt; cancelling aborts the request. Raise LmiError if the engine fails."""
         engine, request_id = self.vllm, str(next(self._ids))
         lora = None if adapter is None else adapter.request
-        try:
-            async with self.adapter_slots.one(adapter):
+        async with self.adapter_slots.one(adapter):
+            with self._engine_errors(engine), translated_errors():
                 if adapter is not None:
                     await adapter.check(engine)
-                with translated_errors():
-                    async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=lora)) as outputs:
-                        output = await anext(outputs)  # the only one
-            self.restarts.worked()
-            return output
+                async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=lora)) as outputs:
+                    output = await anext(outputs)  # the only one
+        self.restarts.worked()
+        return output
+
+    @contextmanager
+    def _engine_errors(self, engine: AsyncLLM) -> Iterator[None]:
+        """Convert the errors of an engine about a request."""
+        try:
+            yield
         except EngineDeadError:
             raise self._lost(engine) from None
         except LmiError:
             raise
-        except Exception as error:
-            raise GenerationFailed(f"vLLM failed at this request: {error}") from error
+        except Exception as error:  # of whatever class vLLM's reading of its outputs raises
+            raise GenerationFailed(f"vLLM failed to process the request: {error}") from error
 
     async def _create(self) -> AsyncLLM:
         _sockets.enter()
@@ -275,7 +275,9 @@ class VllmEngine(Replica):
     async def _watch(self, engine: AsyncLLM) -> str:
         """Wait until the core dies or freezes, end it, and return the reason."""
         pings = Pings(engine, self._heartbeat.beat)
-        frozen = asyncio.create_task(self._heartbeat.frozen(pings.send, workers_time(engine).grows))
+        frozen = asyncio.create_task(
+            self._heartbeat.frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
+        )
         try:
             # The first one ends when the core has died, or with the engine.
             await asyncio.wait({engine.output_handler, frozen}, return_when=asyncio.FIRST_COMPLETED)
@@ -295,6 +297,18 @@ class VllmEngine(Replica):
             self._figures_before, self._statistics = self.figures.idle(), None
 
 
+def _notice_end(collector: Any, stream: CoalescedStream) -> None:
+    """End the waits of a stream when vLLM puts its last output into the collector."""
+    put = collector.put
+
+    def noticing(output: Any) -> None:
+        put(output)
+        if isinstance(output, Exception) or output.finished:
+            stream.end()
+
+    collector.put = noticing
+
+
 async def _end(engine: AsyncLLM) -> None:
     try:
         await _shut_down(engine)
@@ -306,14 +320,9 @@ async def _shut_down(engine: AsyncLLM) -> None:
     engine.output_handler.cancel()  # which otherwise logs that the core is gone
     fail_requests(engine)  # those that it has not told
     try:
-        await asyncio.shield(_shut_down_and_release(engine))
+        await asyncio.shield(shut_down_and_release(engine))
     finally:
         fail_requests(engine)  # those that came since
-
-
-async def _shut_down_and_release(engine: AsyncLLM) -> None:
-    await asyncio.to_thread(shut_down, engine)
-    await release(engine)
 
 
 @contextmanager

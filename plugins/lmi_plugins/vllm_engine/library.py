@@ -3,6 +3,9 @@
 Importing this module imports vLLM, and raises ImportError if that fails.
 """
 
+# mypy: implicit-reexport
+# ruff: noqa: F401
+
 import os
 
 from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE, is_server, run_core, server_id
@@ -33,43 +36,6 @@ from vllm.v1.metrics.stats import RequestStateStats
 from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.sample.sampler import Sampler
-
-__all__ = [
-    "MAX_PIXELS",
-    "AdapterLogitsProcessor",
-    "AsyncEngineArgs",
-    "AsyncLLM",
-    "CompletionOutput",
-    "EngineDeadError",
-    "FlexibleArgumentParser",
-    "ImageReader",
-    "LoRARequest",
-    "LogprobsTensors",
-    "ModelConfig",
-    "MultiModalInput",
-    "PoolingParams",
-    "PoolingRequestOutput",
-    "RepetitionDetectionParams",
-    "RequestOutput",
-    "RequestOutputKind",
-    "RequestStateStats",
-    "Sampler",
-    "SamplingParams",
-    "StructuredOutputsParams",
-    "TokensInput",
-    "VLLMClientError",
-    "VllmConfig",
-    "core_process_ids",
-    "current_platform",
-    "fail_requests",
-    "generation_eos_token_ids",
-    "get_model_cls",
-    "guide_library",
-    "image_prompt",
-    "token_prompt",
-    "traces",
-    "xgrammar_lacks",
-]
 
 if is_server():
     # vLLM loads its plugins, and so calls `prepare`, only once the core has met the server, for which it waits minutes.

@@ -59,8 +59,7 @@ async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
     try:
         await _warm_up(engine)
     except BaseException:
-        await asyncio.to_thread(shut_down, engine)
-        await release(engine)
+        await shut_down_and_release(engine)
         raise
     return engine
 
@@ -190,6 +189,12 @@ def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
 
 def _children() -> set[int]:
     return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+
+
+async def shut_down_and_release(engine: AsyncLLM) -> None:
+    """End the engine and free its resources."""
+    await asyncio.to_thread(shut_down, engine)
+    await release(engine)
 
 
 async def release(engine: AsyncLLM) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import psutil
 
-from lmi_plugins.vllm_engine.library import AsyncLLM, core_process_ids
+from lmi_plugins.vllm_engine.library import AsyncLLM
 
 MIN_SHARE = 0.05  # of a processor, which an idle process does not use
 
@@ -61,7 +61,3 @@ class WorkersTime:
                 runnable = runnable or process.status() == psutil.STATUS_RUNNING
         grown = sum(used - before.get(process_id, used) for process_id, used in self._used.items())
         return runnable or grown > MIN_SHARE * elapsed
-
-
-def workers_time(engine: AsyncLLM) -> WorkersTime:
-    return WorkersTime(lambda: core_process_ids(engine))

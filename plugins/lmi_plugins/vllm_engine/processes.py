@@ -14,7 +14,7 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
 from lmi_plugins.vllm_engine.failures import tell_failures
 from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
-from lmi_plugins.vllm_engine.quick_end import heed_end
+from lmi_plugins.vllm_engine.quick_end import family, heed_end
 from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
 
 SERVER_VARIABLE = "LMI_VLLM"  # the server's process id, in the environment of its processes
@@ -96,11 +96,9 @@ def end_with(parent: BaseProcess) -> None:
 
 def kill_with_children(process_id: int) -> None:
     """Kill a core and its workers, even if they are stopped."""
-    with suppress(psutil.NoSuchProcess):
-        core = psutil.Process(process_id)
-        for process in (*core.children(recursive=True), core):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+    for process in family(process_id):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _exit_with(parent: BaseProcess) -> None:

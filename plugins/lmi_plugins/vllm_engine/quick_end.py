@@ -30,11 +30,17 @@ def heed_end() -> None:
 
 def announce_end(process_id: int) -> None:
     """Announce the end to a core and its workers."""
+    for process in family(process_id):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(END_IS_NEAR)
+
+
+def family(process_id: int) -> list[psutil.Process]:
+    """Return the workers of a core, and the core; none if it has ended."""
     with suppress(psutil.NoSuchProcess):
         core = psutil.Process(process_id)
-        for process in (*core.children(recursive=True), core):
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(END_IS_NEAR)
+        return [*core.children(recursive=True), core]
+    return []
 
 
 def _leave_garbage(number: int, frame: object) -> None:

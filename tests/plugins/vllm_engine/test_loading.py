@@ -178,12 +178,11 @@ async def test_an_engine_is_ended_whose_adapters_are_not_pinned_in_time(monkeypa
     assert "shut down" in map(str, loaded.told)
 
 
-async def test_an_adapter_that_an_engine_died_under_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_adapter_that_an_engine_died_under_is_not_loaded() -> None:
     dead, engine = Dead(), VllmEngine({}, 0)
     engine._supervisor._running = cast("Any", dead)
     engines = Replicas(lambda _: engine)
     engines.members.append(engine)
-    monkeypatch.setattr("lmi_plugins.vllm_engine.adapters.loaded.check_adapters", lambda: None)
     adapting = asyncio.create_task(VllmAdapters(engines).load("french", Path("french")))
     while not dead.engine_core.utility_results:
         await asyncio.sleep(0)

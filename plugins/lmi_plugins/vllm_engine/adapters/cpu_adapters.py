@@ -1,6 +1,6 @@
 """LoRA in vLLM's builds for CPUs, mended where a batch holds requests with an adapter and requests without.
 
-To be removed once the versions in FAULTY are no longer taken. vLLM has two faults in them:
+To be removed once vLLM has mended its two faults, which fails the tests of this file:
 
 - A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421
@@ -14,16 +14,12 @@ from typing import Any
 
 import torch
 
-from lmi_plugins.vllm_engine.versions import VersionRange, installed_version
-
-FAULTY = VersionRange((0, 32), (0, 33))
-
 
 def mend_adapters() -> None:
-    """Patch LoRA in this process, if vLLM is a CPU build of a faulty version."""
+    """Patch LoRA in this process, if vLLM is a CPU build."""
     from vllm.platforms import current_platform
 
-    if not current_platform.is_cpu() or installed_version() not in FAULTY:
+    if not current_platform.is_cpu():
         return
     from vllm.lora.ops.torch_ops import lora_ops
     from vllm.lora.punica_wrapper import punica_cpu
@@ -49,27 +45,3 @@ def mend_adapters() -> None:
 
     lora_ops.bgmv_shrink = punica_cpu.bgmv_shrink = bgmv_shrink
     punica_cpu.PunicaWrapperCPU.add_lora_logits = add_lora_logits
-
-
-def takes_no_adapter_for_the_last() -> bool:
-    """Return whether the vLLM of this process changes tokens without an adapter."""
-    try:
-        from vllm.lora.ops.torch_ops import lora_ops
-    except ImportError:
-        return False  # what it has in its place is not known to be wrong
-    outputs = torch.zeros(1, 1)
-    lora_ops.bgmv_shrink(torch.ones(1, 1), torch.ones(1, 1, 1), outputs, torch.tensor([-1]))
-    return bool(outputs.any())
-
-
-def check_adapters() -> str | None:
-    """Return why adapters are unsupported, if so: vLLM has the first fault in an unpatched build."""
-    from vllm.platforms import current_platform
-
-    version = installed_version()
-    if not current_platform.is_cpu() or version in FAULTY or not takes_no_adapter_for_the_last():
-        return None
-    return (
-        f"vLLM {version} for CPUs lets adapters change the answers of other requests in the batch "
-        f"(https://github.com/vllm-project/vllm/pull/48421); the workaround is only for {FAULTY}"
-    )

@@ -7,14 +7,13 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter
+from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter, InvalidParameter
 from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.adapter_files import state_of
 from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
-from lmi_plugins.vllm_engine.adapters.cpu_adapters import check_adapters
-from lmi_plugins.vllm_engine.adapters.output_layer import OutputLayerAdapters
+from lmi_plugins.vllm_engine.adapters.output_layer import OUTPUT_LAYER, changes_output_layer
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import EngineDeadError, LoRARequest
 
@@ -38,7 +37,7 @@ class VllmAdapters:
         self._allow_pickle = allow_pickle
         self._numbers = itertools.count(1)
         self._adapters: dict[str, Adapter] = {}
-        self._of_output_layer = OutputLayerAdapters()
+        self._of_output_layer: str | None = None  # an adapter that changes that layer, unloaded or not
 
     @property
     def names(self) -> Collection[str]:
@@ -57,8 +56,6 @@ class VllmAdapters:
 
         Raise InvalidAdapter if it does not fit, or BackendUnhealthy if the engine dies or is being replaced.
         """
-        if (reason := check_adapters()) is not None:
-            raise InvalidAdapter(reason)
         _refuse_long(folder)
         if fault := refusal(pickled_adapter(folder), self._allow_pickle):
             raise InvalidAdapter(fault)
@@ -79,7 +76,8 @@ class VllmAdapters:
                 if before is not None and slots.is_pinned(before):
                     await slots.pin(adapter, in_place_of=before)
                     slots.unpin(before)
-            self._of_output_layer.add(name, folder)
+            if changes_output_layer(folder):
+                self._of_output_layer = name
             self._adapters[name] = adapter
 
     async def pin(self, name: str, pinned: bool) -> None:
@@ -111,8 +109,14 @@ class VllmAdapters:
         return self._adapters[name]
 
     def check_prompt_log_probs(self) -> None:
-        """Raise InvalidParameter if the loaded adapters may make vLLM's prompt log probs wrong."""
-        self._of_output_layer.refuse_prompt_log_probs()
+        """Raise InvalidParameter if an adapter may make vLLM's prompt log probs wrong."""
+        if self._of_output_layer is not None:
+            raise InvalidParameter(
+                "`decoder_input_details` and `prompt_logprobs` cannot be used: the adapter "
+                f"`{self._of_output_layer}` changes the output layer ({OUTPUT_LAYER}), and with such an adapter vLLM "
+                "computes wrong prompt log probabilities. Remove these parameters, or serve that adapter from another "
+                "model directory"
+            )
 
     def find(self, name: str | None) -> Adapter | None:
         """Return an adapter; None without a name. Raise AdapterNotFound if it was unloaded meanwhile."""

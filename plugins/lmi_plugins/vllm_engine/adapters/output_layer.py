@@ -10,30 +10,12 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from lmi_core.errors import InvalidParameter
-
 OUTPUT_LAYER = "lm_head"  # in the names of an adapter's weights, as vLLM looks for it
 
 
-class OutputLayerAdapters:
-    """The adapters of an engine that change the output layer, including unloaded ones that requests may still use."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-
-    def add(self, name: str, folder: Path) -> None:
-        """Add the adapter if it changes the output layer."""
-        if any(OUTPUT_LAYER in weight for weight in weight_names(folder)):
-            self._names.append(name)
-
-    def refuse_prompt_log_probs(self) -> None:
-        """Raise InvalidParameter for a request with prompt log probs, if these may be wrong."""
-        if self._names:
-            raise InvalidParameter(
-                f"`decoder_input_details` and `prompt_logprobs` cannot be used: the adapter `{self._names[0]}` "
-                f"changes the output layer ({OUTPUT_LAYER}), and with such an adapter vLLM computes wrong prompt log "
-                "probabilities. Remove these parameters, or serve that adapter from another model directory"
-            )
+def changes_output_layer(folder: Path) -> bool:
+    """Return whether an adapter changes the output layer."""
+    return any(OUTPUT_LAYER in weight for weight in weight_names(folder))
 
 
 def weight_names(folder: Path) -> Collection[str]:

@@ -68,9 +68,10 @@ class AdapterSlots:
         assert engine is not None, "started before"
         others = self._pinned.keys() - ({number} if in_place_of is None else {number, in_place_of.number})
         if len(others) + 1 >= self.number:
+            names = ", ".join(sorted(self._pinned[each].name for each in others)) or "none"
             raise InvalidAdapter(
                 f"adapter {adapter.name} cannot be pinned: at most {max(self.number - 1, 0)} can, so that the "
-                f"others can be used beside them (option.max_loras={self.number}). Pinned: {self._names(others)}"
+                f"others can be used beside them (option.max_loras={self.number}). Pinned: {names}"
             )
         self._pinned[number] = adapter
         self._unpinned.discard(number)
@@ -94,9 +95,6 @@ class AdapterSlots:
     @property
     def _held(self) -> set[int]:
         return self._pinned.keys() | self._unpinned
-
-    def _names(self, numbers: set[int]) -> str:
-        return ", ".join(sorted(self._pinned[number].name for number in numbers)) or "none"
 
     def _fits(self, number: int) -> bool:
         return not self._held or len(self._held | self._running.keys() | {number}) <= self.number

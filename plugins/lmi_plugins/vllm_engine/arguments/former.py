@@ -57,45 +57,25 @@ REPLACEMENTS: Mapping[str, Replacement] = {
     "worker_use_ray": _if_true(distributed_executor_backend="ray"),
 }
 
-_SCHEDULED_OTHERWISE = "vLLM's current scheduler has no equivalent"
-_ALWAYS_SO = "vLLM always does so now"
-_TAKEN_OUT = "vLLM has removed the feature"
-
-WITHOUT_REPLACEMENT: Mapping[str, str] = {
-    "calculate_kv_scales": _TAKEN_OUT,
-    "device": "vLLM detects the devices itself",
-    "disable_async_output_proc": _SCHEDULED_OTHERWISE,
-    "disable_logprobs_during_spec_decoding": _ALWAYS_SO,
-    "enable_prompt_adapter": _TAKEN_OUT,
-    "engine_use_ray": _TAKEN_OUT,
-    "image_feature_size": _TAKEN_OUT,
-    "image_input_shape": _TAKEN_OUT,
-    "image_input_type": _TAKEN_OUT,
-    "image_token_id": _TAKEN_OUT,
-    "logits_processor_pattern": _TAKEN_OUT,
-    "max_context_len_to_capture": _TAKEN_OUT,
-    "max_log_len": "prompts are not logged",
-    "max_long_partial_prefills": _SCHEDULED_OTHERWISE,
-    "max_num_partial_prefills": _SCHEDULED_OTHERWISE,
-    "max_paddings": _TAKEN_OUT,
-    "max_prompt_adapter_token": _TAKEN_OUT,
-    "max_prompt_adapters": _TAKEN_OUT,
-    "multi_step_stream_outputs": _SCHEDULED_OTHERWISE,
-    "num_lookahead_slots": _SCHEDULED_OTHERWISE,
-    "num_scheduler_steps": _SCHEDULED_OTHERWISE,
-    "preemption_mode": _SCHEDULED_OTHERWISE,
-    "qlora_adapter_name_or_path": _TAKEN_OUT,
-    "quantization_param_path": _TAKEN_OUT,
-    "scheduler_delay_factor": _SCHEDULED_OTHERWISE,
-    "spec_decoding_acceptance_method": _TAKEN_OUT,
-    "swap_space": "vLLM recomputes preempted requests and does not swap",
-    "tokenizer_pool_extra_config": _TAKEN_OUT,
-    "tokenizer_pool_size": _TAKEN_OUT,
-    "tokenizer_pool_type": _TAKEN_OUT,
-    "typical_acceptance_sampler_posterior_alpha": _TAKEN_OUT,
-    "typical_acceptance_sampler_posterior_threshold": _TAKEN_OUT,
-    "use_v2_block_manager": _ALWAYS_SO,
+# The former arguments without a replacement, by the reason.
+_REMOVED: Mapping[str, str] = {
+    "vLLM has removed the feature": """
+        calculate_kv_scales enable_prompt_adapter engine_use_ray image_feature_size image_input_shape image_input_type
+        image_token_id logits_processor_pattern max_context_len_to_capture max_paddings max_prompt_adapter_token
+        max_prompt_adapters qlora_adapter_name_or_path quantization_param_path spec_decoding_acceptance_method
+        tokenizer_pool_extra_config tokenizer_pool_size tokenizer_pool_type
+        typical_acceptance_sampler_posterior_alpha typical_acceptance_sampler_posterior_threshold
+    """,
+    "vLLM's current scheduler has no equivalent": """
+        disable_async_output_proc max_long_partial_prefills max_num_partial_prefills multi_step_stream_outputs
+        num_lookahead_slots num_scheduler_steps preemption_mode scheduler_delay_factor
+    """,
+    "vLLM always does so now": "disable_logprobs_during_spec_decoding use_v2_block_manager",
+    "vLLM detects the devices itself": "device",
+    "prompts are not logged": "max_log_len",
+    "vLLM recomputes preempted requests and does not swap": "swap_space",
 }
+WITHOUT_REPLACEMENT = {name: reason for reason, names in _REMOVED.items() for name in names.split()}
 
 FORMER_ARGUMENTS = frozenset(REPLACEMENTS.keys() | WITHOUT_REPLACEMENT.keys())
 

@@ -3,9 +3,8 @@
 import argparse
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX
@@ -22,68 +21,44 @@ class RaisingParser(FlexibleArgumentParser):
         raise argparse.ArgumentError(None, message)
 
 
-@dataclass(frozen=True)
-class Declarations:
-    """A parser, or a group of its arguments, that keeps the actions which `add_argument` returns."""
-
-    container: Any
-    actions: dict[str, argparse.Action]  # by the name of the engine argument
-
-    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """Add an argument, and keep its action."""
-        action: argparse.Action = self.container.add_argument(*names, **options)
-        self.actions[action.dest] = action
-        return action
-
-    def add_argument_group(self, *names: Any, **options: Any) -> "Declarations":
-        """Add a group, whose arguments are kept with all others."""
-        return Declarations(self.container.add_argument_group(*names, **options), self.actions)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.container, name)
-
-
-@dataclass(frozen=True)
-class EngineParser:
-    """The parser of all engine arguments, and its declarations by name."""
-
-    parser: FlexibleArgumentParser
-    actions: Mapping[str, argparse.Action]
+@cache
+def engine_parser() -> RaisingParser:
+    """Return the parser of the installed vLLM."""
+    parser = RaisingParser(add_help=False, exit_on_error=False)
+    AsyncEngineArgs.add_cli_args(parser)
+    return parser
 
 
 @cache
-def engine_parser() -> EngineParser:
-    """Return the parser of the installed vLLM."""
-    declarations = Declarations(RaisingParser(add_help=False, exit_on_error=False), {})
-    AsyncEngineArgs.add_cli_args(declarations)
-    return EngineParser(declarations.container, declarations.actions)
+def declarations() -> Mapping[str, argparse.Action]:
+    """Return the declarations of all engine arguments by name, for which argparse has no public way:
+
+    https://github.com/python/cpython/blob/main/Lib/argparse.py
+    """
+    return {action.dest: action for action in engine_parser()._actions}
 
 
 def argument_names() -> frozenset[str]:
     """Return the names of all engine arguments, as `option.*` keys name them."""
-    return frozenset(engine_parser().actions)
+    return frozenset(declarations())
 
 
 def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
     """Return the arguments of vLLM's engine. Raise ConfigurationError for a value that vLLM refuses."""
     values = argparse.Namespace()
-    for name, value in _resolved(given).items():
+    if given.get("tensor_parallel_size") == MAX:
+        given = {**given, "tensor_parallel_size": str(max(1, current_platform.device_count()))}
+    for name, value in given.items():
         # Each argument is parsed separately, so that errors are about it.
-        words = [*_words(engine_parser().actions[name], name, value)]
+        words = [*_words(declarations()[name], name, value)]
         try:
-            engine_parser().parser.parse_args(words, values)
+            engine_parser().parse_args(words, values)
         except argparse.ArgumentError as error:
             raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
-    arguments = AsyncEngineArgs.from_cli_args(engine_parser().parser.parse_args([], values))
+    arguments = AsyncEngineArgs.from_cli_args(engine_parser().parse_args([], values))
     if arguments.speculative_config is None:  # vLLM has the one or the other
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments
-
-
-def _resolved(given: Mapping[str, str]) -> dict[str, str]:
-    if given.get("tensor_parallel_size") != MAX:
-        return dict(given)
-    return {**given, "tensor_parallel_size": str(max(1, current_platform.device_count()))}
 
 
 def _words(action: argparse.Action, name: str, value: str) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""vLLM's faults with adapters on CPUs: there before they are mended, in the versions that are said to have them."""
+"""vLLM's faults with adapters on CPUs: there before they are mended."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,14 +8,7 @@ import torch
 from vllm.lora.ops.torch_ops import lora_ops
 from vllm.lora.punica_wrapper import punica_cpu
 
-from lmi_plugins.vllm_engine.adapters import cpu_adapters
-from lmi_plugins.vllm_engine.adapters.cpu_adapters import (
-    FAULTY,
-    check_adapters,
-    mend_adapters,
-    takes_no_adapter_for_the_last,
-)
-from lmi_plugins.vllm_engine.versions import installed_version
+from lmi_plugins.vllm_engine.adapters.cpu_adapters import mend_adapters
 
 
 @pytest.fixture
@@ -39,38 +32,17 @@ def add_logits(rows: int, indices: list[int]) -> list[list[float]]:
 
 @pytest.mark.usefixtures("undone")
 def test_a_token_without_an_adapter_gets_the_last_ones_change_until_that_is_mended() -> None:
-    """Fails when vLLM has mended it, and FAULTY must get an end."""
-    assert installed_version() in FAULTY
-    assert takes_no_adapter_for_the_last()
+    """Fails when vLLM has mended it."""
     assert add_logits(3, [1, -1, 0]) == [[3, 3], [3, 3], [1, 1]]
     mend_adapters()
-    assert not takes_no_adapter_for_the_last()
     assert add_logits(3, [1, -1, 0]) == [[3, 3], [0, 0], [1, 1]]
 
 
 @pytest.mark.usefixtures("undone")
 def test_rows_of_a_prompt_end_the_engine_until_that_is_mended() -> None:
-    """Fails when vLLM has mended it, and FAULTY must get an end."""
+    """Fails when vLLM has mended it."""
     with pytest.raises(RuntimeError):
         add_logits(3, [-1, -1])
     mend_adapters()
     assert add_logits(3, [-1, -1]) == [[0, 0]] * 3
     assert add_logits(3, [1]) == [[3, 3]] * 3
-
-
-@pytest.mark.usefixtures("undone")
-@pytest.mark.parametrize("version", ["0.31.2", "0.33.0", None])
-def test_other_versions_are_left_alone_and_take_no_adapter_if_they_are_wrong(
-    monkeypatch: pytest.MonkeyPatch, version: str | None
-) -> None:
-    monkeypatch.setattr(cpu_adapters, "installed_version", lambda: version)
-    before = lora_ops.bgmv_shrink
-    mend_adapters()
-    assert lora_ops.bgmv_shrink is before
-    reason = check_adapters()
-    assert reason is not None
-    assert f"vLLM {version} for CPUs lets adapters change the answers of other requests" in reason
-    monkeypatch.setattr(lora_ops, "bgmv_shrink", lambda *_: None)  # as if it had been mended there
-    assert check_adapters() is None
-    monkeypatch.undo()
-    assert check_adapters() is None

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmi_core.errors import InvalidParameter
-from lmi_plugins.vllm_engine.adapters.output_layer import OutputLayerAdapters
+from lmi_plugins.vllm_engine.adapters.output_layer import changes_output_layer
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 from tests.plugins.vllm_server import HELLO, STORY, VllmServer
@@ -16,13 +15,7 @@ from tests.plugins.vllm_server import HELLO, STORY, VllmServer
 @pytest.mark.parametrize("module", ["lm_head", "q_proj"])
 def test_weights_in_pytorchs_format(tmp_path: Path, name: str, module: str) -> None:
     torch.save({f"base_model.model.{module}.lora_A.weight": torch.zeros(1, 1)}, tmp_path / name)
-    found = OutputLayerAdapters()
-    found.add("new", tmp_path)
-    if module == "q_proj":
-        found.refuse_prompt_log_probs()
-        return
-    with pytest.raises(InvalidParameter, match="the adapter `new` changes the output layer"):
-        found.refuse_prompt_log_probs()
+    assert changes_output_layer(tmp_path) == (module == "lm_head")
 
 
 @pytest.mark.timeout(300)
@@ -30,7 +23,7 @@ def test_weights_in_pytorchs_format(tmp_path: Path, name: str, module: str) -> N
 async def test_served(vllm: VllmServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are refused even after the adapter was unloaded, as requests with it may still run."""
     assert vllm.backend._service is not None
-    monkeypatch.setattr(vllm.backend._service._adapters, "_of_output_layer", OutputLayerAdapters())
+    monkeypatch.setattr(vllm.backend._service.adapters, "_of_output_layer", None)
     folder = save_adapter(tmp_path / "head", reference_model(HELLO), seed=1, targets=("lm_head", "q_proj"))
     assert (await vllm.server.post("/models/hello/adapters", {"name": "head", "src": str(folder)})).status == 200
     answer = await vllm.ask(STORY, max_new_tokens=3)

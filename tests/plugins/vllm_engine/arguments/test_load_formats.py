@@ -77,11 +77,10 @@ def test_what_vllm_downloads_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 @pytest.mark.parametrize("name", ["adapter_model.bin", "adapter_model.pt"])
-async def test_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_adapters(tmp_path: Path, name: str) -> None:
     from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
     from lmi_plugins.vllm_engine.engine import VllmEngine
 
-    monkeypatch.setattr("lmi_plugins.vllm_engine.adapters.loaded.check_adapters", lambda: None)
     (tmp_path / name).touch()
     with pytest.raises(InvalidAdapter, match=REFUSED):
         await VllmAdapters(Replicas(lambda _: VllmEngine({}, 0))).load("evil", tmp_path)

@@ -169,10 +169,10 @@ def test_the_environment_passes_too(model_dir: ModelDirectory) -> None:
 
 def test_every_argument_is_declared() -> None:
     """Fails when vLLM adds arguments in a way that is not seen."""
-    assert vars(engine_parser().parser.parse_args([])).keys() <= argument_names()
+    assert vars(engine_parser().parse_args([])).keys() <= argument_names()
 
 
 @pytest.mark.parametrize("words", [["--seed=many"], ["--no-such-argument"], ["--dtype"]])
 def test_a_wrong_argument_raises(words: list[str]) -> None:
     with pytest.raises(argparse.ArgumentError):
-        engine_parser().parser.parse_args(words)
+        engine_parser().parse_args(words)
