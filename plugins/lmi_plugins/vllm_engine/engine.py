@@ -35,6 +35,7 @@ from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.failures import Failures
 from lmi_plugins.vllm_engine.library import (
+    VERSION,
     AsyncLLM,
     EngineDeadError,
     MultiModalInput,
@@ -55,10 +56,10 @@ from lmi_plugins.vllm_engine.processes import kill_with_children
 from lmi_plugins.vllm_engine.requests.verification import verify_guide
 from lmi_plugins.vllm_engine.socket_folder import SocketFolder
 from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of
-from lmi_plugins.vllm_engine.versions import warn_if_untested
 
 logger = logging.getLogger(__name__)
 
+TESTED = "0.32"  # the version of vLLM that this project is tested with
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 SEEN_SECONDS = 10  # after which vLLM has seen that its core was killed
 LOST = "the request was lost: vLLM's engine died"
@@ -166,7 +167,8 @@ class VllmEngine(Replica):
         return generation_eos_token_ids(self.vllm.model_config)
 
     async def start(self) -> None:
-        warn_if_untested()
+        if not VERSION.startswith(f"{TESTED}."):
+            logger.warning("vLLM %s is installed, but this server was tested with %s", VERSION, TESTED)
         await self._supervisor.start()
 
     async def stop(self) -> None:

@@ -18,7 +18,7 @@ os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 # vLLM's second model runner, its choice on GPUs, refuses the kind of logits processors that `logits_processors` has.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
-from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, envs
+from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, __version__, envs
 from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
@@ -41,6 +41,7 @@ if is_server():
     # vLLM loads its plugins, and so calls `prepare`, only once the core has met the server, for which it waits minutes.
     EngineCoreProc.run_engine_core = staticmethod(run_core)
 
+VERSION: str = __version__
 MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
 
 

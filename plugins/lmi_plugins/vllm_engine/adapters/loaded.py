@@ -7,15 +7,34 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+from safetensors import safe_open
+
 from lmi_core.errors import AdapterNotFound, BackendUnhealthy, ConfigurationError, InvalidAdapter, InvalidParameter
 from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.adapter_files import state_of
 from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
-from lmi_plugins.vllm_engine.adapters.output_layer import OUTPUT_LAYER, changes_output_layer
 from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import EngineDeadError, LoRARequest
+
+# In the names of an adapter's weights, as vLLM looks for it. With such an adapter vLLM takes the rows of a prompt for
+# those of the batch's sequences: their log probs get no adapter's change, or that of another request's
+# (https://github.com/vllm-project/vllm/issues/51594, https://github.com/vllm-project/vllm/issues/16668).
+OUTPUT_LAYER = "lm_head"
+
+
+def changes_output_layer(folder: Path) -> bool:
+    """Return whether an adapter changes the output layer, by its weights in the file that vLLM reads."""
+    safetensors = folder / "adapter_model.safetensors"
+    if safetensors.is_file():
+        with safe_open(safetensors, "pt") as weights:
+            return any(OUTPUT_LAYER in name for name in weights.keys())  # noqa: SIM118  # it is no dictionary
+    for path in (folder / "adapter_model.bin", folder / "adapter_model.pt"):
+        if path.is_file():
+            return any(OUTPUT_LAYER in name for name in torch.load(path, map_location="meta", weights_only=True))
+    return False
 
 
 def _refuse_long(folder: Path) -> None:

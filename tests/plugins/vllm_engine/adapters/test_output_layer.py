@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmi_plugins.vllm_engine.adapters.output_layer import changes_output_layer
+from lmi_plugins.vllm_engine.adapters.loaded import changes_output_layer
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 from tests.plugins.vllm_server import HELLO, STORY, VllmServer
