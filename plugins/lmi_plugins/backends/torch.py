@@ -42,6 +42,7 @@ from lmi_plugins.backends.torch_devices import (
     this_host,
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
+from lmi_plugins.torch_engine.checkpoint.plain_models import inspect_plain_model
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
@@ -203,6 +204,11 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         local = Path(options.model).is_dir()
         if not local and options.device == "auto":
             return
+        if local and runs_on_cpu(options.device, this_host()):
+            faults = inspect_plain_model(options)
+            if faults is not None:
+                yield from faults
+                return
         from lmi_plugins.torch_engine.worker.inspection import inspect_device, inspect_model  # imports torch
 
         yield from inspect_device(options.device)
