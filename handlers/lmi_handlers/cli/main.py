@@ -80,6 +80,10 @@ def _print_error(error: LmiError) -> None:
     print(f"lmi: {error.message}", file=sys.stderr)
 
 
+def _collect_no_garbage() -> None:
+    gc.disable()  # imports make none, looking for it takes a quarter of the time, and the process ends soon
+
+
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Turn configuration errors and crashed engines into one line on stderr and an exit status."""
@@ -214,8 +218,7 @@ def check(
     Exit status 2: a model cannot be served. Every problem that can be found without loading weights is on stderr, one
     per line: invalid options, missing or damaged files, weights that do not match config.json, too little memory.
     """
-    gc.disable()  # imports make no garbage, looking for it takes a quarter of the time, and the process ends soon
-
+    _collect_no_garbage()
     from lmi_handlers.cli.check_command import run_check
     from lmi_handlers.container.search import Arguments
 
@@ -347,6 +350,7 @@ def new(
 @app.command()
 def plugins(plugins_directory: PluginsDirectory = None) -> None:
     """List the backends, output formatters and handlers, and the origin of each."""
+    _collect_no_garbage()
     from lmi_handlers.cli.report import print_plugins
 
     with _one_line_errors():
@@ -356,6 +360,7 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 @app.command()
 def options(plugins_directory: PluginsDirectory = None) -> None:
     """Print every option of serving.properties, with its default and a description."""
+    _collect_no_garbage()
     from lmi_handlers.cli.report import print_options
 
     with _one_line_errors():

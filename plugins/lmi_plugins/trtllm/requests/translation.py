@@ -1,6 +1,6 @@
 """Translation of TensorRT-LLM's requests to the torch engine's."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lmi_core.generation.tensors import Tensor
 from lmi_plugins.torch_engine.messages.requests import (
@@ -10,8 +10,10 @@ from lmi_plugins.torch_engine.messages.requests import (
     TensorData,
     TensorType,
 )
-from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.word_lists import read_words
+
+if TYPE_CHECKING:
+    from lmi_plugins.trtllm.requests.inference_request import InferenceRequest  # imports numpy
 
 NO_END = -1
 TENSOR_TYPES: dict[str, TensorType] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
@@ -19,7 +21,7 @@ TENSOR_NAMES = ParameterNames(num_beams="`beam_width`", draft_ids="`draft_input_
 EARLY_STOPPING: dict[int, bool | Literal["never"]] = {0: False, 1: True}  # any other: only once nothing can get better
 
 
-def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequest:
+def engine_request(request: "InferenceRequest", adapter: str | None) -> EngineRequest:
     """Return the request that the engine takes, with the name of its adapter."""
     logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
     return EngineRequest(
@@ -37,7 +39,7 @@ def tensor_data(tensor: Tensor, shape: list[int]) -> TensorData:
     return TensorData(TENSOR_TYPES[tensor.dtype], shape, tensor.data)
 
 
-def _parameters(request: InferenceRequest) -> SamplingParameters:
+def _parameters(request: "InferenceRequest") -> SamplingParameters:
     number, bias = request.number, request.tensors.get("embedding_bias")
     bad_words = _words(request, "bad_words_list")
     top_p = number("runtime_top_p", 0)
@@ -70,5 +72,5 @@ def _parameters(request: InferenceRequest) -> SamplingParameters:
     )
 
 
-def _words(request: InferenceRequest, name: str) -> list[list[int]]:
+def _words(request: "InferenceRequest", name: str) -> list[list[int]]:
     return read_words(name, request.tensors[name]) if name in request.tensors else []
