@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CLIENTS := $(basename $(notdir $(wildcard tests/clients/environments/*.in)))
 APT_INSTALL := sh -c 'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq --no-install-recommends \
-	chromium fonts-dejavu-core nginx-light caddy prometheus systemd >/dev/null'
+	chromium-headless-shell fonts-dejavu-core nginx-light caddy prometheus systemd >/dev/null'
 MINUTES := 10
 BACKEND := torch
 SOURCES := core handlers plugins tests examples tools
@@ -60,7 +60,7 @@ clients-page: .venv/installed-dev clients  ## Write docs/reference/clients.md by
 	$(BIN)/python -m tests.clients.document docs/reference/clients.md
 
 programs:  ## Install Debian's packages of the programs that tests run, as root
-	@for name in chromium nginx caddy prometheus systemd-analyze; do command -v $$name >/dev/null || exec $(APT_INSTALL); done
+	@for name in chromium-headless-shell nginx caddy prometheus systemd-analyze; do command -v $$name >/dev/null || exec $(APT_INSTALL); done
 
 test: .venv/installed-dev clients  ## Run all tests, some of which need the programs of `make programs`
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
