@@ -14,15 +14,16 @@ PAGE = page("testing.md").read_text()
 
 
 def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    # The plugin is pytest's own where it is installed anew; here, under its name, `-p` does the same.
-    options = ("-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "lmi_handlers.testing")
+    # The plugins are found where they are installed anew; here, under their names, `-p` does the same without others.
+    plugins = ("-p", "no:cacheprovider", "-p", "lmi_handlers.testing", "-p", "asyncio")
+    options = ("-W", "error", "-m", "pytest", "-q", *plugins, "-o", "asyncio_default_fixture_loop_scope=function")
     return subprocess.run(
-        [sys.executable, *options, "-o", "asyncio_default_fixture_loop_scope=function", str(folder)],
+        [sys.executable, *options, str(folder)],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=110,
-        env=os.environ | environment,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} | environment,
     )
 
 

@@ -11,8 +11,8 @@ import pytest
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.cli.new_command import write_new
 
-# Its tests need no pytest-asyncio. `-p` does what the entry point does where it is installed, under the same name.
-OPTIONS = ("-p", "no:asyncio", "-p", "lmi_handlers.testing", "-o", "faulthandler_timeout=30")
+# Its tests need no other plugin. `-p` does what the entry point does where it is installed, under the same name.
+OPTIONS = ("-p", "lmi_handlers.testing", "-o", "faulthandler_timeout=30")
 KINDS = ("formatter", "handler", "backend")
 
 
@@ -26,7 +26,7 @@ def test_what_is_written_passes_its_own_test(kind: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=110,
-        env=os.environ,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert result.returncode == 0, result.stdout + result.stderr
     for source in (tmp_path / "my_own").rglob("*.py"):

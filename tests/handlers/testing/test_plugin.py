@@ -94,26 +94,30 @@ class Absent:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
 """
-# The entry point does what `-p` does here, under the same name: `tests/packaging` has it from an installed wheel.
+# The entry point does what `-p` does here, under the same name: `tests/packaging` has it from an installed wheel. Of
+# the other plugins, whose imports would take most of the time, pytest-asyncio alone is loaded.
 OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "lmi_handlers.testing"]
 RUN = f"import pytest; sys.exit(pytest.main([*{OPTIONS}, *sys.argv[1:]]))"
 HEAVY = ("aiohttp", "lmi_core.backend", "pydantic", "torch")
 
 
-def run(folder: Path, *arguments: str, before: str = "import sys; ") -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, before: str = "import sys; ", asynchronous: bool = False
+) -> subprocess.CompletedProcess[str]:
+    options = ("-p", "asyncio") if asynchronous else ("-p", "no:asyncio")
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", before + RUN, *arguments],
+        [sys.executable, "-W", "error", "-c", before + RUN, *options, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=100,
-        env=os.environ,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
 
 
 def test_plain_tests_without_pytest_asyncio(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(PLAIN)
-    result = run(tmp_path, "-p", "no:asyncio", before=NO_ASYNCIO)
+    result = run(tmp_path, before=NO_ASYNCIO)
     assert "4 passed" in result.stdout, result.stdout + result.stderr
 
 
@@ -124,7 +128,7 @@ def test_asynchronous_tests_without_pytest_asyncio_say_so(tmp_path: Path) -> Non
         "    async def main(): await serve(tmp_path)\n"
         "    asyncio.run(main())\n"
     )
-    result = run(tmp_path, "-p", "no:asyncio", before=NO_ASYNCIO)
+    result = run(tmp_path, before=NO_ASYNCIO)
     assert "`await serve(...)` needs pytest-asyncio; tests without async do not" in result.stdout
 
 
@@ -132,14 +136,14 @@ def test_asynchronous_tests_without_pytest_asyncio_say_so(tmp_path: Path) -> Non
 def test_asynchronous_tests(mode: str, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(ASYNCHRONOUS)
     options = ("-o", f"asyncio_mode={mode}", "-o", "asyncio_default_fixture_loop_scope=function", "--strict-markers")
-    result = run(tmp_path, *options)
+    result = run(tmp_path, *options, asynchronous=True)
     assert "4 passed" in result.stdout, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("name", ["lmi_handlers.testing", "lmi.testing"])
 def test_named_by_a_test_that_has_it_already(name: str, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(f"pytest_plugins = [{name!r}]\n{PLAIN}")
-    assert "4 passed" in run(tmp_path, "-p", "no:asyncio").stdout
+    assert "4 passed" in run(tmp_path).stdout
 
 
 def test_a_fixture_of_another_project_with_our_name(tmp_path: Path) -> None:
@@ -153,7 +157,8 @@ def test_a_fixture_of_another_project_with_our_name(tmp_path: Path) -> None:
         "    theirs = next(item for item in request.session.items if item.name == 'test_theirs')\n"
         "    assert theirs.get_closest_marker('asyncio') is None\n"
     )
-    result = run(tmp_path, "-o", "asyncio_default_fixture_loop_scope=function", "-k", "test_unmarked or test_theirs")
+    options = ("-o", "asyncio_default_fixture_loop_scope=function", "-k", "test_unmarked or test_theirs")
+    result = run(tmp_path, *options, asynchronous=True)
     assert "1 failed, 1 passed" in result.stdout, result.stdout
 
 
@@ -161,8 +166,5 @@ def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         f"import sys\ndef test_it(): assert not {{*{HEAVY}}} & set(sys.modules)\ndef test_plain(model_dir, golden): ..."
     )
-    others = [
-        each for name in ("asyncio", "schemathesis", "anyio", "hypothesispytest") for each in ("-p", f"no:{name}")
-    ]
-    result = run(tmp_path, *others)
+    result = run(tmp_path)
     assert "2 passed" in result.stdout, result.stdout
