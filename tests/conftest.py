@@ -17,6 +17,7 @@ from aiohttp import web_app
 from lmi_core.deadlines.helper_threads import Abandoned
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.plugins import loading
+from lmi_core.workers import prepared_workers
 from lmi_handlers.testing import (
     SCRIPTED,
     Answer,
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 pytest_plugins = ["lmi_handlers.testing"]  # which also works where it is not installed as pytest's
+
+READ_BY_FORKS = ("AWS_", "LMI_CACHE", "NO_PROXY", "SERVING_", "TQDM_")  # prefixes of variables
 
 # Engines compute on one thread, in this process and in those that it starts: with a test for each core, the threads of
 # an operation mostly wait for each other. vLLM's CPU build otherwise sets the number itself.
@@ -160,6 +163,14 @@ def packages_searched_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "entry_points", lambda group: found(tuple(sys.path), group))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines_prepared_once() -> Iterator[None]:
+    """Keep the process that workers are forked from where tests change variables that it does not read by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared_workers, "OF_TESTS", (prepared_workers.OF_TESTS, *READ_BY_FORKS))
         yield
 
 
