@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.conftest import running_server
-from tests.plugins.vllm_server import PROPERTIES, STORY, VllmServer, copy_hello
+from tests.plugins.vllm_server import ONE_PROCESS, PROPERTIES, STORY, VllmServer, copy_hello
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
@@ -64,8 +64,8 @@ async def collector() -> AsyncIterator[Collector]:
 async def connected(
     vllm_environment: None, collector: Collector, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[VllmServer]:
-    properties = f"{PROPERTIES}option.kv_transfer_config={json.dumps(CONNECTOR)}\noption.chat_template={TEMPLATE}\n"
-    properties += f"option.otlp_traces_endpoint={collector.url}\n"
+    properties = f"{PROPERTIES}{ONE_PROCESS}option.chat_template={TEMPLATE}\n"
+    properties += f"option.kv_transfer_config={json.dumps(CONNECTOR)}\noption.otlp_traces_endpoint={collector.url}\n"
     directory = copy_hello(tmp_path_factory.mktemp("connected") / "hello", properties)
     async with running_server(directory) as server:
         yield VllmServer(server)
