@@ -80,7 +80,7 @@ def save_directory(folder: Path) -> Path:
 async def measure(folder: Path, count: int, rounds: int, seconds: float) -> Finding:
     """Measure with a crowd of `count` clients in `rounds` pairs of turns, of so many seconds each."""
     found = Finding()
-    async with lmi_serve(save_directory(folder / "model"), "--port", 0, "--no-access-log") as server:
+    async with lmi_serve(save_directory(folder / "model"), "--port", 0, "--no-access-log", forked=False) as server:
         host, _, port = (await server.ready()).removeprefix("http://").partition(":")
         times: list[list[float]] = [[] for _ in range(STREAMS)]
         reading = [asyncio.create_task(_read(host, int(port), each)) for each in times]

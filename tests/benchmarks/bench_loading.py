@@ -106,7 +106,7 @@ async def measure(folder: Path, served: str, rounds: int, seconds: float) -> Tur
 
 @asynccontextmanager
 async def served_by(directory: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    async with lmi_serve(directory, "--port", 0, "--no-access-log") as server:
+    async with lmi_serve(directory, "--port", 0, "--no-access-log", forked=False) as server:
         url = await server.ready()
         log = asyncio.create_task(server.line_with("no line is like this"))
         async with aiohttp.ClientSession(url, timeout=ClientTimeout(600)) as session:

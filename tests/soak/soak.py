@@ -83,7 +83,7 @@ async def soak(plan: Plan, folder: Path) -> Finding:
     arguments = ("--port", 0, "--grpc-port", 0, "--plugins-dir", PLUGINS, "--drain-seconds", 120)
     keys.write_keys(file := folder / "keys")
     environment = {"TMPDIR": str(temporary), "SERVING_API_KEYS_FILE": str(file), **ENVIRONMENT}
-    async with lmi_serve(directory, *arguments, environment=environment) as server:
+    async with lmi_serve(directory, *arguments, environment=environment, forked=False) as server:
         url = await server.ready()
         grpc = GrpcClient(server.log[-1].partition("gRPC on ")[2].partition(" ")[0])
         async with _log_read(server), Target(url, keys.headers_of(keys.STEADY_KEYS[0])) as target:

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from lmi_core.errors import ConfigurationError
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, running_server
-from tests.handlers.cli.test_cli import lmi
+from tests.lmi_process import lmi
 
 SCRIPTS = Path(__file__).parents[2] / "model_scripts"
 HELLO = Path(__file__).parents[3] / "examples" / "hello"

@@ -14,7 +14,7 @@ from lmi_handlers.cli.serving import ready_message
 from lmi_handlers.http.server import Server
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED
-from tests.handlers.cli.test_cli import LMI, lmi
+from tests.lmi_process import lmi, run_lmi
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,15 +36,11 @@ def url(server: Server) -> str:
     return server.url
 
 
-async def run(*arguments: str, given: str = "", **variables: str) -> tuple[int | None, str, str]:
+async def run(*arguments: str, given: str = "", **variables: str) -> tuple[int, str, str]:
     """Return the status, the output and the errors of `lmi`, in an environment with no other keys than these."""
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")} | variables
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        LMI, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
-    )
-    output, told = await process.communicate(given.encode())
-    return process.returncode, output.decode(), told.decode()
+    result = await asyncio.to_thread(run_lmi, arguments, environment, given)
+    return result.returncode, result.stdout, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,15 @@ import subprocess
 from pathlib import Path
 
 from tests.conftest import SCRIPTED, ModelDirectory
-from tests.handlers.cli.test_cli import LMI
+from tests.lmi_process import LMI, run_lmi
 
 SAYS = SCRIPTED + "option.scripted_text=It is warm.\n"
 
 
 def chat(directory: Path, *lines: str, arguments: tuple[object, ...] = ()) -> list[str]:
     """Return the lines that are printed in a chat of these lines, with the last as `END: ` and the exit status."""
-    command = [str(LMI), "chat", str(directory), *map(str, arguments)]
     typed = "".join(f"{line}\n" for line in lines)
-    result = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
+    result = run_lmi(("chat", directory, *arguments), os.environ, typed)
     assert result.stderr == ""
     return [*result.stdout.splitlines(), f"END: {result.returncode}"]
 
@@ -71,9 +70,7 @@ def test_fields_are_shown(model_dir: ModelDirectory) -> None:
 
 
 def test_fields_that_the_server_ignores_are_told_once(model_dir: ModelDirectory) -> None:
-    command = [str(LMI), "chat", str(model_dir({"serving.properties": SAYS}))]
-    typed = "/set zzz 1\nHello\nHello\n"
-    result = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60)
+    result = run_lmi(("chat", model_dir({"serving.properties": SAYS})), os.environ, "/set zzz 1\nHello\nHello\n")
     assert result.stdout.count("the server ignores zzz: /set zzz removes it\n") == 1
     assert result.stderr == ""
 

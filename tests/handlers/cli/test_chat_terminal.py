@@ -15,7 +15,7 @@ from prompt_toolkit.history import InMemoryHistory
 
 from lmi_handlers.cli.chat_terminal import message_prompt
 from tests.conftest import SCRIPTED, ModelDirectory
-from tests.handlers.cli.test_cli import LMI
+from tests.lmi_process import LMI
 
 IN_TERMINAL = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
 READY = "\x1b[?2004h"  # asks the terminal to mark pasted text, once keys are read

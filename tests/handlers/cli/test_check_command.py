@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory
-from tests.handlers.cli.test_cli import lmi
+from tests.lmi_process import lmi
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 

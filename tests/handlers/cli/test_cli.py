@@ -1,6 +1,5 @@
 """The `lmi` command as a person runs it."""
 
-import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -9,20 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory
+from tests.lmi_process import lmi
 
-LMI = Path(sys.executable).with_name("lmi")
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 MODELS = ("[NAME=]DIR", "-m", "-s", "-f")  # what says which models are meant
-
-
-def lmi(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [LMI, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=110,  # on a machine that is busy with other tests, too
-        env=os.environ | {"COLUMNS": "120"} | environment,
-    )
 
 
 def errors(result: subprocess.CompletedProcess[str]) -> str:

@@ -228,9 +228,9 @@ async def test_the_port_is_not_shared_with_other_servers(served: Served) -> None
         assert await server.process.wait() == 2
 
 
-async def test_the_end_waits_for_the_requests_of_all_front_ends(expected: dict[str, str]) -> None:
-    """The signal reaches all processes, as from systemd."""
-    async with serving() as served, served.client() as client:
+async def test_the_end_waits_for_the_requests_of_all_front_ends(served: Served, expected: dict[str, str]) -> None:
+    """The signal reaches all processes, as from systemd. Run last of those that share the server."""
+    async with served.client() as client:
         everything = psutil.Process(served.server.process.pid).children(recursive=True)
         streams = await begin(served, client)
         for process_id in (served.server.process.pid, *(each.pid for each in everything)):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
-from tests.handlers.cli.test_cli import LMI, lmi
+from tests.lmi_process import LMI, lmi
 
 SAYS = SCRIPTED + "option.scripted_text=It is warm.\n"
 STATISTICS = re.compile(r"3 tokens, [\d.]+ tokens/s, the first after [\d.]+ s\n")
@@ -26,19 +26,21 @@ def test_limits_and_options(model_dir: ModelDirectory) -> None:
     assert result.stderr.endswith("\nthe limit of tokens was reached before the end: --max-tokens sets another\n")
 
 
-@pytest.mark.parametrize("arguments", [["-"], []])
 @pytest.mark.parametrize(
-    ("given", "prompt"), [("Hello", "Hello"), ("Hello\n", "Hello"), ("Hello\r\n", "Hello"), ("Hello\n\n", "Hello\n")]
+    ("arguments", "given", "prompt"),
+    [
+        (["-"], "Hello", "Hello"),
+        ([], "Hello\n", "Hello"),
+        (["-"], "Hello\r\n", "Hello"),
+        ([], "Hello\n\n", "Hello\n"),
+    ],
 )
 async def test_prompt_of_standard_input(
     serve: Serve, model_dir: ModelDirectory, arguments: list[str], given: str, prompt: str
 ) -> None:
     server = await serve(model_dir({"serving.properties": SAYS}))
-    process = await asyncio.create_subprocess_exec(
-        LMI, "generate", server.server.url, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate(given.encode())
-    assert (process.returncode, out.decode()) == (0, "It is warm.\n")
+    result = await asyncio.to_thread(lmi, "generate", server.server.url, *arguments, given=given)
+    assert (result.returncode, result.stdout) == (0, "It is warm.\n")
     assert server.scripted.history[-1].prompt == prompt
 
 
@@ -51,11 +53,8 @@ def test_text_comes_before_the_statistics(model_dir: ModelDirectory) -> None:
 async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SAYS}))
     for url in (server.server.url, server.server.url + "/v1"):
-        process = await asyncio.create_subprocess_exec(
-            LMI, "generate", url, "Hello", "--chat", "--model", "model", stdout=asyncio.subprocess.PIPE
-        )
-        out, _ = await process.communicate()
-        assert (process.returncode, out.decode()) == (0, "It is warm.\n")
+        result = await asyncio.to_thread(lmi, "generate", url, "Hello", "--chat", "--model", "model")
+        assert (result.returncode, result.stdout) == (0, "It is warm.\n")
     assert server.scripted.history[-1].prompt.startswith("user: Hello")
 
 

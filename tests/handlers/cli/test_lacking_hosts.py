@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.handlers.cli.test_check_command import HELLO
-from tests.handlers.cli.test_cli import lmi
+from tests.lmi_process import lmi
 
 NO_VLLM = "import sys\nsys.modules['vllm'] = None\n"  # as if it were not installed, for find_spec too
 ASKS_FOR_MUCH = """\

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_handlers.cli.try_command import changes
 from tests.conftest import SCRIPTED, ModelDirectory
-from tests.handlers.cli.test_cli import LMI, lmi
+from tests.lmi_process import LMI, lmi
 
 SHOUT = """\
 from lmi_core.formatter import GenerationOutput, output_formatter

@@ -1,9 +1,7 @@
 """`lmi serve` and `lmi check` as a container runs them."""
 
 import asyncio
-import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -14,16 +12,10 @@ from lmi_core.remote import locks
 from tests.archive_server import archive_server, hold_until
 from tests.conftest import SCRIPTED, ModelDirectory
 from tests.core.remote.archives.packing import tar_of, zip_of
-from tests.lmi_process import LMI, lmi_serve
+from tests.lmi_process import lmi, lmi_serve
 
 ANSWER = {"generated_text": "Deep Learning is a really cool field."}
 HANDLER = "from djl_python import Output\n\ndef handle(inputs):\n    return Output().add('mine')\n"
-
-
-def lmi(*arguments: object, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    variables = os.environ | environment
-    command = [str(LMI), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=variables, cwd=cwd)
 
 
 async def test_serve_without_arguments(
@@ -69,14 +61,17 @@ async def test_several_models_by_name_and_version(model_dir: ModelDirectory) -> 
                 assert '"model `y` is only served in version 2. Given: 1"' in body
 
 
-def test_check_shows_everything_at_once(model_dir: ModelDirectory, tmp_path: Path) -> None:
+def test_check_shows_everything_at_once(
+    model_dir: ModelDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     model_dir({"serving.properties": SCRIPTED + "batch_size=2\n"}, "store/a")
     file = "config.properties"
     (tmp_path / file).write_text(
         "inference_address=http://0.0.0.0:80\njob_queue_size=7\nbatch_size=3\nuse_native_io=true\n"
     )
     environment = {"SERVING_JOB_QUEUE_SIZE": "8", "SAGEMAKER_REGION": "eu", "DJL_OFLINE": "1"}
-    result = lmi("check", "-f", file, "-s", "store", cwd=tmp_path, **environment)
+    result = lmi("check", "-f", file, "-s", "store", **environment)
     assert result.returncode == 0
     rows = [line.split() for line in result.stdout.splitlines()]
     for row in (

@@ -7,9 +7,9 @@ import pytest
 
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.cli.test_cli import lmi
 from tests.handlers.lmi.async_facts import MODELS, SAID, ask, difference, read_facts
 from tests.handlers.lmi.test_dynamic import AutoPlugin
+from tests.lmi_process import lmi
 
 MODE = "option.async_mode=true\n"
 ASYNC = SCRIPTED + MODE + "option.tool_call_parser=hermes\n"

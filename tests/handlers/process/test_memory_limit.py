@@ -51,7 +51,7 @@ async def story(client: aiohttp.ClientSession, begun: asyncio.Event) -> dict[str
 
 async def test_requests_go_on_when_memory_has_run_out(limit: MemoryLimit) -> None:
     async with (
-        lmi_serve(HELLO, *TORCH, "--port", 0) as server,
+        lmi_serve(HELLO, *TORCH, "--port", 0, forked=False) as server,
         aiohttp.ClientSession(await server.ready()) as client,
     ):
         expected = await story(client, asyncio.Event())
@@ -70,7 +70,7 @@ async def test_requests_go_on_when_memory_has_run_out(limit: MemoryLimit) -> Non
 
 async def test_it_is_given_up_where_memory_runs_out_at_each_start(limit: MemoryLimit) -> None:
     async with (
-        lmi_serve(HELLO, *TORCH, "-o", "retry_threshold=2", "--port", 0) as server,
+        lmi_serve(HELLO, *TORCH, "-o", "retry_threshold=2", "--port", 0, forked=False) as server,
         aiohttp.ClientSession(await server.ready()) as client,
     ):
         worker = worker_of(server)

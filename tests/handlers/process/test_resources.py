@@ -55,7 +55,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux changes the limits of another process")
 async def test_descriptors_are_used_up(model_dir: ModelDirectory) -> None:
     """Connections without a descriptor are closed, the others are served, and nothing spins or floods the log."""
-    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0) as server:
+    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0, forked=False) as server:
         port = int((await server.ready()).rpartition(":")[2])
         process = psutil.Process(server.process.pid)
         highest = max(int(name) for name in os.listdir(f"/proc/{process.pid}/fd"))

@@ -1,0 +1,125 @@
+"""`lmi` in processes that are forked from one that has imported its modules, as importing them takes seconds each time.
+
+`python -m tests.lmi_forks DESCRIPTOR` runs that process.
+"""
+
+import atexit
+import gc
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from lmi_core.forks.fork_client import ForkServerProcess, connect
+from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send
+
+ROOT = Path(__file__).parents[1]
+LMI = Path(sys.executable).with_name("lmi")
+ENVIRONMENT = dict(os.environ)
+# What the interpreter and libraries read when they are started or imported; with other values, `lmi` is not forked.
+EARLY = ("HF_", "LD_", "OMP_", "PYTHON", "RAY_", "TRANSFORMERS_", "VLLM_")
+IMPORTED = (
+    "lmi_handlers.cli.check_command",
+    "lmi_handlers.cli.private_server",
+    "lmi_handlers.cli.serving",
+    "lmi_handlers.cli.try_command",
+    "lmi_handlers.http.server",
+    "lmi_plugins.torch_engine.worker.inspection",
+    "transformers.models.llama.modeling_llama",
+)
+
+
+class LmiForks(ForkServer):
+    """The forks of `lmi`."""
+
+    def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
+        with connection, connection.makefile("rb") as messages:
+            arguments, environment, folder = pickle.load(messages)
+        os.setsid()
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        for signal_number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signal_number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.argv[:] = [str(LMI), *arguments]
+        sys.modules["__main__"].__package__ = None  # which would be part of the program's name
+        os._exit(_status())
+
+    def begun(self, fork: Fork) -> None:
+        fork.connection.sendall(b"%d\n" % fork.process_id)
+
+    def ended(self, connection: socket.socket, code: int) -> None:
+        connection.sendall(b"%d\n" % code)
+
+
+def _status() -> int:
+    """Run `lmi` and what Python runs at the end, but for the end of libraries, which then write of what they leak."""
+    from lmi_handlers.cli.entry import main
+
+    status = 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Return whether a fork works as a process of its own would with this environment."""
+    return _early(environment) == _early(ENVIRONMENT)
+
+
+def fork_lmi(arguments: Sequence[object], environment: Mapping[str, str], *streams: int) -> socket.socket:
+    """Return a connection on which a fork's process id comes, and when it has ended its exit code, each as a line.
+
+    The fork has the standard streams that are given. It is killed when the connection is closed.
+    """
+    connection = connect(_server().control, *streams)
+    send(connection, ([*map(str, arguments)], dict(environment), os.getcwd()))
+    return connection
+
+
+def _early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(EARLY)}
+
+
+@cache
+def _server() -> ForkServerProcess:
+    path = os.pathsep.join(filter(None, (str(ROOT), ENVIRONMENT.get("PYTHONPATH"))))
+    return ForkServerProcess(__name__, environment=ENVIRONMENT | {"PYTHONPATH": path})
+
+
+def main(descriptor: str) -> None:
+    """Import what `lmi` may need, then fork for the client whose end of a socket pair this process has inherited."""
+    control = inherited_socket(descriptor)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    from lmi_core.plugins.loading import load_plugins
+
+    load_plugins()
+    gc.freeze()  # looking through the imported modules would copy their memory in each fork
+    LmiForks(control).serve()
+    os._exit(0)  # as the forks do
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
