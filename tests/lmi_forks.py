@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -25,7 +26,8 @@ ROOT = Path(__file__).parents[1]
 LMI = Path(sys.executable).with_name("lmi")
 ENVIRONMENT = dict(os.environ)
 # What the interpreter and libraries read when they are started or imported; with other values, `lmi` is not forked.
-EARLY = ("HF_", "LD_", "OMP_", "PYTHON", "RAY_", "TRANSFORMERS_", "VLLM_")
+EARLY = ("HF_", "LD_PRELOAD", "OMP_", "PYTHON", "TRANSFORMERS_")
+PATH_VARIABLE, SITE = "PYTHONPATH", "sitecustomize"  # which can be made up for
 IMPORTED = (
     "lmi_handlers.cli.check_command",
     "lmi_handlers.cli.private_server",
@@ -50,6 +52,7 @@ class LmiForks(ForkServer):
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
+        _follow(environment.get(PATH_VARIABLE, ""))
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,6 +65,16 @@ class LmiForks(ForkServer):
 
     def ended(self, connection: socket.socket, code: int) -> None:
         connection.sendall(b"%d\n" % code)
+
+
+def _follow(path: str) -> None:
+    """Look for modules where the interpreter would, had it been started with this path."""
+    folders = [folder for folder in path.split(os.pathsep) if folder and folder not in sys.path]
+    if folders:
+        sys.path[:0] = folders
+        sys.modules.pop(SITE, None)
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(SITE)
 
 
 def _status() -> int:
@@ -99,13 +112,13 @@ def fork_lmi(arguments: Sequence[object], environment: Mapping[str, str], *strea
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(EARLY)}
+    return {name: value for name, value in environment.items() if name.startswith(EARLY) and name != PATH_VARIABLE}
 
 
 @cache
 def _server() -> ForkServerProcess:
-    path = os.pathsep.join(filter(None, (str(ROOT), ENVIRONMENT.get("PYTHONPATH"))))
-    return ForkServerProcess(__name__, environment=ENVIRONMENT | {"PYTHONPATH": path})
+    path = os.pathsep.join(filter(None, (str(ROOT), ENVIRONMENT.get(PATH_VARIABLE))))
+    return ForkServerProcess(__name__, environment=ENVIRONMENT | {PATH_VARIABLE: path})
 
 
 def main(descriptor: str) -> None:

@@ -85,7 +85,7 @@ async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
         (nodes.cluster.address, elsewhere),
     )
     for address, environment in starts:
-        async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment) as server:
+        async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment, forked=False) as server:
             url = await server.ready()
             async with aiohttp.ClientSession(url) as client:
                 async with client.post("/invocations", json={"inputs": "Who are you?"}) as answer:

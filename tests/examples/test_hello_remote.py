@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from tests.archive_server import archive_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.core.remote.archives.packing import tar_of
 from tests.core.remote.fake_hub import fake_hub
-from tests.lmi_process import LMI, lmi_serve
+from tests.lmi_process import lmi, lmi_serve
 from tests.s3_server import Body, Environ, S3Server, s3_server
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
@@ -87,7 +86,7 @@ async def test_torch_from_archives(
         url = web.put("weights.tar.gz", weights)
         directory = model_dir({"serving.properties": f"option.rolling_batch=torch\noption.model_id={url}\n"})
         assert await answer_of(await serve(directory)) == "Deep Learning is a really cool field."
-        checked = subprocess.run([LMI, "check", directory], capture_output=True, text=True, check=True, timeout=60)
+        checked = lmi("check", directory)
         assert f"option.model_id: {url} is in {tmp_path}/cache/archives/weights-" in " ".join(checked.stdout.split())
     directory = model_dir(
         {"serving.properties": "option.rolling_batch=torch\noption.model_id=weights.tar.gz\n"}, "by_path"
@@ -157,20 +156,20 @@ async def test_ctrl_c_ends_a_download_at_once(s3: S3Server) -> None:
 
 async def test_model_directory_in_s3(s3: S3Server) -> None:
     url = s3.put("directories/shouting", {"serving.properties": SCRIPTED.encode(), "model.py": FORMATTER.encode()})
-    unknown = subprocess.run([LMI, "check", url], capture_output=True, text=True, check=False, timeout=60)
+    unknown = lmi("check", url)
     assert unknown.returncode == 2
     assert unknown.stderr.startswith(f"lmi: {url} is not downloaded yet: `lmi serve {url}` downloads it to ")
     async with lmi_serve(url, "--port", 0) as server:
         line = await server.line_with("Ready")
         assert "Ready: shouting on http://" in line
-    checked = subprocess.run([LMI, "check", url], capture_output=True, text=True, check=True, timeout=60)
+    checked = lmi("check", url)
     assert "model shouting: " in checked.stdout
     assert "shout" in checked.stdout
 
 
 def test_check_downloads_nothing(s3: S3Server, model_dir: ModelDirectory, tmp_path: Path) -> None:
     directory = model_dir({"serving.properties": "option.rolling_batch=torch\noption.model_id=s3://models/hello\n"})
-    checked = subprocess.run([LMI, "check", directory], capture_output=True, text=True, check=True, timeout=60)
+    checked = lmi("check", directory)
     expected = f"  option.model_id: s3://models/hello will be downloaded to {tmp_path}/cache/s3/hello-"
     assert expected in checked.stdout
     assert not (tmp_path / "cache").exists()

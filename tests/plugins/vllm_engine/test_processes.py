@@ -149,14 +149,16 @@ async def until_gone(processes: list[psutil.Process]) -> None:
 
 
 @asynccontextmanager
-async def served(folder: Path, properties: str = "", length: int = LENGTH, **environment: str) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, properties: str = "", length: int = LENGTH, *, forked: bool = True, **environment: str
+) -> AsyncIterator[Served]:
     directory = folder / "model"
     directory.mkdir()
     longer = PROPERTIES.replace("max_model_len=1024", f"max_model_len={length}")
     longer += f"option.model_id={HELLO}\noption.predict_timeout={PATIENCE}\n"
     (directory / "serving.properties").write_text(longer + properties)
     environment["VLLM_ALLOW_LONG_MAX_MODEL_LEN"] = "1"
-    async with lmi_serve(directory, "--port", 0, environment=environment) as server:
+    async with lmi_serve(directory, "--port", 0, environment=environment, forked=forked) as server:
         url = await server.ready()
         async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(PATIENCE)) as client:
             yield Served(server, client)
@@ -209,7 +211,7 @@ async def test_engines_are_replaced_unseen_and_leave_nothing_and_signals_let_req
 ) -> None:
     """One is stopped, the next one killed, with a worker that ends late; in the end signals come."""
     options = "option.heartbeat_timeout=10\noption.inter_token_timeout=30\n"  # an engine may take longer to start
-    async with served(tmp_path, options, TMPDIR=str(temporary)) as hello:
+    async with served(tmp_path, options, forked=False, TMPDIR=str(temporary)) as hello:
         async with hello.streams_of(PARAMETERS, ENOUGH) as responses:
             expected = [read_stream(await response.read()) for response in responses]
         held, memory = hello.holds(temporary), hello.shared_memory()
