@@ -134,7 +134,7 @@ class LmiProcess:
 async def lmi_serve(
     *arguments: object, environment: Mapping[str, str] | None = None, forked: bool = True
 ) -> AsyncIterator[LmiProcess]:
-    """Yield `lmi serve`. With `forked=False` it has imported nothing that it does not need, as what is measured."""
+    """Yield `lmi serve`, forked unless it is measured or inherits the limits of this process."""
     variables = {**os.environ, **(environment or {})}
     start = _forked if forked and can_fork(variables) else _executed
     async with start(("serve", *arguments), variables) as process:

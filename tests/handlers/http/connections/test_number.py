@@ -98,7 +98,7 @@ def test_listeners_share_one_budget() -> None:
 async def test_ten_thousand(most: int, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are answered beside as many silent connections as one host allows, and then those are closed."""
     monkeypatch.setenv("SERVING_HEADER_TIMEOUT", "5")
-    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0) as process:
+    async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0, forked=False) as process:
         url = await process.ready()
         host, _, port = url.removeprefix("http://").partition(":")
         with ExitStack() as stack:
