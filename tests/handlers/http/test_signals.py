@@ -18,6 +18,8 @@ from tests.lmi_process import LmiProcess, lmi_serve
 ENDING = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 ENDLESS = SCRIPTED + "option.scripted_delay=60\n"
 ENTRY = (sys.executable, "-c", "from lmi_handlers.cli.entry import main; main()")
+# Looks for processes to reap each second, and not only each few.
+QUICK = "from lmi_handlers.process.adopted import reap_adopted; reap_adopted.__defaults__ = (1.0,)"
 NEVER_IMPORTED = """\
 import sys, time
 
@@ -250,7 +252,7 @@ async def psutil_wait(server: LmiProcess) -> int | None:
 async def test_process_1_of_a_container(model_dir: ModelDirectory) -> None:
     """The server heeds signals, which a process 1 without handlers does not get, and reaps what it is left with."""
     directory = model_dir({"model.py": ORPHAN})
-    inside = f"exec {sys.executable} -c '{ENTRY[2]}' serve {directory} --port 0"
+    inside = f"exec {sys.executable} -c '{QUICK}; {ENTRY[2]}' serve {directory} --port 0"
     namespace = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
     process = await asyncio.create_subprocess_exec(*namespace, "sh", "-c", inside, stderr=asyncio.subprocess.PIPE)
     server = LmiProcess(process)
