@@ -1,16 +1,20 @@
 """The worker's end of the connection."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self, TypeVar
 
 import zmq
 import zmq.asyncio
 
-from lmi_core.workers.messages import STARTED
+from lmi_core.workers.messages import ALIVE, STARTED
 
 M = TypeVar("M")
 
 TRANSPORT = "ipc://"
+BEAT_SECONDS = 1.0  # between two signs of life in one long step, at least
+# Seconds: between two messages of a burst at most, and from its first to its last, while nothing else waits.
+BURST_GAP, MAX_BURST = 0.0003, 0.003
 
 
 class Keys(NamedTuple):
@@ -41,6 +45,7 @@ class Channel:
             self._socket.curve_serverkey = keys.server
             self._socket.reconnect_ivl = -1  # what was lost with a connection would be missing in answers
         self._socket.connect(address)
+        self._beats_at = 0.0  # the next sign of life, by the monotonic clock
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
         """Report to the server that the worker is ready, and return its first message, which says what to load."""
@@ -60,6 +65,24 @@ class Channel:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
+
+    def burst(self) -> Iterator[bytes]:
+        """Yield the next message and those immediately after it, so that requests sent together start together."""
+        message: bytes | None = self.receive()
+        last_look = time.monotonic() + MAX_BURST
+        while message is not None:
+            yield message
+            message = self.pending()
+            if message is None and time.monotonic() < last_look:
+                time.sleep(BURST_GAP)
+                message = self.pending()
+
+    def beat(self) -> None:
+        """Send a sign of life, unless the last one was just now; called after each layer of a step."""
+        now = time.monotonic()
+        if now >= self._beats_at:
+            self._beats_at = now + BEAT_SECONDS
+            self.send(ALIVE)
 
     def asynchronous(self) -> zmq.asyncio.Socket:
         """Return a socket for the running event loop, after which only that may be used."""

@@ -33,13 +33,15 @@ class BlockPool:
 
     def blocks_for(self, length: int) -> int:
         """Return the number of blocks for `length` tokens."""
-        return blocks_for(length, self.block_size)
+        return -(-length // self.block_size)
 
     def extend(self, block_table: list[int], length: int) -> list[int] | None:
         """Extend a block table to `length` tokens; return the new blocks, or None, without a change, if there are
         too few.
         """
         missing = self.blocks_for(length) - len(block_table)
+        if missing <= 0:
+            return []
         if missing > self.free:
             return None
         new = [self._take() for _ in range(missing)]

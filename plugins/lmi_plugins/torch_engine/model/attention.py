@@ -90,7 +90,7 @@ def paged_attention(
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
     # Some models take views of it, as transformers' own functions return it contiguous.
-    return current_step().attend(module.layer_idx, query, key, value, options).contiguous(), None
+    return _RUNNING.get().attend(module.layer_idx, query, key, value, options).contiguous(), None
 
 
 class LayoutProbe(AttentionStep):

@@ -66,10 +66,8 @@ class PackedLinear(Linear):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight = Parameter(linear.weight.new_full((1, 1), torch.nan).expand(linear.weight.shape), False)
         self.bias = linear.bias
-        self._output = partial(product.output, index) if product.is_shared else product.compute
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return self._output(input)
+        # In place of the method, which each of the model's products would call in every step.
+        self.forward = partial(product.output, index) if product.is_shared else product.compute  # type: ignore[method-assign]
 
 
 @torch.inference_mode()

@@ -19,14 +19,13 @@ from lmi_plugins.torch_engine.messages.protocol import (
     decode_to_worker,
     failure,
 )
-from lmi_plugins.torch_engine.worker.burst import burst
 from lmi_plugins.torch_engine.worker.sharing import greet, send_answer, send_results, unique
 
 
 def serve_once(engine: EmbeddingEngine, channel: Channel) -> None:
     """Process the available messages, waiting for one only if there is nothing to compute, and step once."""
     refused: list[Failure] = []
-    for message in iter(channel.pending, None) if engine.has_work else burst(channel):
+    for message in iter(channel.pending, None) if engine.has_work else channel.burst():
         refused += handle(engine, message, channel)
     if refused:
         send_results(Steps([], refused), channel, engine.abort)

@@ -34,8 +34,6 @@ from lmi_plugins.torch_engine.messages.protocol import (
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.worker import embedding_service
 from lmi_plugins.torch_engine.worker.adapter_loader import AdapterLoader
-from lmi_plugins.torch_engine.worker.burst import burst
-from lmi_plugins.torch_engine.worker.pulse import Pulse
 from lmi_plugins.torch_engine.worker.sharing import (
     figures_of_each,
     greet,
@@ -101,7 +99,7 @@ def load_model(
 def load_generation(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
     """Load a generating model, report that, and return the function that serves it once. Raise ConfigurationError."""
     engine = load(options, report)
-    engine.parts.runner.progress = Pulse(lambda: channel.send(ALIVE)).beat
+    engine.parts.runner.progress = channel.beat
     embeddings = embedding_engine_of(engine.parts, options)
     turns = None if embeddings is None else EmbeddingTurns(embeddings, engine)
     known = None if embeddings is None else embeddings.model
@@ -145,7 +143,7 @@ def serve_once(engine: Engine, loader: AdapterLoader, channel: Channel, turns: E
     """Process the available messages, waiting for one only if there is nothing to compute, and step once."""
     idle = not (engine.has_work or loader.busy or (turns is not None and turns.has_work))
     refused: list[Failure] = []
-    for message in burst(channel) if idle else iter(channel.pending, None):
+    for message in channel.burst() if idle else iter(channel.pending, None):
         refused += handle(engine, loader, message, channel, turns)
     if loader.busy:
         answer_adapter_calls(engine, loader, channel)

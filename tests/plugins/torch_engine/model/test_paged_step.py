@@ -6,12 +6,13 @@ import torch
 from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, BlockPool
 from lmi_plugins.torch_engine.cache.kv_cache import LayerShape, PagedCache
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.model.attention import AttentionGroup, AttentionOptions
 from lmi_plugins.torch_engine.model.paged_step import PagedStep, WorkingCopy
 from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from tests.plugins.torch_engine.bare_sequences import NoText
-from tests.plugins.torch_engine.tiny_models import request
+from tests.plugins.torch_engine.tiny_models import request, run
 
 HEADS, KEY_HEADS, SIZE, VALUE_SIZE = 4, 2, 8, 6
 CPU = torch.device("cpu")
@@ -165,3 +166,10 @@ def test_each_layer_has_its_own(cache: CountingCache, sequences: list[Sequence])
         assert (keys[:, 0, 21] == layer).all()
         assert (values[:, 0, 21] == -layer).all()
         assert keys.count_nonzero() == values.count_nonzero() == 4 * layer
+
+
+def test_each_layer_of_a_long_prefill_is_a_sign(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, heard = len(engine.parts.model.model.layers), list[int]()
+    monkeypatch.setattr(engine.parts.runner, "progress", lambda: heard.append(1))
+    run(engine, request("a", list(range(5, 45)), max_new_tokens=1))
+    assert len(heard) >= layers
