@@ -168,7 +168,8 @@ def watch(checks: AnswerChecks) -> Iterator[None]:
     def checked_written(self: Stream, events: bytes | list[bytes]) -> bytes:
         if (request := requests.get(self)) is not None:  # a test of streams alone has no exchange
             for event in [events] if isinstance(events, bytes) else events:
-                checks.check_event(request, self.headers["Content-Type"], self._frame(event))
+                framed = event if self._frame is None else self._frame(event)
+                checks.check_event(request, self.headers["Content-Type"], framed)
         return written(self, events)
 
     Exchange.send, Exchange._begin, Stream._written = checked_send, noted_begin, checked_written  # type: ignore[method-assign]

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
 SECONDS_PER_STREAM = 0.001  # of delay: the more streams run, the more there is to save
@@ -20,25 +18,19 @@ class OutputCoalescing:
     def __init__(self, max_delay: float) -> None:
         """Delay a stream by at most `max_delay` seconds; 0 disables it."""
         self._max_delay = max_delay
+        self.delay = 0.0  # seconds; 0 if below one tick, because checking for due streams has a cost too
         self._streams = 0
         self._waiting: deque[CoalescedStream] = deque()  # roughly in the order in which they are due
 
-    @contextmanager
-    def stream(self) -> "Iterator[CoalescedStream]":
-        """Count one more stream until the context ends."""
-        self._streams += 1
-        try:
-            yield CoalescedStream(self)
-        finally:
-            self._streams -= 1
+    def begin(self) -> "CoalescedStream":
+        """Count one more stream, until its `close`."""
+        self.count(1)
+        return CoalescedStream(self)
 
-    @property
-    def delay(self) -> float:
-        """Return the delay in seconds; 0 if below one tick, because checking for due streams has a cost too."""
-        if self._streams <= MAX_UNDELAYED_STREAMS:
-            return 0.0
+    def count(self, more: int) -> None:
+        self._streams += more
         delay = min(self._max_delay, self._streams * SECONDS_PER_STREAM)
-        return delay if delay >= TICK else 0.0
+        self.delay = delay if delay >= TICK and self._streams > MAX_UNDELAYED_STREAMS else 0.0
 
     def add(self, waiting: "CoalescedStream") -> None:
         if not self._waiting:
@@ -75,6 +67,9 @@ class CoalescedStream:
         self._wait = loop.create_future()
         self._coalescing.add(self)
         await self._wait
+
+    def close(self) -> None:
+        self._coalescing.count(-1)
 
     def end(self) -> None:
         """Mark the last tokens as arrived, so that no wait delays them."""

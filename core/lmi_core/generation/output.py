@@ -1,6 +1,7 @@
 """Generation steps that backends yield and formatters read. They are built once per token, so without pydantic."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,6 +24,8 @@ class Token(msgspec.Struct, array_like=True, gc=False):
     top_tokens: "list[Token] | None" = None  # the likeliest at its position, best first, if requested
     rank: int | None = None  # among all tokens at its position, 1 the likeliest; of generated tokens, if it is read
 
+
+_text = attrgetter("text")
 
 NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted request, which has no token
 
@@ -83,11 +86,6 @@ class GeneratedSequence:
     def cumulative_log_prob(self) -> float:
         self._read_on()
         return self._log_prob
-
-    def extend(self, step: GenerationStep) -> None:
-        self.tokens += step.tokens
-        self.finish_reason = step.finish_reason
-        self.stop_sequence = step.stop_sequence
 
     def _read_on(self) -> None:
         """Add the unread tokens. This happens on demand, because most formatters need the text only at the end."""
@@ -154,7 +152,7 @@ class GenerationOutput:
     @property
     def delta(self) -> str:
         """The text that the latest step added."""
-        return "".join([token.text for token in self.step.tokens])
+        return "".join(map(_text, self.step.tokens))
 
     @property
     def text(self) -> str:
@@ -210,8 +208,10 @@ class GenerationOutput:
     def add(self, step: GenerationStep) -> None:
         self.step = step
         self.prompt_index = prompt_index = step.prompt_index
-        self.sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
-        self.sequence.extend(step)
+        self.sequence = sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
+        sequence.tokens += step.tokens
+        sequence.finish_reason = step.finish_reason
+        sequence.stop_sequence = step.stop_sequence
         if step.prefill is not None:
             self.prefill[prompt_index] = step.prefill
         if step.transfer is not None:

@@ -1,5 +1,6 @@
 """A client of an engine in a worker: a dead worker is replaced, and its requests continue in the next one."""
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
@@ -154,6 +155,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         return conversation
 
     async def _watch(self, worker: Conversation[M]) -> str:
-        why = await worker.follow(self._deliver)
+        # In a task of its own, so that a message wakes nothing above its reader.
+        why = await asyncio.create_task(worker.follow(self._deliver))
         self._lose(why)
         return why

@@ -80,7 +80,7 @@ class Conversation(Generic[M]):
         try:
             while True:
                 data = await self._endpoint.receive()
-                self._heartbeat.beat()
+                self._heartbeat.heard = True
                 message = self._decode(data)
                 if not isinstance(message, Alive):
                     deliver(message)

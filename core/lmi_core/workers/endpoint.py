@@ -1,6 +1,12 @@
 """The endpoint of a worker, on this machine or elsewhere."""
 
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol, cast
+
+import zmq
+import zmq.asyncio
 
 from lmi_core.errors import ConfigurationError, OutOfMemory
 
@@ -32,8 +38,33 @@ class Transport(Protocol):
     def send(self, message: bytes) -> None:
         """Send a message, after the worker has sent one, without waiting: the model's queue bounds those in flight."""
 
-    async def receive(self) -> bytes:
+    def receive(self) -> Awaitable[bytes]:
         """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
+
+
+class WorkerSocket:
+    """The server's end of a connection to a worker, until the worker has ended."""
+
+    def __init__(self, socket: zmq.asyncio.Socket, ended: asyncio.Future[Any], death: Callable[[], WorkerDied]) -> None:
+        """`death` returns the reason once `ended` is done."""
+        self._socket, self._ended, self._death = socket, ended, death
+        self._next: asyncio.Future[bytes] | None = None
+        ended.add_done_callback(self._end)
+
+    def send(self, message: bytes) -> None:
+        with suppress(zmq.Again):  # the worker has died just now, which `receive` is about to find
+            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+
+    def receive(self) -> asyncio.Future[bytes]:
+        """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
+        self._next = cast("asyncio.Future[bytes]", self._socket.recv())
+        if self._ended.done():
+            self._end(self._ended)
+        return self._next
+
+    def _end(self, ended: asyncio.Future[Any]) -> None:
+        if self._next is not None and not self._next.done() and not ended.cancelled():
+            self._next.set_exception(self._death())
 
 
 class Endpoint(Transport, Protocol):

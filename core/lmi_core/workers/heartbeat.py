@@ -21,11 +21,7 @@ class Heartbeat:
     def __init__(self, timeout: float) -> None:
         """Treat an engine as frozen after `timeout` seconds of silence; 0 means never."""
         self._timeout = timeout
-        self._heard = False
-
-    def beat(self) -> None:
-        """Record a sign of life; cheap enough for every message."""
-        self._heard = True
+        self.heard = False  # set at each sign of life, such as a message
 
     async def frozen(self, ask: Callable[[], None], computes: Callable[[], Awaitable[bool]] | None = None) -> str:
         """Wait until the engine counts as frozen, and return a description; `ask` sends a ping, without waiting.
@@ -37,9 +33,9 @@ class Heartbeat:
             await asyncio.get_running_loop().create_future()  # never done
         looks = silence = 0
         while silence < LOOKS * PATIENCE:
-            self._heard = False
+            self.heard = False
             await asyncio.sleep(self._timeout / LOOKS)
-            if self._heard:
+            if self.heard:
                 looks = silence = 0
                 continue
             looks += 1

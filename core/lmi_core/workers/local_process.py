@@ -5,11 +5,9 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import zmq
 import zmq.asyncio
@@ -18,7 +16,7 @@ from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.logs.level import LISTENERS
 from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
 from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 
 logger = logging.getLogger(__name__)
@@ -56,13 +54,15 @@ class LocalProcess:
         self._socket.set_hwm(0)
         self._connected = False
         self._process: ChildProcess | None = None
+        self._connection: WorkerSocket | None = None  # to the process
 
     async def start(self) -> None:
         if self._process is not None:
             return
         address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
         self._socket.bind(address)
-        self._process = await start_process(partial(self._create, address))
+        self._process = process = await start_process(partial(self._create, address))
+        self._connection = WorkerSocket(self._socket, process.exited, lambda: _death(process.exited.result()))
         LISTENERS.add(self)
 
     def _create(self, address: str) -> StartedProcess:
@@ -82,8 +82,8 @@ class LocalProcess:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
-            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+        assert self._connection is not None, "start() must be called first"
+        self._connection.send(message)
 
     def set_log_level(self, level: str) -> None:
         """Tell the child the level of its log from now on."""
@@ -94,19 +94,15 @@ class LocalProcess:
         if self._process is not None:
             self._process.kill()
 
-    async def receive(self) -> bytes:
-        assert self._process is not None, "start() must be called first"
-        exited = self._process.exited
-        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
-        await asyncio.wait((received, exited), return_when=asyncio.FIRST_COMPLETED)
-        if received.done():
-            if not self._connected:
-                self._connected = True
-                self._folder.cleanup()  # nothing is left of it, should both processes be killed
-            return received.result()
-        received.cancel()
-        code = exited.result()
-        raise WorkerDied(f"the worker ended with exit code {code}", out_of_memory=killed_for_memory(code))
+    def receive(self) -> Awaitable[bytes]:
+        assert self._connection is not None, "start() must be called first"
+        return self._connection.receive() if self._connected else self._receive_first(self._connection)
+
+    async def _receive_first(self, connection: WorkerSocket) -> bytes:
+        message = await connection.receive()
+        self._connected = True
+        self._folder.cleanup()  # nothing is left of it, should both processes be killed
+        return message
 
     async def stop(self) -> None:
         if self._process is not None:
@@ -119,3 +115,7 @@ class LocalProcess:
         self._socket.close(linger=0)
         self._context.term()
         self._folder.cleanup()
+
+
+def _death(code: int) -> WorkerDied:
+    return WorkerDied(f"the worker ended with exit code {code}", out_of_memory=killed_for_memory(code))

@@ -9,9 +9,9 @@ import importlib
 import os
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import zmq
 import zmq.asyncio
@@ -19,7 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.workers.channel import Channel, Keys
-from lmi_core.workers.endpoint import Place, WorkerDied
+from lmi_core.workers.endpoint import Place, WorkerDied, WorkerSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,30 +81,17 @@ def _ray() -> Any:
     return importlib.import_module("ray")
 
 
-class Connection:
+class Connection(WorkerSocket):
     """The server's end of an encrypted connection to a worker."""
 
     def __init__(self, context: zmq.asyncio.Context, host: str, lost: "asyncio.Future[str]") -> None:
         """Wait for the worker at a host's address; `lost` is done with the reason why no further message will come."""
         own, theirs = Keys.new(), Keys.new()
-        self._socket = context.socket(zmq.PAIR)
+        super().__init__(context.socket(zmq.PAIR), lost, lambda: WorkerDied(lost.result()))
         self._socket.set_hwm(0)
         own.serve(self._socket)
-        self._lost = lost
         self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
         self.keys = Keys(theirs.public, theirs.secret, own.public)  # of the worker
-
-    def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # the connection has just ended, which `receive` is about to find
-            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
-
-    async def receive(self) -> bytes:
-        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
-        await asyncio.wait((received, self._lost), return_when=asyncio.FIRST_COMPLETED)
-        if received.done():
-            return received.result()
-        received.cancel()
-        raise WorkerDied(self._lost.result())
 
     async def ended(self) -> None:
         """Wait until the worker's connection has ended, whatever becomes of others, such as those of port scans."""
@@ -180,8 +167,8 @@ class RayActor:
     def send(self, message: bytes) -> None:
         self._connections[0].send(message)
 
-    async def receive(self) -> bytes:
-        return await self._connections[0].receive()
+    def receive(self) -> Awaitable[bytes]:
+        return self._connections[0].receive()
 
     def kill(self) -> None:
         if self._actor is not None:

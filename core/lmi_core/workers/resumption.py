@@ -9,9 +9,9 @@ If a model has several engines, its replicas, a request continues in another one
 that they have lost last: it is empty when it has been restarted, and the others are spared.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.workers.engine_time import EngineTime, current_engine_time
@@ -24,7 +24,20 @@ PROBATION = 16  # tokens of a suspect's trial; as many times more after each eng
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Replica)
-Begin = Callable[[R, Presence], AsyncGenerator[T, None]]
+Item = TypeVar("Item", covariant=True)
+
+
+class Items(Protocol[Item]):
+    """The items of a request in one engine; closing them aborts it there."""
+
+    def __aiter__(self) -> AsyncIterator[Item]: ...
+
+    def __anext__(self) -> Awaitable[Item]: ...
+
+    def aclose(self) -> Awaitable[None]: ...
+
+
+Begin = Callable[[R, Presence], Items[T]]
 
 
 class EngineLost(GenerationFailed):
@@ -59,7 +72,7 @@ class Resumption(Generic[R]):
             try:
                 with presence, time.in_engine():
                     on_trial, begins = history.is_suspect, True
-                    attempt = begin(replica, presence)
+                    attempt: Items[T] = begin(replica, presence)
                     if on_trial:
                         attempt = self._on_trial(attempt, note, history, presence)
                     async with aclosing(attempt) as items:  # no generator around it: each costs every step
@@ -116,7 +129,7 @@ class Resumption(Generic[R]):
 
     async def _on_trial(
         self,
-        items: AsyncGenerator[T, None],
+        items: Items[T],
         note: Callable[[T], int],
         history: "_History[R]",
         presence: Presence,
@@ -168,9 +181,7 @@ class _History(Generic[R]):
         self.at_most = (loss.company + 1) // 2
 
 
-async def _read(
-    items: AsyncGenerator[T, None], note: Callable[[T], int], tokens: int
-) -> tuple[list[T], EngineLost | None, bool]:
+async def _read(items: Items[T], note: Callable[[T], int], tokens: int) -> tuple[list[T], EngineLost | None, bool]:
     """Return items with that number of tokens, the error that ended them early, and whether they have ended."""
     held: list[T] = []
     before: int | None = None

@@ -8,16 +8,15 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import zmq
 import zmq.asyncio
 
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
 from lmi_core.workers.isolation import LOOK_SECONDS
 from lmi_core.workers.messages import STARTED
 
@@ -113,6 +112,7 @@ class SharedWorker:
         self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
+        self._connection: WorkerSocket | None = None  # to the worker
         self._started = False  # whether the message was read that a worker starts with
         self.process_id: int | None = None
 
@@ -129,23 +129,20 @@ class SharedWorker:
             raise answer.error
         self.process_id = answer.process_id
         self._socket.connect(answer.address)
-        self._died = asyncio.create_task(_death(reader))
+        self._died = died = asyncio.create_task(_death(reader))
+        self._connection = WorkerSocket(self._socket, died, lambda: died.result().error)
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
-            cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
+        assert self._connection is not None, "start() must be called first"
+        self._connection.send(message)
 
-    async def receive(self) -> bytes:
-        assert self._died is not None, "start() must be called first"
-        if not self._started:
-            self._started = True
-            return STARTED
-        received: asyncio.Future[bytes] = asyncio.ensure_future(self._socket.recv())
-        await asyncio.wait((received, self._died), return_when=asyncio.FIRST_COMPLETED)
-        if received.done():
-            return received.result()
-        received.cancel()
-        raise self._died.result().error
+    def receive(self) -> Awaitable[bytes]:
+        assert self._connection is not None, "start() must be called first"
+        return self._connection.receive() if self._started else self._receive_started()
+
+    async def _receive_started(self) -> bytes:
+        self._started = True
+        return STARTED
 
     def kill(self) -> None:
         if self._writer is not None:

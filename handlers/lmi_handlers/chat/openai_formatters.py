@@ -107,8 +107,8 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             self._events.count(self.usage(output))
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
-            text = "".join([token.text for token in step.tokens])
-            events += [self._chunk(index, {"content": text}, None)] if text else []
+            if text := output.delta:
+                events.append(self._chunk(index, {"content": text}, None))
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])
             for place, token in enumerate(tokens, start=1):

@@ -110,7 +110,7 @@ class FrontEnd:
         async def ask() -> None:
             while True:
                 if await answers(self._parent.host.address.parent, self._number, FROZEN_SECONDS):
-                    heartbeat.beat()
+                    heartbeat.heard = True
                 await asyncio.sleep(PING_SECONDS)
 
         asking = asyncio.create_task(ask())

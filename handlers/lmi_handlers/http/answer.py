@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -47,8 +47,19 @@ Parsed = Generation | Inference | EmbeddingCall | Answer
 PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 
 
-async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
+class Answering:
+    """A route, and the handler that answers its requests; None until `load` has set both at the first request."""
+
+    def __init__(self, route: Route, handler: Handler | None = None, load: Callable[[], Awaitable[None]] | None = None):
+        self.route, self.handler, self.load = route, handler, load
+
+
+async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Request) -> web.StreamResponse:
     """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
+    if answering.load is not None and answering.handler is None:
+        await answering.load()
+    handler, route = answering.handler, answering.route
+    assert handler is not None, "`load` sets it"
     path = request.rel_url.raw_path  # still encoded, so that the log has no line breaks of a client
     exchange = Exchange(handler, route, request)
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)

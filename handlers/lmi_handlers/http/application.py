@@ -1,9 +1,8 @@
 """The aiohttp application, with the handlers' routes and `/ping`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import orjson
 from aiohttp import web
@@ -14,7 +13,7 @@ from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.http.answer import answer
+from lmi_handlers.http.answer import Answering, answer
 from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBodies
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
@@ -61,9 +60,10 @@ def _add_routes(
     answering: list[Answering] = []
     for entry in handlers.entries():
         if isinstance(entry, Lazy):
-            answering += LazyDialect(dispatcher, handlers, entry).answering
+            answering += LazyDialect(handlers, entry).answering
         else:
-            answering += _answering(dispatcher, entry())
+            handler = entry()
+            answering += [Answering(route, handler) for route in handler.routes]
     by_form: dict[tuple[str, str], list[Answering]] = {}
     for each in answering:
         by_form.setdefault((each.route.method, each.route.path), []).append(each)
@@ -75,52 +75,45 @@ def _add_routes(
     for_clients = set()
     for form, candidates in by_form.items():
         first = candidates[0]
-        answered = first.answer if first.route.media_type is None else partial(_answer_accepted, candidates)
+        answered = partial(answer, dispatcher, first)
+        if first.route.media_type is not None:
+            answered = partial(_answer_accepted, dispatcher, candidates)
         added = application.router.add_route(*form, answered)
         if all(each.route.is_for_clients for each in candidates):
             for_clients.add(added)
     return for_clients
 
 
-class Answering(NamedTuple):
-    """A route, and the answer to its requests."""
-
-    route: Route
-    answer: Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 class LazyDialect:
     """A dialect that is imported in another thread at the first request to one of its routes."""
 
-    def __init__(self, dispatcher: Dispatcher, handlers: Registry[Handler], lazy: Lazy) -> None:
-        self._dispatcher, self._handlers, self._name = dispatcher, handlers, lazy.name
+    def __init__(self, handlers: Registry[Handler], lazy: Lazy) -> None:
+        self._handlers, self._name = handlers, lazy.name
         self._loading: asyncio.Future[type[Handler]] | None = None
-        self._answers: dict[tuple[str, str], Answering] = {}
         forms = [each.split(" ") for each in lazy.routes]
-        self.answering = [Answering(Route(path, method), partial(self._answer, method, path)) for method, path in forms]
+        self.answering = [Answering(Route(path, method), load=self._load) for method, path in forms]
 
-    async def _answer(self, method: str, path: str, request: web.Request) -> web.StreamResponse:
-        if not self._answers:
-            if self._loading is None:
-                self._loading = asyncio.ensure_future(asyncio.to_thread(self._handlers.get, self._name))
-            handler_type = await asyncio.shield(self._loading)
-            if not self._answers:
-                answering = _answering(self._dispatcher, handler_type())
-                self._answers = {(each.route.method, each.route.path): each for each in answering}
-        return await self._answers[method, path].answer(request)
-
-
-def _answering(dispatcher: Dispatcher, handler: Handler) -> list[Answering]:
-    return [Answering(route, partial(answer, dispatcher, handler, route)) for route in handler.routes]
+    async def _load(self) -> None:
+        """Set the handler and the whole route of each Answering."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(asyncio.to_thread(self._handlers.get, self._name))
+        handler_type = await asyncio.shield(self._loading)
+        if self.answering[0].handler is None:
+            handler = handler_type()
+            routes = {(route.method, route.path): route for route in handler.routes}
+            for each in self.answering:
+                each.route, each.handler = routes[each.route.method, each.route.path], handler
 
 
-async def _answer_accepted(candidates: Sequence[Answering], request: web.Request) -> web.StreamResponse:
+async def _answer_accepted(
+    dispatcher: Dispatcher, candidates: Sequence[Answering], request: web.Request
+) -> web.StreamResponse:
     """Answer by the first route with a media type in the client's `Accept`, or without one."""
     accept = request.headers.get("Accept", "")
     items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
     named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
     accepted = (each for each in candidates if each.route.media_type in (None, *named))
-    return await next(accepted, candidates[0]).answer(request)
+    return await answer(dispatcher, next(accepted, candidates[0]), request)
 
 
 def _forms(route: Route) -> list[tuple[str, str]]:

@@ -123,12 +123,14 @@ class Exchange(ModelExchange[web.StreamResponse]):
         try:
             if whole and self._response is None and _is_long(output):
                 return self._write_beside(output, formatter)
-            data = written(formatter, formatter.format(output))
+            data = formatter.format(output)
+            if isinstance(self._response, Stream):
+                return self._response.end(data) if whole else self._response.send(data)
+            return self._put_first(written(formatter, data), formatter, whole=whole)
         except LmiError:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
             raise self._writing_failure(error) from error
-        return self._put(data, formatter, whole=whole)
 
     async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """Format a long answer in another thread, and send it."""

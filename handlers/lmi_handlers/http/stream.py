@@ -22,7 +22,7 @@ class Stream(web.StreamResponse):
     def __init__(self, framing: Framing, status: int = 200, *, headers_first: bool = False) -> None:
         super().__init__(status=status)
         self._send_headers_immediately = headers_first
-        self._frame = framing.frame
+        self._frame = None if type(framing).frame is Framing.frame else framing.frame
         self._in_chunks = True
         self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
 
@@ -48,7 +48,7 @@ class Stream(web.StreamResponse):
     def _written(self, events: bytes | list[bytes]) -> bytes:
         data = b""
         for event in [events] if isinstance(events, bytes) else events:
-            framed = self._frame(event)
+            framed = event if self._frame is None else self._frame(event)
             if framed:
                 data += self._chunk(framed)
         self.size += len(data)

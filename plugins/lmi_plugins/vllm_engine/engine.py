@@ -276,7 +276,7 @@ class VllmEngine(Replica):
 
     async def _watch(self, engine: AsyncLLM) -> str:
         """Wait until the core dies or freezes, end it, and return the reason."""
-        pings = Pings(engine, self._heartbeat.beat)
+        pings = Pings(engine, partial(setattr, self._heartbeat, "heard", True))
         frozen = asyncio.create_task(
             self._heartbeat.frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
         )

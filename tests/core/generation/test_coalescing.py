@@ -1,7 +1,7 @@
 """Output coalescing: the streams that wait for more tokens, and how long."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -31,7 +31,7 @@ async def test_only_many_streams_wait(longest: float, streams: int, expected: bo
     engine = OutputCoalescing(longest)
     with ExitStack() as stack:
         for _ in range(streams):
-            stream = stack.enter_context(engine.stream())
+            stream = stack.enter_context(closing(engine.begin()))
         assert waits(stream) == expected
     assert not waits(stream)  # they are over
 
@@ -41,8 +41,8 @@ async def test_nobody_waits_longer_than_allowed() -> None:
     with ExitStack() as stack:
         none, short = OutputCoalescing(0), OutputCoalescing(2 * TICK)
         for _ in range(MANY):
-            unhurried = stack.enter_context(none.stream())
-            hurried = stack.enter_context(short.stream())
+            unhurried = stack.enter_context(closing(none.begin()))
+            hurried = stack.enter_context(closing(short.begin()))
         assert not waits(unhurried)
         begun = asyncio.get_running_loop().time()
         await hurried.wait()
@@ -54,16 +54,16 @@ async def test_a_stream_waits_neither_at_nor_after_its_end(monkeypatch: pytest.M
     monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1000)
     found = OutputCoalescing(1000)
-    with found.stream() as stream, found.stream() as other, found.stream() as leaving:
-        waiting, going, left = (asyncio.create_task(each.wait()) for each in (stream, other, leaving))
-        await asyncio.sleep(0)
-        left.cancel()
-        stream.end()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert waiting.done()
-        assert left.cancelled()
-        assert not going.done()
-        assert not waits(stream)
-        other.end()
-        await going
+    stream, other, leaving = (found.begin() for _ in range(3))
+    waiting, going, left = (asyncio.create_task(each.wait()) for each in (stream, other, leaving))
+    await asyncio.sleep(0)
+    left.cancel()
+    stream.end()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert waiting.done()
+    assert left.cancelled()
+    assert not going.done()
+    assert not waits(stream)
+    other.end()
+    await going

@@ -25,6 +25,7 @@ from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.client.placing import endpoint, placed, trial_turn
+from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
@@ -129,7 +130,7 @@ class EngineClient:
         """Yield steps until every sequence has a finish reason. Closing the generator aborts the request."""
         partial, weights = PartialOutput(parameters.num_sequences), list[object]()
 
-        def begin(worker: EngineWorker, presence: Presence) -> AsyncGenerator[GenerationStep, None]:
+        def begin(worker: EngineWorker, presence: Presence) -> StepQueue:
             given = partial.given
             weights.append(worker.adapter_state(adapter))
             if given and weights[-1] != weights[0]:

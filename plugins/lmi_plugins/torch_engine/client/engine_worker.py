@@ -2,8 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,6 @@ import msgspec
 from lmi_core.embedding_backend import Vector
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidAdapter
 from lmi_core.generation.coalescing import OutputCoalescing
-from lmi_core.generation.output import GenerationStep
 from lmi_core.logs.loading_progress import unheard
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.plugins.early_workers import take_early
@@ -77,6 +75,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self.adapters = list(options.adapters)  # that a request can name, as the worker told them last
         self._ids = itertools.count()
         self._coalescing = coalescing
+        self._has_worked = False  # the latest worker; one whose every step fails has not
         self._waiting: dict[str, EngineTime] = {}  # of requests that may wait for those of other servers
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
@@ -119,30 +118,25 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     def in_flight(self) -> int:
         return len(self._requests)
 
-    async def run(
-        self, request: EngineRequest, num_sequences: int, presence: Presence
-    ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps that the worker has for a request, whose id is chosen here.
+    def run(self, request: EngineRequest, num_sequences: int, presence: Presence) -> StepQueue:
+        """Start a request, whose id is chosen here, and return the steps that the worker has for it.
 
-        Under load, several of one sequence are merged. Closing the generator frees what the engine holds for the
-        request.
+        Closing them frees what the engine holds for the request. Raise BackendUnhealthy while there is no worker.
         """
         request_id = str(next(self._ids))
-        submit, abort = Submit(msgspec.structs.replace(request, request_id=request_id)), Abort(request_id)
-        with self._coalescing.stream() as stream:
+        self._send(Submit(msgspec.structs.replace(request, request_id=request_id)))
 
-            def done() -> None:
-                stream.end()
-                presence.leave()
+        def end() -> None:
+            self._go_on(request_id)
+            self._end(request_id, Abort(request_id))
 
-            steps = StepQueue(num_sequences, done)
-            with self._in_worker(request_id, steps, submit, abort), self._waiting_time(request_id):
-                while not steps.read:
-                    step = await steps.get()
-                    if steps.read:
-                        self._end(request_id, abort)
-                    yield step
-                    await stream.wait()
+        steps = self._requests[request_id] = StepQueue(num_sequences, self._coalescing, presence.leave, end)
+        time = current_engine_time.get(None)
+        if self.isolation.turn is not None and time is not None:
+            # Until a shared engine begins the request: time limits count no wait for others' requests.
+            self._waiting[request_id] = time
+            time.pause()
+        return steps
 
     async def embed(self, inputs: dict[int, EmbeddingInput], presence: Presence) -> AsyncGenerator[Vector, None]:
         """Yield the vectors that the worker makes of the inputs, by their indices."""
@@ -154,22 +148,9 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                 place, vector = await vectors.get()
                 yield indices[place], vector
 
-    @contextmanager
-    def _waiting_time(self, request_id: str) -> Iterator[None]:
-        """Stop the clock until a shared engine begins the request: time limits count no wait for others' requests."""
-        time = current_engine_time.get(None)
-        if self.isolation.turn is None or time is None:
-            yield
-            return
-        self._waiting[request_id] = time
-        time.pause()
-        try:
-            yield
-        finally:
-            self._begin(request_id)
-
-    def _begin(self, request_id: str) -> None:
-        if self._waiting and (time := self._waiting.pop(request_id, None)) is not None:
+    def _go_on(self, request_id: str) -> None:
+        """Count the time of a request that no longer waits for those of other servers."""
+        if (time := self._waiting.pop(request_id, None)) is not None:
             time.begin()
 
     async def _change_adapters(self, call: LoadAdapter | PinAdapter | UnloadAdapter) -> None:
@@ -193,30 +174,32 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
     def _loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer
-        self.loaded, self.adapters = answer, answer.adapters
+        self.loaded, self.adapters, self._has_worked = answer, answer.adapters, False
         self.options = msgspec.structs.replace(self.options, leaves_out_adapters=True)
 
     def _deliver(self, message: FromWorker) -> None:
-        if isinstance(message, Figures):
+        if isinstance(message, Steps):
+            self._deliver_steps(message)
+        elif isinstance(message, Figures):
             self._figures = message.figures.after(self._figures_before)
-            return
-        if isinstance(message, AdapterAnswer):
+        elif isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
-            return
-        if isinstance(message, Worked):
+        elif isinstance(message, Worked):
             self.restarts.worked()
-            return
-        if isinstance(message, Begun):
+        else:
+            assert isinstance(message, Begun), message
             for request_id in message.request_ids:
-                self._begin(request_id)
-            return
-        assert isinstance(message, Steps), message
-        if message.steps or message.vectors:  # a worker whose every step fails has not worked
+                self._go_on(request_id)
+
+    def _deliver_steps(self, message: Steps) -> None:
+        if not self._has_worked and (message.steps or message.vectors):
+            self._has_worked = True
             self.restarts.worked()
         for request_id, step in message.steps:
             queue = self._requests.get(request_id)
             if isinstance(queue, StepQueue):  # otherwise it was aborted meanwhile
-                self._begin(request_id)
+                if self._waiting:
+                    self._go_on(request_id)
                 queue.put(step)
         for request_id, index, vector in message.vectors:
             queue = self._requests.get(request_id)

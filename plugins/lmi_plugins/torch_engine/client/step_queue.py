@@ -2,21 +2,36 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Self
 
 from lmi_core.errors import LmiError
+from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_plugins.torch_engine.messages.results import extend_step
 
 
 class StepQueue:
-    """The unread steps of one request; those of the same sequence are merged while nobody reads them."""
+    """The unread steps of one request, which its reader iterates over.
 
-    def __init__(self, sequences: int, on_complete: Callable[[], None]) -> None:
+    Those of the same sequence are merged while nobody reads them; under load, the reader waits for several.
+    """
+
+    def __init__(
+        self,
+        sequences: int,
+        coalescing: OutputCoalescing,
+        on_complete: Callable[[], None],
+        end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_complete` is called when the last step has come; `end` when it was read, and by `aclose`."""
         self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None
         self._on_complete = on_complete
+        self._end = end
         self._ready = asyncio.Event()
+        self._begun = False  # whether a step was read
+        self._coalescing, self._stream = coalescing, coalescing.begin()
 
     def put(self, step: GenerationStep) -> None:
         """Add a step to what can be read."""
@@ -28,30 +43,44 @@ class StepQueue:
         if step.finish_reason is not None:
             self._unfinished -= 1
             if not self._unfinished:
-                self._on_complete()
+                self._complete()
         self._ready.set()
 
     def fail(self, error: LmiError) -> None:
-        """Have `get` raise the error once all earlier steps are read."""
+        """Raise the error to the reader once all earlier steps are read."""
         self._error = error
-        self._on_complete()
+        self._complete()
         self._ready.set()
+
+    def _complete(self) -> None:
+        self._stream.end()
+        self._on_complete()
 
     @property
     def complete(self) -> bool:
         """Whether every step has come, read or not."""
         return not self._unfinished
 
-    @property
-    def read(self) -> bool:
-        """Whether every step that will ever come was read."""
-        return not self._unfinished and not self._steps
+    def __aiter__(self) -> Self:
+        return self
 
-    async def get(self) -> GenerationStep:
-        """Return the next step, waiting for it; raise the error that the request has failed with."""
+    async def __anext__(self) -> GenerationStep:
+        if self._begun and self._coalescing.delay:
+            await self._stream.wait()
         while not self._steps:
             if self._error is not None:
                 raise self._error
+            if not self._unfinished:
+                raise StopAsyncIteration
             self._ready.clear()
             await self._ready.wait()
-        return self._steps.pop(next(iter(self._steps)))
+        self._begun = True
+        step = self._steps.pop(next(iter(self._steps)))
+        if not self._unfinished and not self._steps:
+            self._end()
+        return step
+
+    async def aclose(self) -> None:
+        """End the request, in its engine too."""
+        self._stream.close()
+        self._end()

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from lmi_core.errors import GenerationFailed
+from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 
@@ -15,8 +16,8 @@ def token(token_id: int) -> Token:
 
 
 async def test_steps_of_a_sequence_are_added_up() -> None:
-    complete = Mock()
-    steps = StepQueue(2, complete)
+    complete, read = Mock(), Mock()
+    steps = StepQueue(2, OutputCoalescing(0), complete, read)
     steps.put(GenerationStep([token(1)], prefill=[token(0)], generation_logits=b"a"))
     steps.put(GenerationStep([token(5)], sequence_index=1))
     steps.put(GenerationStep([token(2)], generation_logits=b"b"))
@@ -24,32 +25,33 @@ async def test_steps_of_a_sequence_are_added_up() -> None:
     complete.assert_not_called()
     steps.put(GenerationStep([], "eos_token", 1))
     complete.assert_called_once_with()
-    assert not steps.read
-    assert await steps.get() == GenerationStep(
+    read.assert_not_called()
+    assert await anext(steps) == GenerationStep(
         [token(1), token(2), token(3)], "length", prefill=[token(0)], generation_logits=b"abc"
     )
-    assert await steps.get() == GenerationStep([token(5)], "eos_token", 1)
-    assert steps.read
+    assert await anext(steps) == GenerationStep([token(5)], "eos_token", 1)
+    read.assert_called_once_with()
+    assert [step async for step in steps] == []
 
 
 async def test_what_was_read_is_over() -> None:
-    steps = StepQueue(1, Mock())
-    reading = asyncio.create_task(steps.get())
+    steps = StepQueue(1, OutputCoalescing(0), Mock())
+    reading = asyncio.ensure_future(anext(steps))
     await asyncio.sleep(0)
     steps.put(GenerationStep([token(1)]))
     assert await reading == GenerationStep([token(1)])
     steps.put(GenerationStep([token(2)]))
-    assert await steps.get() == GenerationStep([token(2)])
+    assert await anext(steps) == GenerationStep([token(2)])
 
 
 async def test_an_error_comes_after_the_steps_before_it() -> None:
     complete = Mock()
-    steps = StepQueue(1, complete)
+    steps = StepQueue(1, OutputCoalescing(0), complete)
     steps.put(GenerationStep([token(1)]))
     complete.assert_not_called()
     steps.fail(GenerationFailed("lost"))
     complete.assert_called_once_with()
-    assert await steps.get() == GenerationStep([token(1)])
+    assert await anext(steps) == GenerationStep([token(1)])
     for _ in range(2):
         with pytest.raises(GenerationFailed, match="lost"):
-            await steps.get()
+            await anext(steps)
