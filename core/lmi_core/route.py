@@ -74,7 +74,7 @@ class Route:
     @property
     def refuses_foreign_pages(self) -> bool:
         """Whether requests from pages of other web sites are refused."""
-        if self.guarded is not None or self.permitted is Access.OPERATORS:
+        if self.guarded is not None or self.access is Access.OPERATORS:
             return self.guarded is not False
         return self.answer is not None and self.method not in READING_METHODS
 

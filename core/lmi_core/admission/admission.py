@@ -60,7 +60,8 @@ class Admission:
                 f"model {self._model} has {self.taken} requests in its queue, which is full", self._departures.advice()
             )
         key = current_key.get()
-        self._check_share(key, 1)
+        if key is not None:
+            self._check_share(key, 1)
         if self._queue_timeout == math.inf or self.taken < self._max_running:
             return
         excess = self._waiting_ahead(key)
@@ -80,10 +81,8 @@ class Admission:
         own = self._by_key[key]
         return min(waiting, sum(min(count, own + 1) for count in self._by_key.values()))
 
-    def _check_share(self, key: str | None, count: int) -> None:
+    def _check_share(self, key: str, count: int) -> None:
         """Raise Overloaded if so many more places of a key would leave too few for other keys."""
-        if key is None or not count:
-            return
         own = self._by_key[key]
         kept = min(self._reserve, own + count - 1)
         lacking = self.taken + count + kept - self.maximum
@@ -120,8 +119,10 @@ class Admission:
                 "sequences of this one",
                 self._departures.advice(others + count - self.maximum),
             )
-        self._check_share(key, count - 1)
-        self._take(key, count - 1)
+        if count > 1:
+            if key is not None:
+                self._check_share(key, count - 1)
+            self._take(key, count - 1)
         return count - 1
 
     def _take(self, key: str | None, count: int) -> None:
@@ -210,5 +211,8 @@ def too_many_sequences(requests: Sequence[GenerationRequest], most: int, why: st
 
 
 def _num_sequences(request: GenerationRequest) -> int:
-    given = [as_integer(request.parameters.get(name)) for name in NUMBERS_OF_SEQUENCES]
-    return max([1, *(number for number in given if isinstance(number, int))])
+    largest, parameters = 1, request.parameters
+    for name in NUMBERS_OF_SEQUENCES:
+        if name in parameters and isinstance(number := as_integer(parameters[name]), int):
+            largest = max(largest, number)
+    return largest

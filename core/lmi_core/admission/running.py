@@ -172,10 +172,9 @@ class RunningCall:
                 self._watch.cancel()
 
     async def wait_for(self, turn: Turn) -> None:
-        """Wait until the call's turn has come."""
-        if turn.waits:
-            await turn.come()
-            self.begin()
+        """Wait until the call's turn, which has to be waited for, has come."""
+        await turn.come()
+        self.begin()
 
     def step_came(self) -> None:
         """Record that a step has arrived and is being sent, which nothing interrupts."""

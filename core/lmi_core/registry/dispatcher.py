@@ -47,17 +47,6 @@ class Dispatcher:
         """The model that is served, if it is the only one."""
         return self.registry.only_model
 
-    @property
-    def single_model(self) -> Model | None:
-        """The only model, if there have never been others, which a request might mean."""
-        return None if self.registry.has_had_several else self.registry.only_model
-
-    @property
-    def chooses_version(self) -> bool:
-        """Whether the only model has several versions, which a body may name."""
-        model = self.registry.only_model
-        return model is not None and self.registry.has_several(model.name)
-
     def find(self, name: str | None) -> Model:
         """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
         if name is None:
@@ -81,7 +70,7 @@ class Dispatcher:
         Raise ModelNotFound for an unknown version; the dialect checks any other name.
         """
         only = self._default()
-        if not name or not self.chooses_version or name in self.registry.by_served_name:
+        if not name or only.name not in self.registry.with_versions or name in self.registry.by_served_name:
             return only
         if (found := self._versioned(name)) is not None:
             return found

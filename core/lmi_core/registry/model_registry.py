@@ -58,6 +58,7 @@ class ModelRegistry:
         self.models: Mapping[str, Model] = {}  # the default version of each name
         self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
         self.only_model: Model | None = None  # if no other model is served
+        self.with_versions = frozenset[str]()  # the models of which several versions are registered
         self.default_model: Model | None = None  # for requests that name none: the only one, now or at the start
         self.has_had_several = False
         self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
@@ -136,10 +137,6 @@ class ModelRegistry:
         if found.model is None or not found.served:
             raise found.refuse()
         return found.model
-
-    def has_several(self, name: str) -> bool:
-        """Return whether several versions of a model are registered."""
-        return len(self._versions.get(name, ())) > 1
 
     def served_versions(self, name: str) -> list[Model]:
         """Return the served versions of a model, in the order of registration."""
@@ -306,13 +303,18 @@ class ModelRegistry:
 
     def _add(self, registered: RegisteredModel) -> None:
         self._versions.setdefault(registered.name, Versions()).add(registered)
+        self._note_versions()
 
     def _remove(self, registered: RegisteredModel) -> None:
         versions = self.versions(registered.name)
         versions.remove(registered)
         if not versions:
             del self._versions[registered.name]
+        self._note_versions()
         self.publish(registered.name)
+
+    def _note_versions(self) -> None:
+        self.with_versions = frozenset(name for name, versions in self._versions.items() if len(versions) > 1)
 
     def publish(self, *names: str) -> None:
         """Publish the current versions of these models to requests."""

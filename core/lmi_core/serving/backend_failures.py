@@ -83,7 +83,7 @@ class StepChecks:
         self.unfinished = {
             (place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)
         }
-        self._owner = owner(runtime)
+        self._runtime = runtime
 
     def end(self, step: GenerationStep) -> None:
         """Record that a sequence has ended."""
@@ -94,7 +94,7 @@ class StepChecks:
         if self.unfinished:
             _, index = min(self.unfinished)
             raise GenerationFailed(
-                f"{self._owner}: `generate` must yield a finish reason with the last step of each sequence. "
+                f"{owner(self._runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
                 f"Given: none for the sequence {index}"
             )
 

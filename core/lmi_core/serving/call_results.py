@@ -47,9 +47,10 @@ async def generated(
     ):
         try:
             async with call.watched(turn):
-                await call.wait_for(turn)
+                if turn.waits:
+                    await call.wait_for(turn)
                 record.submit(requests)
-                async with aclosing(_steps(model, requests, call, turn)) as steps:
+                async with aclosing(_steps(model, backend, requests, call, turn)) as steps:
                     async for step in steps:
                         call.step_came()
                         if first:
@@ -75,12 +76,12 @@ async def generated(
 
 
 def _steps(
-    model: Runner, requests: Sequence[ValidRequest], call: RunningCall, turn: Turn
+    model: Runner, backend: Backend[Any], requests: Sequence[ValidRequest], call: RunningCall, turn: Turn
 ) -> AsyncGenerator[GenerationStep, None]:
     """Return the steps of a call whose turn has come; in a rolling batch each of several prompts has a turn."""
-    turns, streams = model.turns, [model.backend.steps(request) for request in requests]
-    if len(streams) == 1:
-        return streams[0]
+    if len(requests) == 1:
+        return backend.steps(requests[0])
+    turns, streams = model.turns, [backend.steps(request) for request in requests]
     if isinstance(turns, RollingBatch):
         own = [
             turns.ended(turn),
@@ -123,7 +124,8 @@ async def all_or_aborted(
     ):
         try:
             async with call.watched(turn):
-                await call.wait_for(turn)
+                if turn.waits:
+                    await call.wait_for(turn)
                 record.submit(prompts)
                 async with aclosing(begin()) as items:
                     async for item in items:

@@ -231,7 +231,8 @@ class Model:
         if not self.ready and not self.idle:
             stage = f": {self.progress}" if self.progress.what else ""
             raise ModelNotReady(f"model {self.name} is loading{stage}")
-        self._check_open()
+        if self.shut_down:
+            raise self._refusal()
         if self.ready:
             await check_health(self.runtime)
 
@@ -248,14 +249,14 @@ class Model:
     def _check_takes_calls(self) -> None:
         if not self.ready and not self.idle:
             raise ModelNotReady(f"model {self.name} is not ready")
-        self._check_open()
+        if self.shut_down:
+            raise self._refusal()
         self.running.check_tokens()
 
-    def _check_open(self) -> None:
-        if self.shut_down:
-            refused = ModelNotReady(f"all workers of model {self.name} have been shut down (max_worker=0)")
-            refused.retry_after = None  # only its operator opens it again
-            raise refused
+    def _refusal(self) -> ModelNotReady:
+        refused = ModelNotReady(f"all workers of model {self.name} have been shut down (max_worker=0)")
+        refused.retry_after = None  # only its operator opens it again
+        return refused
 
     @property
     def sequence_counts(self) -> SequenceCounts:
@@ -301,16 +302,18 @@ class Model:
         `adapters` is empty, or has one adapter for all prompts or one for each; None means no adapter. Raise
         AdapterNotFound.
         """
-        for name in dict.fromkeys(adapters):
-            if name is not None:
-                check_adapter(name, self.plan.code, self.backend)
-        adapter = common_adapter(adapters)
-        loras = tuple(name if name in self.backend.adapters else None for name in adapters)
-        formatters = self.plan.code.of(adapter)
-        tokenizer = getattr(self.backend, "tokenizer", None)
-        return Customization(
-            formatters, tokenizer, self.configs, self.options, request_id, adapter, loras, model=self.name
+        backend, code = self.backend, self.plan.code
+        own = Customization(
+            code.base, getattr(backend, "tokenizer", None), self.configs, self.options, request_id, model=self.name
         )
+        if adapters:
+            for name in dict.fromkeys(adapters):
+                if name is not None:
+                    check_adapter(name, code, backend)
+            own.adapter = common_adapter(adapters)
+            own.adapters = tuple(name if name in backend.adapters else None for name in adapters)
+            own.formatters = code.of(own.adapter)
+        return own
 
     async def drop_unknown(self, generation: Generation) -> Generation:
         """Drop unknown parameters, and add their names to `ignored`.

@@ -1,6 +1,6 @@
 """Validation of requests against a backend: GenerationRequest to ValidRequest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,11 +11,12 @@ from lmi_core.backend import Backend
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.images import Image
 from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
-from lmi_core.generation.request import PROMPT, GenerationRequest, ValidRequest
+from lmi_core.generation.request import PROMPT, GenerationRequest, ShorterPrompt, ValidRequest
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Generation
 from lmi_core.host.beside_loop import LONG_TEXT, read_beside
 from lmi_core.payloads.payload import explain, shown
+from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.tolerance import drop_unknown, is_neutral
 
 # What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
@@ -31,15 +32,19 @@ async def validate_all(
 
     Raise InvalidParameter, or InvalidPayload for images.
     """
-    requests = [await _shortened(request) for request in requests]
-    if any(request.images for request in requests):
-        requests = [await with_images(request, backend) for request in requests]
+    complete: list[GenerationRequest] = []
+    for request in requests:
+        if request.shorten is not None:
+            request = await _shortened(request, request.shorten)
+        if request.images:
+            request = await with_images(request, backend)
+        complete.append(request)
     ids = [request_id] if len(requests) == 1 else [f"{request_id}-{i}" for i in range(len(requests))]
 
     def validated() -> list[ValidRequest]:
-        return [validate(request, backend, each_id) for request, each_id in zip(requests, ids, strict=True)]
+        return [validate(request, backend, each_id) for request, each_id in zip(complete, ids, strict=True)]
 
-    return await read_beside(size_of(requests), validated)
+    return await read_beside(size_of(complete), validated)
 
 
 async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
@@ -47,6 +52,12 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
 
     Raise InvalidParameter for one that must not be dropped; for any if the model or the call is `strict`.
     """
+    known = field_names(backend.parameters_type)
+    for request in generation.requests:
+        if not request.parameters.keys() <= known:
+            break
+    else:
+        return generation
 
     def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
         return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
@@ -59,11 +70,9 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
     return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
 
 
-async def _shortened(request: GenerationRequest) -> GenerationRequest:
-    if request.shorten is None:
-        return request
+async def _shortened(request: GenerationRequest, shorten: Callable[[], ShorterPrompt]) -> GenerationRequest:
     # Its parts are tokenized several times.
-    prompt, images = await read_beside(LONG_TEXT + len(request.prompt), request.shorten)
+    prompt, images = await read_beside(LONG_TEXT + len(request.prompt), shorten)
     return replace(request, prompt=prompt, images=images, shorten=None)
 
 
@@ -101,7 +110,8 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
             prompt_tokens=len(prompt_ids),
             max_prompt_tokens=max_length,
         )
-    _check_prompt_log_probs(request, parameters, len(prompt_ids), backend.tokenizer.vocabulary_size)
+    if parameters.num_prompt_top_tokens == ALL_TOKENS:
+        _check_prompt_log_probs(request, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):
         parameters = _fit(request, parameters, room, backend)
@@ -163,10 +173,8 @@ def _parameters(request: GenerationRequest, backend: Backend[Any]) -> Generation
         ) from None
 
 
-def _check_prompt_log_probs(
-    request: GenerationRequest, parameters: GenerationParameters, length: int, vocabulary: int
-) -> None:
-    if parameters.num_prompt_top_tokens == ALL_TOKENS and length * vocabulary > MAX_PROMPT_LOG_PROBS:
+def _check_prompt_log_probs(request: GenerationRequest, length: int, vocabulary: int) -> None:
+    if length * vocabulary > MAX_PROMPT_LOG_PROBS:
         raise InvalidParameter(
             f"`{_name(request, 'prompt_logprobs')}` may be {ALL_TOKENS} for at most {MAX_PROMPT_LOG_PROBS} log "
             f"probabilities, but a prompt of {length} tokens has {length * vocabulary}: shorten it, or set 20"

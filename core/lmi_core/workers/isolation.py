@@ -56,9 +56,10 @@ class Presence:
         self.leave()
 
     def leave(self) -> None:
-        """Leave the engine; do nothing where `clear` has ended the presence."""
-        self.has_left = True
-        self._isolation.leave(self)
+        """Leave the engine, once; do nothing where `clear` has ended the presence."""
+        if not self.has_left:
+            self.has_left = True
+            self._isolation.leave(self)
 
     def has_begun(self) -> None:
         """Record the first result: the prompt is read."""
@@ -222,7 +223,8 @@ class Isolation:
 
     def _admit(self) -> None:
         """Admit all others, or see to the next trial."""
-        self._suspects = deque(each for each in self._suspects if not each.admitted.cancelled())
+        if self._suspects:
+            self._suspects = deque(each for each in self._suspects if not each.admitted.cancelled())
         if self._trial is not None or self._timer is not None:
             return
         if self._suspects:

@@ -95,7 +95,7 @@ class Replicas(Generic[R]):
 
     def choose(self, work: Work) -> R:
         """Return the replica for a request; one that is unavailable only if all of them are."""
-        chosen = self._router.choose(self.members, work)
+        chosen = self.members[0] if len(self.members) == 1 else self._router.choose(self.members, work)
         if len(self.members) > 1 and not _accepts(chosen):
             accepting = [each for each in self.members if _accepts(each)]
             accepting = accepting or [each for each in self.members if each.is_available]

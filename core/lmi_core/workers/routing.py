@@ -32,8 +32,6 @@ class Router(Generic[R]):
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
         """Return the replica for a request, which is assumed to hold the prompt from then on."""
-        if len(replicas) == 1:
-            return replicas[0]
         keys, held = list(_keys(work)), dict[R, int]()
         for count, key in enumerate(keys, start=1):
             for replica in self._holders.get(key, ()):

@@ -40,17 +40,8 @@ class Permit:
     client: str  # the holder of the API key or, without one, the address
     key: ApiKey | None = None
     is_operator: bool = False  # by the token
-    has_others: bool = False  # whether there are other keys, which share the queues
-
-    @property
-    def key_holder(self) -> str | None:
-        """The holder of the API key; None without one."""
-        return None if self.key is None else self.key.holder
-
-    @property
-    def sharing_key(self) -> str | None:
-        """The holder of the API key if there are other keys, which share the queues."""
-        return self.key_holder if self.has_others else None
+    key_holder: str | None = None  # of the API key; None without one
+    sharing_key: str | None = None  # the same if there are other keys, which share the queues
 
     @property
     def is_proven(self) -> bool:
@@ -87,7 +78,7 @@ class AccessControl:
 
         `model` is the model in the path.
         """
-        match route.permitted:
+        match route.access:
             case Access.EVERYBODY:
                 return Permit(caller.address)
             case Access.CONSOLE:
@@ -115,11 +106,14 @@ class AccessControl:
 
     def check_client(self, caller: Caller) -> Permit:
         """Return the permission of a client. Raise Unauthorized if API keys are in use and it has none."""
-        keys, credentials = self.options.api_keys, [*shown_credentials(caller.headers)]
+        keys = self.options.api_keys
+        if keys is None and self.options.management_token is None:
+            return Permit(caller.address)
+        credentials = [*shown_credentials(caller.headers)]
         if keys is None:
             return Permit(caller.address, is_operator=self._has_token(credentials))
         if (key := keys.find(credentials)) is not None:
-            return Permit(key.holder, key, has_others=len(keys) > 1)
+            return Permit(key.holder, key, False, key.holder, key.holder if len(keys) > 1 else None)
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
         fault = "the one given is not known" if credentials else "none was given"
@@ -140,7 +134,7 @@ class AccessControl:
     def _check_change(self, route: Route) -> None:
         """Raise Forbidden for an operator's route that changes the server, if it cannot be changed."""
         fixed = self.options.fixed
-        if fixed is not None and route.permitted is Access.OPERATORS and route.method not in READING_METHODS:
+        if fixed is not None and route.access is Access.OPERATORS and route.method not in READING_METHODS:
             raise Forbidden(fixed)
 
     def _check_place(self, caller: Caller, model: str | None = None) -> None:

@@ -62,11 +62,12 @@ class OpenAiHandler(Handler):
 
 def take_adapter_model(call: Call, model: ServedModel) -> Call:
     """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
-    if not (adapters := model.adapters.folders):
-        return call
-    payload = call.json_object()
+    try:
+        payload = call.json_object()
+    except InvalidPayload:
+        return call  # left for `parse`, which may get it in another form
     name = payload.get("model")
-    if not isinstance(name, str) or name in model.names or name not in adapters:
+    if not isinstance(name, str) or name in model.names or name not in model.adapters.folders:
         return call
     named = payload.get("adapters")
     if named not in (None, [], name, [name]):

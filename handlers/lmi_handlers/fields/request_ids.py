@@ -15,8 +15,8 @@ _unused = bytearray()
 
 def request_id(request: web.Request) -> str:
     """Return the client's request id if it is valid, otherwise a new one."""
-    given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER) or ""
-    return given_id(given) or new_request_id()
+    given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER)
+    return (given and given_id(given)) or new_request_id()
 
 
 def given_id(given: str) -> str | None:

@@ -32,7 +32,7 @@ from lmi_handlers.base.adapter_names import take_adapters, with_adapter_attribut
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
-from lmi_handlers.http.permission import check_access, counted, reach_of
+from lmi_handlers.http.permission import ACCESS, check_access, reach_of
 from lmi_handlers.telemetry.ending import Ending
 
 logger = logging.getLogger(__name__)
@@ -65,12 +65,12 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
         try:
-            permit = check_access(request, route, dispatcher.allowed_hosts)
+            permit = check_access(request, route, dispatcher)
             exchange.client, exchange.key = permit.client, permit.key_holder
             current_client.set(permit.client)
             current_key.set(permit.sharing_key)
             if route.answer is None:
-                with counted(request, permit) as exchange.usage:
+                with request.app[ACCESS].counted(permit) as exchange.usage:
                     response = await model_response(dispatcher, exchange)
             else:
                 response = await _described(dispatcher, exchange, route.answer)
@@ -111,18 +111,21 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
             dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         ticket = held.enter_context(dispatcher.admit(model))  # 1
-        exchange.record.wait()
-        await dispatcher.wake(model)
-        exchange.record.proceed()
+        if not model.ready:
+            exchange.record.wait()
+            await dispatcher.wake(model)
+            exchange.record.proceed()
         if model.function is not None:
             held.enter_context(model.statistics.measure(1))
             await _call_function(exchange, model.function, call)
             return await exchange.finish()
-        await _limit(held, model.options.predict_timeout, PREDICT_TIMEOUT)
+        if (seconds := model.options.predict_timeout) is not None:
+            await held.enter_async_context(within(seconds, PREDICT_TIMEOUT))
         parsed, customization = await _parsed(exchange, model, call)
         if isinstance(parsed, Answer):
             return await exchange.send(parsed)
-        await _limit(held, parsed.timeout, REQUEST_TIMEOUT)
+        if parsed.timeout is not None:
+            await held.enter_async_context(within(parsed.timeout, REQUEST_TIMEOUT))
         if isinstance(parsed, Inference):
             await _infer(exchange, model, parsed, customization)
         elif isinstance(parsed, EmbeddingCall):
@@ -132,23 +135,27 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         return await exchange.finish()
 
 
-async def _limit(held: AsyncExitStack, seconds: float | None, limit: str) -> None:
-    """Limit the time for the rest of the answer."""
-    if seconds is not None:
-        await held.enter_async_context(within(seconds, limit))
-
-
 async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Parsed, Customization]:
     """Return the parsed call, and the custom code for its answer."""
-    await _parse_json(call, model.server)
-    if not exchange.handler.reads_embeddings:
-        require_generation(model.backend, model.name)
-    call, customization = await _beside_if_long(call, partial(_customization, exchange, model, call))
-    exchange.record.adapter = customization.adapter or ""
-    call = await customization.read(call, request_payload)  # 2
-    parsed = await _beside_if_long(call, partial(exchange.handler.parse, call, model))  # 3
+    if len(call.body) > LONG_TEXT:
+        await _parse_json(call, model.server)
+    handler, backend = exchange.handler, model.backend
+    if not (backend.generates or handler.reads_embeddings):
+        require_generation(backend, model.name)
+
+    def read() -> tuple[Call, Customization, Parsed | None]:
+        """Return the call without the names of adapters, the code for it and, without an input formatter, parsed."""
+        named, adapters = take_adapters(handler.name_adapters(call, model))
+        customization = model.customize(adapters, named.request_id)
+        exchange.record.adapter = customization.adapter or ""
+        return named, customization, None if customization.formatters.input else handler.parse(named, model)  # 3
+
+    call, customization, parsed = await read_beside(len(call.body), read)
+    if parsed is None:
+        call = await customization.read(call, request_payload)  # 2
+        parsed = await read_beside(len(call.body), partial(handler.parse, call, model))  # 3
     if not isinstance(parsed, Parsed):
-        raise _wrong_return(exchange.handler, f"`parse` must return {PARSED}", parsed)
+        raise _wrong_return(handler, f"`parse` must return {PARSED}", parsed)
     return parsed, customization
 
 
@@ -172,11 +179,14 @@ async def _generate(
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     exchange.usage.extend(generation.requests)
     ticket.extend(generation.requests)
-    exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
+    if generation.ignored:
+        exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
     generation = await model.drop_unknown(generation)
-    exchange.ignore(model, generation.ignored)
+    if generation.ignored:
+        exchange.ignore(model, generation.ignored)
     requests = await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)  # 4
-    check_sequences(generation.formatter, requests)
+    if generation.formatter.one_sequence:
+        check_sequences(generation.formatter, requests)
     requests = drop_unused_log_probs(formatter, requests)
     if model.server.log_prompts:
         exchange.record.prompts = [request.prompt for request in requests]
@@ -195,17 +205,19 @@ async def _generate(
 
 
 async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
-    handler, only = exchange.handler, dispatcher.only_model
-    name = exchange.model_name(dispatcher.single_model)
-    if name is None and (only is None or dispatcher.chooses_version):
+    handler, registry = exchange.handler, dispatcher.registry
+    only = registry.only_model
+    name = exchange.model_name(None if registry.has_had_several else only)
+    if name is None and (only is None or only.name in registry.with_versions):
         name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
         name = name if name is None else handler.served_name(name, dispatcher)
         if only is not None:
             return dispatcher.version_asked(name)
         if handler.adapters_are_models:
             return dispatcher.find_with_adapters(name)
-    model, version = only if name is None and only is not None else dispatcher.find(name), exchange.model_version()
-    return model if version is None else dispatcher.registry.version_of(model, version)
+    model = only if name is None and only is not None else dispatcher.find(name)
+    version = exchange.model_version() if registry.with_versions else None
+    return model if version is None else registry.version_of(model, version)
 
 
 def _text(name: object) -> str | None:
@@ -228,24 +240,14 @@ class BodyLimits(Protocol):
 async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
     """Return the call, with its JSON already parsed if that takes long."""
     call = await exchange.call(limits.max_request_size)
-    await _parse_json(call, limits)
+    if len(call.body) > LONG_TEXT:
+        await _parse_json(call, limits)
     return call
 
 
 async def _parse_json(call: Call, limits: BodyLimits) -> None:
-    if len(call.body) > LONG_TEXT:  # other bodies are parsed when they are needed
-        await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
-
-
-async def _beside_if_long(call: Call, work: Callable[[], T]) -> T:
-    """Run work on a call's body, outside the event loop if the body is long."""
-    return await read_beside(len(call.body), work)
-
-
-def _customization(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Call, Customization]:
-    """Return the call without the names of adapters, and the custom code of the model and these adapters."""
-    call, adapters = take_adapters(exchange.handler.name_adapters(call, model))
-    return call, model.customize(adapters, call.request_id)
+    """Parse a long body beside the event loop; others are parsed when they are needed."""
+    await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
 
 
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
@@ -262,7 +264,8 @@ async def _call_function(exchange: ModelExchange[R], function: ModelFunction, ca
 async def _infer(exchange: ModelExchange[R], model: Model, inference: Inference, customization: Customization) -> None:
     if customization.adapters:
         raise InvalidParameter("a request with tensors cannot name one of the model's `adapters`")
-    exchange.ignore(model, inference.ignored)
+    if inference.ignored:
+        exchange.ignore(model, inference.ignored)
     writer, record = inference.writer, exchange.record
     exchange.formatter = writer
     async with aclosing(model.infer(inference.inputs, exchange.request_id, record, exchange.client)) as responses:
@@ -283,7 +286,8 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
     if parsed.request_id is not None:
         exchange.request_id = parsed.request_id
     exchange.answer_headers = parsed.headers
-    exchange.ignore(model, parsed.ignored)
+    if parsed.ignored:
+        exchange.ignore(model, parsed.ignored)
     if customization.adapter is not None and None in customization.adapters:
         raise InvalidParameter(
             f"adapter `{customization.adapter}` is code for answers in text, without weights: it changes no embeddings"

@@ -71,9 +71,9 @@ class Exchange(ModelExchange[web.StreamResponse]):
         The header chooses among several models; one that has always been alone ignores other names there.
         """
         path, query, headers = self.request.match_info, self.request.query, self.request.headers
-        if named := self.handler.model_name(path, {}) or named_outside(MODEL_NAME, query, headers):
-            return named
         name = self.handler.model_name(path, headers)
+        if named := (name and self.handler.model_name(path, {})) or named_outside(MODEL_NAME, query, headers):
+            return named
         return name if only is None or not name or name.partition(":")[0] in only.names else None
 
     def model_version(self) -> str | None:
@@ -109,10 +109,9 @@ class Exchange(ModelExchange[web.StreamResponse]):
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
         """List ignored parameters in a header of the response, whether it succeeds or fails, and log each once."""
-        if names:
-            parameters = model.backend.parameters_type
-            model.ignored.report(names, lambda: names_of([*self.payloads, parameters]) | {"adapters"})
-            self._list(names)
+        parameters = model.backend.parameters_type
+        model.ignored.report(names, lambda: names_of([*self.payloads, parameters]) | {"adapters"})
+        self._list(names)
 
     def _list(self, names: Collection[str]) -> None:
         self._ignored = {IGNORED_HEADER: ignored_header(names)}

@@ -62,10 +62,9 @@ class GrpcExchange(ModelExchange[None]):
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
         """List ignored parameters in the parameters of the responses, and log each once."""
-        if names:
-            parameters = model.backend.parameters_type
-            model.ignored.report(names, lambda: names_of([InferPayload, parameters]) | {"adapters"})
-            self._ignored = names
+        parameters = model.backend.parameters_type
+        model.ignored.report(names, lambda: names_of([InferPayload, parameters]) | {"adapters"})
+        self._ignored = names
 
     async def send(self, answer: Answer) -> None:
         raise FormatterFailed("an answer of this dialect has tensors")

@@ -128,7 +128,8 @@ class EngineClient:
         soft_prompt: TensorData | None = None,
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield steps until every sequence has a finish reason. Closing the generator aborts the request."""
-        partial, weights = PartialOutput(parameters.num_sequences), list[object]()
+        num_sequences = parameters.num_sequences
+        partial, weights = PartialOutput(num_sequences), list[object]()
 
         def begin(worker: EngineWorker, presence: Presence) -> StepQueue:
             given = partial.given
@@ -138,7 +139,7 @@ class EngineClient:
             request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=given)
             return worker.run(request, partial.unfinished, presence)
 
-        work = Work.generation(prompt_ids, parameters.max_new_tokens, parameters.num_sequences, adapter)
+        work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         return self._resumption.stream(begin, partial.add, work)
 
     def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
