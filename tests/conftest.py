@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web_app
 
-from lmi_core.deadlines.helper_threads import Abandoned
+from lmi_core.deadlines.bounded import Abandoned
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.plugins import loading
 from lmi_core.workers import prepared_workers

@@ -1,9 +1,11 @@
-"""The bounded queue of a model, with one place for each waiting or running sequence."""
+"""The calls of a model, and its bounded queue, with one place for each waiting or running sequence."""
 
+import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Self
 
@@ -19,6 +21,40 @@ MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
 
 # The holder of the API key for which the current task takes places; None if no other key shares the queues.
 current_key: ContextVar[str | None] = ContextVar("current_key", default=None)
+
+
+class Usage:
+    """A count of a model's calls, from their admission to their end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.calls = 0
+        self.last = clock()  # when a call last began or ended; at first, when the model came
+        self._clock = clock
+        self._unused = asyncio.Event()
+        self._unused.set()
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Count a call until it ends."""
+        self.calls += 1
+        self._unused.clear()
+        self.last = self._clock()
+        try:
+            yield
+        finally:
+            self.calls -= 1
+            self.last = self._clock()
+            if self.calls == 0:
+                self._unused.set()
+
+    @property
+    def unused_seconds(self) -> float:
+        """The seconds since the end of the last call; 0 during calls."""
+        return 0.0 if self.calls else self._clock() - self.last
+
+    async def until_unused(self) -> None:
+        """Wait until no call is left."""
+        await self._unused.wait()
 
 
 class SequenceCounts(NamedTuple):

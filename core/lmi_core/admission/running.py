@@ -116,9 +116,9 @@ class RunningCall:
         self._limits = limits
         self._unit = unit
         self._cut = asyncio.timeout(None)
-        self._is_cut = False
+        self.is_cut = False  # whether its wait is interrupted
         self._late: LmiError | None = None  # the limit that has cut the call
-        self._waiting = False
+        self.waits = False  # for a step; not while one is being sent, which nothing interrupts
         self._arrived = asyncio.get_running_loop().time()
         self._begun: float | None = None  # when its turn came
         self._last: float | None = None  # when the wait for another step than the first began
@@ -139,7 +139,7 @@ class RunningCall:
 
     def is_unread(self) -> bool:
         """Return whether the client has not read the last step yet."""
-        return not self._waiting
+        return not self.waits
 
     def begin(self) -> None:
         """Record that the call's turn has come."""
@@ -157,7 +157,7 @@ class RunningCall:
         self._watch = self._look_again() if self._limits.shortest < NONE else None
         try:
             async with self._cut:
-                self._waiting = True
+                self.waits = True
                 yield
         except TimeoutError:
             if not self._cut.expired():  # the engine's own
@@ -167,7 +167,7 @@ class RunningCall:
             if not self.aborted and self._late is not None:
                 raise self._late from None
         finally:
-            self._waiting = False
+            self.waits = False
             if self._watch is not None:
                 self._watch.cancel()
 
@@ -176,12 +176,10 @@ class RunningCall:
         await turn.come()
         self.begin()
 
-    def step_came(self) -> None:
-        """Record that a step has arrived and is being sent, which nothing interrupts."""
-        self._waiting = False
-        if self._is_cut:  # too late
-            self._cut.reschedule(None)
-            self._is_cut = False
+    def go_on(self) -> None:
+        """End an interruption that came too late, as the step has arrived."""
+        self._cut.reschedule(None)
+        self.is_cut = False
 
     def waits_on(self) -> bool:
         """Start waiting for another step, or return False after an abort. Raise the error given to `fail`."""
@@ -189,7 +187,7 @@ class RunningCall:
             raise self._failure
         if self.aborted:
             return False
-        self._last, self._waiting = asyncio.get_running_loop().time(), True
+        self._last, self.waits = asyncio.get_running_loop().time(), True
         return True
 
     def _look(self) -> None:
@@ -197,7 +195,7 @@ class RunningCall:
         step.
         """
         since, seconds, error = self._phase()
-        if self._waiting and asyncio.get_running_loop().time() - since >= seconds and not self._is_cut:
+        if self.waits and asyncio.get_running_loop().time() - since >= seconds and not self.is_cut:
             self._late = error()
             self._cut_short()
         self._watch = self._look_again()
@@ -206,7 +204,7 @@ class RunningCall:
         """Schedule a check for the end of the current phase, and early enough for a phase that starts soon."""
         loop = asyncio.get_running_loop()
         since, seconds, _ = self._phase()
-        left = since + seconds - loop.time() if self._waiting and not self._is_cut else NONE
+        left = since + seconds - loop.time() if self.waits and not self.is_cut else NONE
         return loop.call_later(min(left, self._limits.shortest), self._look)
 
     def _phase(self) -> tuple[float, float, Callable[[], LmiError]]:
@@ -229,6 +227,6 @@ class RunningCall:
         return max(begin, min(self.engine_time.since, asyncio.get_running_loop().time()))
 
     def _cut_short(self) -> None:
-        if self._waiting and not self._is_cut:  # once is enough: a timeout that is passing cannot be changed
-            self._is_cut = True
+        if self.waits and not self.is_cut:  # once is enough: a timeout that is passing cannot be changed
+            self.is_cut = True
             self._cut.reschedule(0)

@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from lmi_core.configuration.properties import RequestProperties
@@ -14,7 +15,7 @@ from lmi_core.errors import GenerationTimeout, LmiError, QueueTimeout
 NONE = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimeLimits:
     """The maximum seconds of each phase of a call. Each phase starts at the end of the previous one."""
 
@@ -35,7 +36,7 @@ class TimeLimits:
             _limit(options.inter_token_timeout, default),
         )
 
-    @property
+    @cached_property
     def shortest(self) -> float:
         """The shortest of the limits; infinity without limits."""
         return min(self.queue, self.first_token, self.inter_token)

@@ -69,7 +69,8 @@ class Turns(ABC):
                 self.waiting -= count
             else:
                 self._end(turn)
-            self._begin_next()
+            if self.waiting:
+                self._begin_next()
 
     def _pop(self) -> Turn:
         """Start the next waiting turn, and return it."""
@@ -108,7 +109,7 @@ class RollingBatch(Turns):
         self._size = batch_size + ahead
 
     def _begins_at_once(self, turn: Turn) -> bool:
-        if self._queue or not self._has_room(turn.count):
+        if self.waiting or not self._has_room(turn.count):
             return False
         self._given.add(turn)
         return True
@@ -120,7 +121,8 @@ class RollingBatch(Turns):
             yield turn
         finally:
             self._end(turn)
-            self._begin_next()
+            if self.waiting:
+                self._begin_next()
 
     def _has_room(self, count: int) -> bool:
         """Return whether the engine has room for as many more; an empty engine accepts any call."""

@@ -25,7 +25,7 @@ class Token(msgspec.Struct, array_like=True, gc=False):
     rank: int | None = None  # among all tokens at its position, 1 the likeliest; of generated tokens, if it is read
 
 
-_text = attrgetter("text")
+text_of = attrgetter("text")  # of a token
 
 NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted request, which has no token
 
@@ -152,7 +152,7 @@ class GenerationOutput:
     @property
     def delta(self) -> str:
         """The text that the latest step added."""
-        return "".join(map(_text, self.step.tokens))
+        return "".join(map(text_of, self.step.tokens))
 
     @property
     def text(self) -> str:

@@ -1,7 +1,7 @@
-"""The counts of a model's requests."""
+"""The counts of the requests of the server and of each model."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from itertools import accumulate
 from time import perf_counter
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from lmi_core.generation.output import GenerationOutput
+from lmi_core.metrics.recent_errors import RecentErrors
 from lmi_core.metrics.request_record import RequestRecord
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -53,6 +54,8 @@ LEFT = "client_left"  # and the reason
 ANSWERED = "answered"  # the reason of answers without a finish reason
 SUCCESSES = frozenset({ANSWERED, "eos_token", "length", "stop_sequence"})
 REJECTIONS = frozenset({"overloaded", "rate_limited", "model_not_ready", "backend_unhealthy"})
+UNEXPECTED = "internal"
+REFUSALS = ("overloaded", "model_not_ready")
 ABORTS = frozenset({LEFT, "abort", "aborted", "generation_timeout"})
 
 
@@ -101,7 +104,7 @@ class ModelMetrics:
     def begin(self, record: RequestRecord, output: GenerationOutput) -> None:
         """Track a request whose output starts, until `add` counts it."""
         record.output = output
-        self._tokens_of(record)  # from now on its adapter has a name here, and keeps it
+        self._tokens_of(self._adapter(record.adapter))  # from now on its adapter has a name here, and keeps it
         self.running.add(record)
 
     def tokens_so_far(self) -> Mapping[str, TokenCounts]:
@@ -122,24 +125,24 @@ class ModelMetrics:
         taken = perf_counter() - record.begun
         record.proceed()
         self.running.discard(record)
-        self._count(Outcome(self._adapter(record.adapter), record.dialect, str(status), reason))
+        adapter = self._adapter(record.adapter)
+        self._count(Outcome(adapter, record.dialect, str(status), reason))
         if record.submitted is not None:
-            self._tokens_of(record).add(record)
+            self._tokens_of(adapter).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
         if status < FAILED and reason in SUCCESSES:  # a stream that fails in its middle has the status 200
             self.latest, self.latest_end_to_end = record, taken
             self.end_to_end.add(taken)
-            self.queue_time.add(record.queue_time)
-            engine_time = record.engine_time or 0.0
+            queue_time, engine_time = record.queue_time, record.engine_time or 0.0
+            self.queue_time.add(queue_time)
             self.engine_time += engine_time
-            self.server_time += max(0.0, taken - engine_time - record.queue_time)
+            self.server_time += max(0.0, taken - engine_time - queue_time)
             if record.num_sequences and (time_per_token := record.time_per_token) is not None:
                 self.time_per_token.add(time_per_token)
         return taken
 
-    def _tokens_of(self, record: RequestRecord) -> TokenCounts:
-        adapter = self._adapter(record.adapter)
+    def _tokens_of(self, adapter: str) -> TokenCounts:
         counts = self.tokens.get(adapter)
         if counts is None:
             counts = self.tokens[adapter] = TokenCounts()
@@ -155,3 +158,34 @@ class ModelMetrics:
             outcome = Outcome(OTHER, outcome.dialect, OTHER, OTHER)
             count = self.outcomes.get(outcome, 0)
         self.outcomes[outcome] = count + 1
+
+
+class EndedRequest(NamedTuple):
+    """A finished request, for further records about it."""
+
+    record: RequestRecord
+    path: str
+    status: int
+    reason: str
+    seconds: float
+    trace: Mapping[str, str] | None  # the headers of the trace that it belongs to
+
+
+class ServerMetrics:
+    """Counts of all requests, and of requests without a model."""
+
+    def __init__(self) -> None:
+        self.without_model = ModelMetrics()
+        self.observers: list[Callable[[EndedRequest], None]] = []  # called when a request has ended
+        self.errors = RecentErrors()
+        self.statuses: dict[int, int] = {}  # numbers of answers by the first digit of their status
+        self.unexpected = 0  # requests that failed by an error nobody expected
+        self.refused = 0  # requests that found the queue full or the model not ready
+
+    def add(self, record: RequestRecord, status: int, reason: str, model: ModelMetrics | None) -> float:
+        """Count a finished request, for its model too, and return its duration in seconds."""
+        digit = status // 100
+        self.statuses[digit] = self.statuses.get(digit, 0) + 1
+        self.unexpected += reason == UNEXPECTED
+        self.refused += reason in REFUSALS
+        return (self.without_model if model is None else model).add(record, status, reason)

@@ -141,4 +141,5 @@ class RequestRecord:
     @property
     def engine_time(self) -> float | None:
         """The seconds that the engine worked on the request, without the wait in it."""
-        return None if self.scheduled is None or self.ended is None else self.ended - self.scheduled
+        scheduled = self.scheduled
+        return None if scheduled is None or self.ended is None else self.ended - scheduled

@@ -9,7 +9,7 @@ from lmi_core.admission.admission import Ticket
 from lmi_core.configuration.host_patterns import Host
 from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registration import ModelReader
 from lmi_core.served_model import ManagedModel

@@ -52,7 +52,9 @@ async def generated(
                 record.submit(requests)
                 async with aclosing(_steps(model, backend, requests, call, turn)) as steps:
                     async for step in steps:
-                        call.step_came()
+                        call.waits = False
+                        if call.is_cut:
+                            call.go_on()
                         if first:
                             first = not record.begin(step)
                         if step.finish_reason is not None:
@@ -129,7 +131,9 @@ async def all_or_aborted(
                 record.submit(prompts)
                 async with aclosing(begin()) as items:
                     async for item in items:
-                        call.step_came()
+                        call.waits = False
+                        if call.is_cut:
+                            call.go_on()
                         if checks is not None:
                             checks.take(item)
                         yield item

@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lmi_core.admission.admission import Admission, SequenceCounts, Ticket
+from lmi_core.admission.admission import Admission, SequenceCounts, Ticket, Usage
 from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, Turns
-from lmi_core.admission.usage import Usage
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
@@ -62,6 +61,8 @@ class Model:
         self.options: RequestProperties = plan.options  # of requests and answers
         self.server: ServerProperties = plan.server  # the server's for the model
         self.formatters = plan.formatters
+        self.chat_formatters: FormatterNames = plan.chat_formatters  # of answers in LMI's schema for chats
+        self.chat_template: str | None = plan.chat_template  # in place of the tokenizer's own
         self.configs = plan.configs
         self.fingerprint = plan.fingerprint
         self.ready = False
@@ -157,16 +158,6 @@ class Model:
     def files(self) -> Path | None:
         """The folder on this host that contains the model's weights, when loaded; None without one."""
         return weights_folder(self.runtime.setup.directory, self.runtime.setup.properties)
-
-    @property
-    def chat_formatters(self) -> FormatterNames:
-        """The formatter names of answers in LMI's schema for chats."""
-        return self.plan.chat_formatters
-
-    @property
-    def chat_template(self) -> str | None:
-        """The chat template that overrides the tokenizer's own, or None."""
-        return self.plan.chat_template
 
     async def start(self) -> None:
         """Load the model. Raise ConfigurationError if it cannot be loaded, or not in time."""

@@ -1,8 +1,10 @@
-"""`option.chat_template`, which overrides the model's own chat template."""
+"""The chat template of a model: its own or `option.chat_template`, and the roles outside of the APIs that it drops."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from lmi_core.deadlines.event_loop import NeedsTimeError
@@ -12,6 +14,8 @@ from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.tokenizer_files import TEMPLATE, has_tokenizer
 
+ROLE_MEMBER = "role"  # of a message, in templates
+_END_OF_TAG, _BEGIN_OF_TAG = re.compile("[%}]}"), re.compile("{[%{]")
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 
 
@@ -74,3 +78,36 @@ def find_chat_template(configured: str | None, tokenizer: Tokenizer, with_tools:
 def takes_parts(template: str) -> bool:
     """Return whether the template accepts contents as lists of parts, like templates for images."""
     return LOOP_OVER_CONTENT.search(template) is not None
+
+
+def first_left_out(chat: Chat, template: str, tokenizer: Tokenizer, usual: Collection[str]) -> int | None:
+    """Return the index of the first message with an unusual role that the template drops.
+
+    A role that the template compares is supported, and may be a switch without text. For others, the chat is rendered
+    again with marks in their messages. Raise InvalidPayload if the template refuses the marks.
+    """
+    asked = [index for index, message in enumerate(chat.messages) if message[ROLE_MEMBER] not in usual]
+    if not asked:
+        return None
+    knows = {role: _knows(template, role) for role in {chat.messages[index][ROLE_MEMBER] for index in asked}}
+    marks = {index: f"role{token_hex(16)}" for index in asked if not knows[chat.messages[index][ROLE_MEMBER]]}
+    if not marks:
+        return None
+    messages = [
+        _marked(message, marks[index]) if index in marks else message for index, message in enumerate(chat.messages)
+    ]
+    text = tokenizer.render_chat(replace(chat, messages=messages), template)
+    return next((index for index, mark in marks.items() if mark not in text), None)
+
+
+def _knows(template: str, role: str) -> bool:
+    """Return whether a tag of the template contains both `role` and the role as a string."""
+    quoted = re.compile(rf"""(?<![\w)\]]\[)(?<!get\()(['"]){re.escape(role)}\1""")
+    tags = (_BEGIN_OF_TAG.split(piece)[-1] for piece in _END_OF_TAG.split(template))
+    return any(ROLE_MEMBER in tag and quoted.search(tag) for tag in tags)
+
+
+def _marked(message: dict[str, Any], mark: str) -> dict[str, Any]:
+    content = message.get("content") or ""
+    added: Any = content + mark if isinstance(content, str) else [*content, {"type": "text", "text": mark}]
+    return {**message, "content": added}

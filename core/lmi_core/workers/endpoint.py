@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, cast
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import zmq
 import zmq.asyncio
 
 from lmi_core.errors import ConfigurationError, OutOfMemory
+
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -43,28 +46,38 @@ class Transport(Protocol):
 
 
 class WorkerSocket:
-    """The server's end of a connection to a worker, until the worker has ended."""
+    """The server's end of a connection to a worker."""
 
-    def __init__(self, socket: zmq.asyncio.Socket, ended: asyncio.Future[Any], death: Callable[[], WorkerDied]) -> None:
-        """`death` returns the reason once `ended` is done."""
-        self._socket, self._ended, self._death = socket, ended, death
-        self._next: asyncio.Future[bytes] | None = None
-        ended.add_done_callback(self._end)
+    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+        socket.set_hwm(0)
+        self._socket = socket
+        self._next: asyncio.Future[bytes] | None = None  # the latest message that was waited for
+        self._death: Callable[[], WorkerDied] | None = None  # set once the worker has ended
+
+    def end_with(self, ended: asyncio.Future[T], death: Callable[[T], WorkerDied]) -> None:
+        """Once `ended` is done, read no messages but those that are here; `death` returns the reason."""
+
+        def end(_: object) -> None:
+            if not ended.cancelled():
+                self._death = partial(death, ended.result())
+                self._fail(self._death)
+
+        ended.add_done_callback(end)
 
     def send(self, message: bytes) -> None:
         with suppress(zmq.Again):  # the worker has died just now, which `receive` is about to find
             cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
-    def receive(self) -> asyncio.Future[bytes]:
+    def receive(self) -> Awaitable[bytes]:
         """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
         self._next = cast("asyncio.Future[bytes]", self._socket.recv())
-        if self._ended.done():
-            self._end(self._ended)
+        if self._death is not None:
+            self._fail(self._death)
         return self._next
 
-    def _end(self, ended: asyncio.Future[Any]) -> None:
-        if self._next is not None and not self._next.done() and not ended.cancelled():
-            self._next.set_exception(self._death())
+    def _fail(self, death: Callable[[], WorkerDied]) -> None:
+        if self._next is not None and not self._next.done():
+            self._next.set_exception(death())
 
 
 class Endpoint(Transport, Protocol):

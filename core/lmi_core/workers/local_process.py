@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
 
 
-class LocalProcess:
+class LocalProcess(WorkerSocket):
     """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
 
     place = files = None  # as it is on this machine
@@ -50,19 +50,17 @@ class LocalProcess:
         self._environment = {**(environment or {}), **os.environ}
         self._folder = tempfile.TemporaryDirectory(prefix="lmi-")
         self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.PAIR)
-        self._socket.set_hwm(0)
+        super().__init__(self._context.socket(zmq.PAIR))
         self._connected = False
         self._process: ChildProcess | None = None
-        self._connection: WorkerSocket | None = None  # to the process
 
     async def start(self) -> None:
         if self._process is not None:
             return
         address = f"{TRANSPORT}{Path(self._folder.name) / 'worker'}"
         self._socket.bind(address)
-        self._process = process = await start_process(partial(self._create, address))
-        self._connection = WorkerSocket(self._socket, process.exited, lambda: _death(process.exited.result()))
+        self._process = await start_process(partial(self._create, address))
+        self.end_with(self._process.exited, _death)
         LISTENERS.add(self)
 
     def _create(self, address: str) -> StartedProcess:
@@ -82,8 +80,10 @@ class LocalProcess:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        assert self._connection is not None, "start() must be called first"
-        self._connection.send(message)
+        if not self._connected:
+            self._connected = True
+            self._folder.cleanup()  # nothing is left of it, should both processes be killed
+        super().send(message)
 
     def set_log_level(self, level: str) -> None:
         """Tell the child the level of its log from now on."""
@@ -93,16 +93,6 @@ class LocalProcess:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-
-    def receive(self) -> Awaitable[bytes]:
-        assert self._connection is not None, "start() must be called first"
-        return self._connection.receive() if self._connected else self._receive_first(self._connection)
-
-    async def _receive_first(self, connection: WorkerSocket) -> bytes:
-        message = await connection.receive()
-        self._connected = True
-        self._folder.cleanup()  # nothing is left of it, should both processes be killed
-        return message
 
     async def stop(self) -> None:
         if self._process is not None:

@@ -87,9 +87,9 @@ class Connection(WorkerSocket):
     def __init__(self, context: zmq.asyncio.Context, host: str, lost: "asyncio.Future[str]") -> None:
         """Wait for the worker at a host's address; `lost` is done with the reason why no further message will come."""
         own, theirs = Keys.new(), Keys.new()
-        super().__init__(context.socket(zmq.PAIR), lost, lambda: WorkerDied(lost.result()))
-        self._socket.set_hwm(0)
+        super().__init__(context.socket(zmq.PAIR))
         own.serve(self._socket)
+        self.end_with(lost, WorkerDied)
         self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
         self.keys = Keys(theirs.public, theirs.secret, own.public)  # of the worker
 

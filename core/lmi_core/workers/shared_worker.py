@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -95,7 +96,7 @@ def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     writer.write(msgspec.json.encode(message) + b"\n")
 
 
-class SharedWorker:
+class SharedWorker(WorkerSocket):
     """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
 
     place = files = None  # as it is on this machine
@@ -107,12 +108,10 @@ class SharedWorker:
         self._host = host
         self._want = Want(key, target, dict(environment), prepare)
         self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.set_hwm(0)
+        super().__init__(self._context.socket(zmq.DEALER))
         self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
-        self._connection: WorkerSocket | None = None  # to the worker
         self._started = False  # whether the message was read that a worker starts with
         self.process_id: int | None = None
 
@@ -129,16 +128,11 @@ class SharedWorker:
             raise answer.error
         self.process_id = answer.process_id
         self._socket.connect(answer.address)
-        self._died = died = asyncio.create_task(_death(reader))
-        self._connection = WorkerSocket(self._socket, died, lambda: died.result().error)
-
-    def send(self, message: bytes) -> None:
-        assert self._connection is not None, "start() must be called first"
-        self._connection.send(message)
+        self._died = asyncio.create_task(_death(reader))
+        self.end_with(self._died, attrgetter("error"))
 
     def receive(self) -> Awaitable[bytes]:
-        assert self._connection is not None, "start() must be called first"
-        return self._connection.receive() if self._started else self._receive_started()
+        return super().receive() if self._started else self._receive_started()
 
     async def _receive_started(self) -> bytes:
         self._started = True

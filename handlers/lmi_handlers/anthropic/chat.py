@@ -11,8 +11,7 @@ from lmi_handlers.anthropic.messages import ImagePart, chat_messages, has_system
 from lmi_handlers.anthropic.payload import CountTokensRequest, OutputFormat
 from lmi_handlers.anthropic.tolerance import BUDGET
 from lmi_handlers.chat.generation import ChatForm, chat_generation
-from lmi_handlers.chat.reasoning import SWITCHES
-from lmi_handlers.chat.reasoning_limit import takes_limit
+from lmi_handlers.chat.reasoning import SWITCHES, takes_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.offered_tools import own_tools

@@ -10,7 +10,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.anthropic.tool_fields import CUSTOM
 from lmi_handlers.base.anthropic_errors import ThreadRefused
-from lmi_handlers.chat.reasoning_limit import takes_limit
+from lmi_handlers.chat.reasoning import takes_limit
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse
 

@@ -14,10 +14,8 @@ from lmi_core.handler import Call, Generation
 from lmi_core.parsing.reasoning.reader import Reasoning
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
-from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template
-from lmi_core.texts.roles import first_left_out
-from lmi_handlers.chat.call_ids import with_call_ids
-from lmi_handlers.chat.functions import with_tool_messages
+from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template, first_left_out
+from lmi_handlers.chat.functions import with_call_ids, with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import ROLES, template_messages
 from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
@@ -45,7 +43,8 @@ class ChatForm(NamedTuple):
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template and return the generation. Raise InvalidPayload if the chat is invalid."""
-    log_user(call, payload.user)
+    if payload.user is not None:
+        log_user(call, payload.user)
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")
@@ -86,9 +85,12 @@ def _template(payload: ChatRequest, model: ServedModel) -> str:
 
 
 def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: bool) -> ToolUse:
+    tools, choice = payload.offered_tools, payload.choice
+    if not tools and choice is None:
+        return ToolUse()
     return use_tools(
-        payload.offered_tools,
-        payload.choice,
+        tools,
+        choice,
         payload.parallel_tool_calls is not False and not payload.functions,
         template,
         model.options.tool_call_parser,
@@ -100,13 +102,14 @@ def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: b
 def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: ToolUse) -> str:
     continues = bool(payload.continue_final_message)
     given = with_call_ids(with_tool_messages(payload.messages, template), template)
-    messages = template_messages(given, template, model.backend)
+    backend = model.backend
+    messages = template_messages(given, template, backend)
     begins = not continues and payload.add_generation_prompt is not False
     of_client = payload.chat_template is not None
     chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues, of_client)
     try:
-        prompt = model.backend.tokenizer.render_chat(chat, template)
-        left_out = first_left_out(chat, template, model.backend.tokenizer, ROLES)
+        prompt = backend.tokenizer.render_chat(chat, template)
+        left_out = first_left_out(chat, template, backend.tokenizer, ROLES)
     except RefusedByTemplate as error:
         if payload.chat_template is None:
             raise RefusedByTemplate(error.reason, payload.messages_field) from None

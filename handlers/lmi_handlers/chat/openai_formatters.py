@@ -6,7 +6,7 @@ import orjson
 
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token, text_of
 from lmi_core.payloads.json_list import json_list
 from lmi_handlers.chat.openai_events import (
     ANSWER,
@@ -107,7 +107,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             self._events.count(self.usage(output))
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
-            if text := output.delta:
+            if text := "".join(map(text_of, step.tokens)):
                 events.append(self._chunk(index, {"content": text}, None))
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])

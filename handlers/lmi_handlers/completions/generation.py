@@ -10,7 +10,7 @@ from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation
 from lmi_core.served_model import ServedModel
 from lmi_core.texts.fill_in_the_middle import middle_prompt
-from lmi_handlers.chat.reasoning_limit import completion_context, reasoning_limit
+from lmi_handlers.chat.reasoning import completion_context, reasoning_limit
 from lmi_handlers.completions.formatters import CompletionAnswer
 from lmi_handlers.completions.request import DEFAULT_MAX_TOKENS, CompletionRequest
 from lmi_handlers.fields.passed import TRANSFERS

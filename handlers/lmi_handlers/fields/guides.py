@@ -140,6 +140,7 @@ FIELDS = {
     "regex": "guided_regex",  # SGLang's names
     "ebnf": "guided_grammar",
 }
+GUIDE_NAMES = frozenset({"response_format", "structured_outputs", *FIELDS})
 
 
 def _same(payload: BaseModel, names: Mapping[str, str], path: str = "") -> list[Guide]:
@@ -188,6 +189,8 @@ class GuideFields(TolerantPayload):
         return given[0] if given else None
 
     def _guides(self) -> list[Guide]:
+        if GUIDE_NAMES.isdisjoint(self.model_fields_set):
+            return []
         return [
             *(self.response_format.guides() if self.response_format else ()),
             *(self.structured_outputs.guides() if self.structured_outputs else ()),

@@ -12,6 +12,8 @@ from aiohttp import web
 
 from lmi_core.admission.admission import Ticket, current_key
 from lmi_core.admission.time_limits import within
+from lmi_core.calls.access import Reach
+from lmi_core.configuration.host_patterns import ANY, Host
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
@@ -28,11 +30,13 @@ from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
+from lmi_handlers.access.control import AccessControl, Caller, Permit
 from lmi_handlers.base.adapter_names import take_adapters, with_adapter_attribute
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
-from lmi_handlers.http.permission import ACCESS, check_access, reach_of
+from lmi_handlers.http.origins.cross_origin import is_admitted
+from lmi_handlers.http.origins.same_origin import refuse_foreign_pages
 from lmi_handlers.telemetry.ending import Ending
 
 logger = logging.getLogger(__name__)
@@ -44,6 +48,8 @@ PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `ti
 INTERNAL = "internal error: see the server's log for this request's id"
 OWN = "lmi_handlers."  # modules of built-in dialects
 Parsed = Generation | Inference | EmbeddingCall | Answer
+ACCESS = web.AppKey("access", AccessControl)
+ANY_HOST = Host(ANY, None)
 PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 
 
@@ -65,7 +71,7 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
         try:
-            permit = check_access(request, route, dispatcher)
+            permit = _check_access(request, route, dispatcher)
             exchange.client, exchange.key = permit.client, permit.key_holder
             current_client.set(permit.client)
             current_key.set(permit.sharing_key)
@@ -91,9 +97,30 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
     return response
 
 
+def _check_access(request: web.Request, route: Route, dispatcher: Dispatcher) -> Permit:
+    """Return the permission to use a route. Raise Unauthorized or Forbidden."""
+    control = request.app[ACCESS]
+    permit = control.check(route, Caller(request.remote or "", request.headers), request.match_info.get("model"))
+    if route.refuses_foreign_pages and not _is_for_the_page(route, control, request):
+        any_host = (ANY_HOST,) if control.options.multi_model else ()
+        refuse_foreign_pages(request, [*dispatcher.allowed_hosts, *any_host], proven=permit.is_proven)
+    return permit
+
+
+def _is_for_the_page(route: Route, control: AccessControl, request: web.Request) -> bool:
+    """Return whether the request comes from a page that the operator has admitted to client routes."""
+    rules = control.cross_origin
+    return rules is not None and route.is_for_clients and is_admitted(rules, request)
+
+
+def _reach_of(request: web.Request) -> Reach:
+    """Return the routes that the client can reach at this address."""
+    return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
+
+
 async def _described(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
     """Send the answer of a route without a model."""
-    exchange.reach = reach_of(exchange.request)
+    exchange.reach = _reach_of(exchange.request)
     found = await describe(await _read(exchange, dispatcher), dispatcher)
     if not isinstance(found, Answer):
         path = exchange.request.path

@@ -6,7 +6,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from lmi_core.route import Framing
 
-LAST_CHUNK = b"0\r\n\r\n"
+CHUNK, LAST_CHUNK = b"%x\r\n%b\r\n", b"0\r\n\r\n"
 EVENT_STREAM = "text/event-stream"  # the content type of server-sent events
 KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clients skip
 
@@ -42,7 +42,7 @@ class Stream(web.StreamResponse):
         """Send the last events, if any, and the end of the response."""
         data = self._written(events)
         if unframed:
-            data += self._chunk(unframed)
+            data += CHUNK % (len(unframed), unframed) if self._in_chunks else unframed
         return self.write_eof(data + (LAST_CHUNK if self._in_chunks else b""))
 
     def _written(self, events: bytes | list[bytes]) -> bytes:
@@ -50,9 +50,6 @@ class Stream(web.StreamResponse):
         for event in [events] if isinstance(events, bytes) else events:
             framed = event if self._frame is None else self._frame(event)
             if framed:
-                data += self._chunk(framed)
+                data += CHUNK % (len(framed), framed) if self._in_chunks else framed
         self.size += len(data)
         return data
-
-    def _chunk(self, data: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(data), data) if self._in_chunks else data

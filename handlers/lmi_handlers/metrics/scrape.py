@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import version
 from socket import gethostname
 
-from lmi_core.metrics.model_metrics import ABORTS, REJECTIONS, ModelMetrics, TokenCounts
-from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.metrics.model_metrics import ABORTS, REJECTIONS, ModelMetrics, ServerMetrics, TokenCounts
 from lmi_core.serving.model import Model
 from lmi_handlers.metrics import declared
 from lmi_handlers.metrics.families import Families

@@ -8,10 +8,9 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.logs.formats import ACCESS_LOG, with_fields
-from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, LEFT
+from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, LEFT, EndedRequest
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.metrics.request_log import log_request
-from lmi_core.metrics.server_metrics import EndedRequest
 from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.base.model_exchange import ModelExchange

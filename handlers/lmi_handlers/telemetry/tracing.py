@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from lmi_core.metrics.server_metrics import EndedRequest
+from lmi_core.metrics.model_metrics import EndedRequest
 
 SERVICE = "lmi-handlers"
 FAILED = 400  # this status and those above are errors

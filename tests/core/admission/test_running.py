@@ -24,7 +24,9 @@ async def until_aborted(
         await call.wait_for(turn)
         async with aclosing(steps):
             async for step in steps:
-                call.step_came()
+                call.waits = False
+                if call.is_cut:
+                    call.go_on()
                 yield step
                 if not call.waits_on():
                     break

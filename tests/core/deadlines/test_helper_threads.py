@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from lmi_core.deadlines.helper_threads import HelperThreads, TooLateError
+from lmi_core.deadlines.bounded import HelperThreads, TooLateError
 
 LIMIT = 60.0
 

@@ -3,7 +3,7 @@ from collections.abc import Iterable
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 
-from lmi_core.metrics.server_metrics import ServerMetrics
+from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_handlers.metrics.declared import OPEN_METRICS
 from lmi_handlers.metrics.front_ends import added_up
 from lmi_handlers.metrics.handler import exposition

@@ -2,13 +2,37 @@
 
 from functools import partial
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from lmi_core.errors import InvalidPayload, PayloadTooLarge
+from lmi_core.errors import InvalidPayload, Overloaded, PayloadTooLarge
 from lmi_core.host.beside_loop import READING
 from lmi_handlers.http.bodies.compressed import body_encoding, decompressed
-from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBody
+
+SHORT = 1 << 16  # bytes of a body that are always taken: as much as a connection has buffers
+
+
+class PendingBodies:
+    """The bytes of incomplete or compressed bodies, bounded over all connections."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Reserve as many more bytes. Raise Overloaded if the long bodies of all connections leave no room."""
+        if self._taken + size > self._max:
+            raise Overloaded(
+                f"the bodies that are being received take {self._taken} of at most {self._max} bytes "
+                "(max_pending_body_bytes)"
+            )
+        self._taken += size
+
+    def release(self, size: int) -> None:
+        self._taken -= size
+
+
+PENDING_BODIES = web.AppKey("pending_bodies", PendingBodies)
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
@@ -17,29 +41,27 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     Raise PayloadTooLarge as soon as it exceeds `limit` bytes, BodyTimeout if it arrives too slowly, Overloaded if the
     bodies of other connections leave no room, and UnsupportedEncoding.
     """
-    encoding = body_encoding(request)
+    encoding = body_encoding(request) if hdrs.CONTENT_ENCODING in request.headers else None
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    with request.app[PENDING_BODIES].body() as pending:
-        body = await _received(request, limit, pending)
-        if encoding is None or not body:
-            return body
-        return await READING.run(partial(decompressed, body, encoding, limit))
-
-
-async def _received(request: web.Request, limit: int, pending: PendingBody) -> bytes:
-    body = bytearray()
+    body, pending, taken = bytearray(), request.app[PENDING_BODIES], 0
     try:
         while chunk := await request.content.readany():
             body += chunk
             if len(body) > limit:
                 raise _too_large(limit)
-            pending.grow(len(body))
+            if len(body) > SHORT:
+                pending.take(len(body) - taken)
+                taken = len(body)
+        if encoding is None or not body:
+            return bytes(body)
+        return await READING.run(partial(decompressed, bytes(body), encoding, limit))
     except (web.RequestPayloadError, HttpProcessingError) as error:  # not framed as its headers say
         cause = error.__cause__ or error
         reason = " ".join(str(getattr(cause, "message", cause)).split())
         raise InvalidPayload(f"the body cannot be read: {reason}") from error
-    return bytes(body)
+    finally:
+        pending.release(taken)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
-from lmi_handlers.http.connections.connection import Connection
-from lmi_handlers.http.connections.deadline import Phase
+from lmi_handlers.http.connections.connection import Connection, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
-from lmi_handlers.http.connections.unread_bodies import Responder, is_left_unread, send_and_close
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +16,8 @@ REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: cl
 MAX_REFUSED = 64  # that get the refusal and time to read it; others are closed at once
 VERSIONS = (HttpVersion10, HttpVersion11)  # an answer in another one, such as 0.9, may have no status
 AT_A_TIME = 500  # connections that are looked at before others have their turn
+
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
 
 
 class Connections:
@@ -113,4 +113,28 @@ class Connections:
 def _refused(status: int, reason: str | None = None) -> web.Response:
     response = web.Response(status=status, text=reason)
     response.force_close()
+    return response
+
+
+def is_left_unread(request: web.Request) -> bool:
+    """Return whether to stop reading the body, because it arrived too slowly.
+
+    Otherwise aiohttp reads for a while, so that the client gets the answer.
+    """
+    content = request.content
+    return not content.at_eof() and content.exception() is not None
+
+
+async def send_and_close(request: web.Request, response: web.StreamResponse) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+    request.protocol.force_close()
+
+
+@web.middleware
+async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
+    """Close the connection after the answer to an unread body."""
+    response = await handler(request)
+    if is_left_unread(request):
+        await send_and_close(request, response)
     return response

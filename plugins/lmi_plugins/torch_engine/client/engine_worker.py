@@ -127,7 +127,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self._send(Submit(msgspec.structs.replace(request, request_id=request_id)))
 
         def end() -> None:
-            self._go_on(request_id)
+            if self._waiting:
+                self._go_on(request_id)
             self._end(request_id, Abort(request_id))
 
         steps = self._requests[request_id] = StepQueue(num_sequences, self._coalescing, presence.leave, end)
@@ -178,20 +179,9 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self.options = msgspec.structs.replace(self.options, leaves_out_adapters=True)
 
     def _deliver(self, message: FromWorker) -> None:
-        if isinstance(message, Steps):
-            self._deliver_steps(message)
-        elif isinstance(message, Figures):
-            self._figures = message.figures.after(self._figures_before)
-        elif isinstance(message, AdapterAnswer):
-            self._deliver_answer(message)
-        elif isinstance(message, Worked):
-            self.restarts.worked()
-        else:
-            assert isinstance(message, Begun), message
-            for request_id in message.request_ids:
-                self._go_on(request_id)
-
-    def _deliver_steps(self, message: Steps) -> None:
+        if not isinstance(message, Steps):
+            self._deliver_other(message)
+            return
         if not self._has_worked and (message.steps or message.vectors):
             self._has_worked = True
             self.restarts.worked()
@@ -207,6 +197,18 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                 queue.put((index, vector))
         if message.failures:
             self._deliver_failures(message.failures)
+
+    def _deliver_other(self, message: FromWorker) -> None:
+        if isinstance(message, Figures):
+            self._figures = message.figures.after(self._figures_before)
+        elif isinstance(message, AdapterAnswer):
+            self._deliver_answer(message)
+        elif isinstance(message, Worked):
+            self.restarts.worked()
+        else:
+            assert isinstance(message, Begun), message
+            for request_id in message.request_ids:
+                self._go_on(request_id)
 
     def _deliver_failures(self, failures: Sequence[Failure]) -> None:
         company = len({failure.request_id for failure in failures if failure.of_step})

@@ -23,14 +23,14 @@ class StepQueue:
         on_complete: Callable[[], None],
         end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_complete` is called when the last step has come; `end` when it was read, and by `aclose`."""
+        """`on_complete` is called when the last step has come; `end` when it was read, or by `aclose`."""
         self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None
         self._on_complete = on_complete
         self._end = end
         self._ready = asyncio.Event()
-        self._begun = False  # whether a step was read
+        self._begun = self._closed = False  # whether the first step was read, and the last
         self._coalescing, self._stream = coalescing, coalescing.begin()
 
     def put(self, step: GenerationStep) -> None:
@@ -77,10 +77,15 @@ class StepQueue:
         self._begun = True
         step = self._steps.pop(next(iter(self._steps)))
         if not self._unfinished and not self._steps:
-            self._end()
+            self._close()
         return step
 
     async def aclose(self) -> None:
         """End the request, in its engine too."""
-        self._stream.close()
-        self._end()
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
+            self._end()
