@@ -8,8 +8,6 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,6 +20,31 @@ CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as man
 def seconds_for(characters: int) -> float:
     """Return the processor time that work on a client's text may take."""
     return MAX_SECONDS + characters / CHARACTERS_PER_SECOND
+
+
+class NeedsTimeError(Exception):
+    """Raised by work on the event loop that must be repeated in another thread."""
+
+
+class _Current(threading.local):
+    on_event_loop = False
+
+
+_current = _Current()
+
+
+def without_delay(work: Callable[[], T]) -> T:
+    """Return the result of the work. The work raises NeedsTimeError if it would take long."""
+    before, _current.on_event_loop = _current.on_event_loop, True
+    try:
+        return work()
+    finally:
+        _current.on_event_loop = before
+
+
+def on_event_loop() -> bool:
+    """Return whether the event loop waits for this thread."""
+    return _current.on_event_loop
 
 
 class Bounded(Generic[P, T]):

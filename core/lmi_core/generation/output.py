@@ -53,6 +53,14 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     queue_time: float | None = None
 
 
+class Given(msgspec.Struct, array_like=True):
+    """The output of one sequence so far, from which another engine continues."""
+
+    token_ids: list[int] = []
+    begun: bool = False  # its first step was given, which tells of the prompt
+    finished: bool = False
+
+
 class Usage(NamedTuple):
     """The numbers of prompt tokens and generated tokens."""
 

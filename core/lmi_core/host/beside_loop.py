@@ -10,8 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
-from lmi_core.deadlines.bounded import seconds_for
-from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
+from lmi_core.deadlines.bounded import NeedsTimeError, seconds_for, without_delay
 from lmi_core.errors import InvalidPayload
 from lmi_core.host.client_queue import ClientQueue
 from lmi_core.host.memory import return_free_memory

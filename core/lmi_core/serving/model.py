@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from lmi_core.admission.admission import Admission, SequenceCounts, Ticket, Usage
 from lmi_core.admission.running import RunningCalls
@@ -49,6 +49,16 @@ from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.validation import validate_all, without_unknown
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
+
+
+class NoBackend:
+    """In place of a backend, for a model whose function answers requests."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ModelNotFound(f"model `{self._model}` has no engine: its model function answers requests")
 
 
 class Model:
@@ -95,14 +105,15 @@ class Model:
         self.runtime: ServingRuntime[Any]
         self.adapters: ModelAdapters
         self.function: ModelFunction | None = None
-        self._backend: Backend[Any] | None = None
+        self.backend: Backend[Any]  # raises ModelNotFound where it is used, if the model function answers instead
         if plan.backend is None:
             self.runtime = self.function = ModelFunction(setup)
+            self.backend = cast("Backend[Any]", NoBackend(self.name))
             self.adapters = FunctionAdapters(self.function)
         else:
-            self.runtime = self._backend = plan.backend(setup)
+            self.runtime = self.backend = plan.backend(setup)
             own = plan.directory / plan.setup.properties.adapters
-            self.adapters = BackendAdapters(self._backend, plan.code, plan.directory, own, self.copies)
+            self.adapters = BackendAdapters(self.backend, plan.code, plan.directory, own, self.copies)
         self._size_queue()
 
     def _size_queue(self) -> None:
@@ -111,7 +122,7 @@ class Model:
         self.admission.resize(self.server.job_queue_size, engines * _max_running(self.plan))
         if isinstance(self.turns, DynamicBatch):
             self.turns.change(*_batch(self.server))
-        elif isinstance(self.turns, RollingBatch) and self._backend is not None and not self._backend.orders_requests:
+        elif isinstance(self.turns, RollingBatch) and self.generates and not self.backend.orders_requests:
             size = self.runtime.setup.properties.max_rolling_batch_size
             # None wait in the engine where the server is to know for how long they have.
             ahead = 0 if self.options.queue_timeout else max(AHEAD, size // 4)
@@ -128,16 +139,9 @@ class Model:
         return [*self.plan.substitutions, *self.runtime.substitutions]
 
     @property
-    def backend(self) -> Backend[Any]:
-        """The model's backend. Raise ModelNotFound if the model function answers instead."""
-        if self._backend is None:
-            raise ModelNotFound(f"model `{self.name}` has no engine: its model function answers requests")
-        return self._backend
-
-    @property
     def generates(self) -> bool:
         """Whether a backend generates; otherwise the model function answers."""
-        return self._backend is not None
+        return self.function is None
 
     @property
     def runtime_name(self) -> str:
@@ -173,7 +177,7 @@ class Model:
             raise ConfigurationError(
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
             ) from None
-        tokenizer = getattr(self._backend, "tokenizer", None)
+        tokenizer = getattr(self.backend, "tokenizer", None) if self.generates else None
         await asyncio.to_thread(check_template, self.name, self.chat_template, tokenizer)
         if tokenizer is not None:
             await asyncio.to_thread(tokenizer.prepare)

@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from lmi_core.deadlines.event_loop import NeedsTimeError
+from lmi_core.deadlines.bounded import NeedsTimeError
 from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidPayload
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Tokenizer

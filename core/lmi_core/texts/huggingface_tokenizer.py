@@ -7,8 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from lmi_core.deadlines.bounded import Bounded
-from lmi_core.deadlines.event_loop import NeedsTimeError
+from lmi_core.deadlines.bounded import Bounded, NeedsTimeError
 from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidParameter
 from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, origin
 from lmi_core.generation.chat import Chat

@@ -30,7 +30,7 @@ class GrpcHandler(TritonHandler):
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         try:
-            _ = model.backend
+            _ = model.backend.name
         except ModelNotFound:
             raise InvalidPayload(
                 f"model `{model.name}` answers with a function that takes no tensors: call it over HTTP"

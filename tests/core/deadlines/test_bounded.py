@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lmi_core.deadlines import bounded
-from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay
+from lmi_core.deadlines.bounded import NeedsTimeError, without_delay
 from lmi_core.errors import InvalidParameter
 from lmi_core.forks.forked_function import CallTooCostlyError
 from lmi_core.generation.chat import Chat
@@ -94,7 +94,7 @@ def test_jinja_is_not_imported_while_the_event_loop_waits() -> None:
         "import sys\n"
         "from lmi_core.generation.chat import Chat\n"
         "from lmi_core.texts.rendering.render import render\n"
-        "from lmi_core.deadlines.event_loop import NeedsTimeError, without_delay\n"
+        "from lmi_core.deadlines.bounded import NeedsTimeError, without_delay\n"
         "try:\n"
         "    without_delay(lambda: render(Chat([{'role': 'user', 'content': 'Hello'}]), '{{ 1 }}', {}))\n"
         "except NeedsTimeError:\n"

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop, without_delay
+from lmi_core.deadlines.bounded import NeedsTimeError, on_event_loop, without_delay
 
 
 def test_only_work_on_the_event_loop_is_marked() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from lmi_core.deadlines.bounded import Bounded
-from lmi_core.deadlines.event_loop import NeedsTimeError, on_event_loop
+from lmi_core.deadlines.bounded import Bounded, NeedsTimeError, on_event_loop
 from lmi_core.forks.forked_function import ForkedFunction
 from lmi_core.generation.chat import Chat
 

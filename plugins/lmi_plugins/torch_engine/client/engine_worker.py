@@ -46,6 +46,8 @@ from lmi_plugins.torch_engine.messages.protocol import (
 )
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
 
+NO_FIGURES = EngineFigures()
+
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):
     """An engine in a worker process. When it dies, its requests are lost and a new one is started."""
@@ -80,7 +82,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
         self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
         self._node_files: NodeFiles | None = None  # of the latest worker
-        self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
+        self._figures = self._figures_before = NO_FIGURES  # the latter of workers that are gone
 
     @property
     def figures(self) -> EngineFigures:
@@ -200,7 +202,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
     def _deliver_other(self, message: FromWorker) -> None:
         if isinstance(message, Figures):
-            self._figures = message.figures.after(self._figures_before)
+            figures, before = message.figures, self._figures_before
+            self._figures = figures if before is NO_FIGURES else figures.after(before)
         elif isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
         elif isinstance(message, Worked):

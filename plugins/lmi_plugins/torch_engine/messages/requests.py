@@ -4,7 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from lmi_core.workers.partial_output import Given
+from lmi_core.generation.output import Given
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 

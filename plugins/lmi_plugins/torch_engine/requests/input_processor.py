@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
+from lmi_core.generation.output import Given
 from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndexes
-from lmi_core.workers.partial_output import Given
 from lmi_plugins.torch_engine.adapters.store import AdapterStore, require_store
 from lmi_plugins.torch_engine.beams.search import BeamSearch, check_beams
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool

@@ -5,11 +5,10 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.output import FinishReason, GenerationStep, Token
+from lmi_core.generation.output import FinishReason, GenerationStep, Given, Token
 from lmi_core.generation.parameters import ALL_TOKENS, ExtendedParameters
 from lmi_core.texts.token_stream import TokenStream
 from lmi_core.texts.token_writer import TokenWriter, TopLogProbs
-from lmi_core.workers.partial_output import Given
 from lmi_plugins.vllm_engine.library import CompletionOutput, RequestOutput
 
 

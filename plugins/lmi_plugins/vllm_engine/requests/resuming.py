@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.output import GenerationStep, Given
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_core.workers.partial_output import Given
 from lmi_plugins.vllm_engine.library import SamplingParams
 from lmi_plugins.vllm_engine.requests.logits_processors import all_extra_arguments
 from lmi_plugins.vllm_engine.requests.sampling import structured_outputs

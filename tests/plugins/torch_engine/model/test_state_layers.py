@@ -5,8 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from lmi_core.generation.output import GenerationStep
-from lmi_core.workers.partial_output import Given
+from lmi_core.generation.output import GenerationStep, Given
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model.attention import LayoutProbe

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.output import GenerationStep, Token
-from lmi_core.workers.partial_output import Given
+from lmi_core.generation.output import GenerationStep, Given, Token
 from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.vllm_engine.requests.resuming import goes_on, repeats, rest, shorten
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
