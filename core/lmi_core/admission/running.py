@@ -10,7 +10,7 @@ from lmi_core.admission.time_limits import NONE, TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import LmiError, Overloaded
 from lmi_core.generation.request import ValidRequest
-from lmi_core.workers.engine_time import EngineTime, current_engine_time
+from lmi_core.workers.resumption import EngineTime, current_engine_time
 
 
 class RunningCalls:

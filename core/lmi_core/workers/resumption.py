@@ -9,13 +9,15 @@ If a model has several engines, its replicas, a request continues in another one
 that they have lost last: it is empty when it has been restarted, and the others are spared.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from typing import Generic, Protocol, TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.generation.output import GenerationStep, Given, Token
-from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import ANY_WORK, Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
@@ -48,6 +50,42 @@ class EngineLost(GenerationFailed):
         """`company`: the number of requests that failed at the same time, this one included."""
         super().__init__(message)
         self.company = company
+
+
+class EngineTime:
+    """When a call's requests entered the engine that they are in."""
+
+    def __init__(self) -> None:
+        self.since = 0.0  # by the event loop's clock; infinite while every request waits for an engine
+        self._inside = 0
+
+    def wait(self) -> None:
+        """Stop the clock until a request is in an engine, unless one is."""
+        if not self._inside:
+            self.since = math.inf
+
+    @contextmanager
+    def in_engine(self) -> Iterator[None]:
+        """Hold a request's time in an engine."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.pause()
+
+    def begin(self) -> None:
+        """Count a request's time from now on."""
+        self._inside += 1
+        if self._inside == 1:
+            self.since = asyncio.get_running_loop().time()
+
+    def pause(self) -> None:
+        """Count a request's time no longer."""
+        self._inside -= 1
+        self.wait()
+
+
+current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")  # of the call that the task works on
 
 
 class PartialOutput:

@@ -5,12 +5,12 @@ from contextlib import aclosing
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
+from lmi_core.workers.partial_output import PartialOutput
 from msgspec.structs import replace
 
 from lmi_core.errors import AdapterNotFound
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers.isolation import Presence, Work
-from lmi_core.workers.partial_output import PartialOutput
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.messages.requests import EngineRequest

@@ -5,7 +5,7 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -191,7 +191,7 @@ class VllmEngine(Replica):
         finished, lora = False, None if adapter is None else adapter.request
         async with self.adapter_slots.one(adapter):
             try:
-                with self._engine_errors(engine), self._coalescing.stream() as stream:
+                with self._engine_errors(engine), closing(self._coalescing.begin()) as stream:
                     if adapter is not None:
                         await adapter.check(engine)
                     with translated_errors():

@@ -9,7 +9,7 @@ from lmi_core.admission.running import RunningCall, RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import Turn
 from lmi_core.errors import GenerationTimeout, LmiError, QueueTimeout
-from lmi_core.workers.engine_time import EngineTime
+from lmi_core.workers.resumption import EngineTime
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 NO_LIMITS = TimeLimits()

@@ -18,10 +18,9 @@ from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint, WorkerDied
-from lmi_core.workers.engine_time import EngineTime, current_engine_time
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
-from lmi_core.workers.resumption import EngineLost
+from lmi_core.workers.resumption import EngineLost, EngineTime, current_engine_time
 from lmi_plugins.torch_engine.client.early import TARGET
 from lmi_plugins.torch_engine.client.placing import with_files
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
