@@ -48,8 +48,10 @@ class Transport(Protocol):
 class WorkerSocket:
     """The server's end of a connection to a worker."""
 
-    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+    def __init__(self, socket: zmq.asyncio.Socket, on_connect: Callable[[], None] | None = None) -> None:
+        """`on_connect` is called when the first message has come."""
         socket.set_hwm(0)
+        self._on_connect = on_connect
         self._socket = socket
         self._next: asyncio.Future[bytes] | None = None  # the latest message that was waited for
         self._death: Callable[[], WorkerDied] | None = None  # set once the worker has ended
@@ -73,7 +75,17 @@ class WorkerSocket:
         self._next = cast("asyncio.Future[bytes]", self._socket.recv())
         if self._death is not None:
             self._fail(self._death)
+        if self._on_connect is not None:
+            if self._next.done():
+                self._connect(self._next)
+            else:
+                self._next.add_done_callback(self._connect)
         return self._next
+
+    def _connect(self, first: asyncio.Future[bytes]) -> None:
+        if self._on_connect is not None and not first.cancelled() and first.exception() is None:
+            self._on_connect()
+            self._on_connect = None
 
     def _fail(self, death: Callable[[], WorkerDied]) -> None:
         if self._next is not None and not self._next.done():

@@ -50,8 +50,8 @@ class LocalProcess(WorkerSocket):
         self._environment = {**(environment or {}), **os.environ}
         self._folder = tempfile.TemporaryDirectory(prefix="lmi-")
         self._context = zmq.asyncio.Context()
-        super().__init__(self._context.socket(zmq.PAIR))
-        self._connected = False
+        # Nothing is left of the folder once both are connected, should both processes be killed.
+        super().__init__(self._context.socket(zmq.PAIR), self._folder.cleanup)
         self._process: ChildProcess | None = None
 
     async def start(self) -> None:
@@ -78,12 +78,6 @@ class LocalProcess(WorkerSocket):
     @property
     def process_id(self) -> int | None:
         return self._process.pid if self._process else None
-
-    def send(self, message: bytes) -> None:
-        if not self._connected:
-            self._connected = True
-            self._folder.cleanup()  # nothing is left of it, should both processes be killed
-        super().send(message)
 
     def set_log_level(self, level: str) -> None:
         """Tell the child the level of its log from now on."""
