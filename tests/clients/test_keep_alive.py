@@ -10,7 +10,7 @@ from anthropic import AsyncAnthropic
 from huggingface_hub import AsyncInferenceClient
 from openai import AsyncOpenAI
 
-from lmi_handlers.http.stream import KEEP_ALIVE
+from lmi_handlers.http.exchange import KEEP_ALIVE
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 

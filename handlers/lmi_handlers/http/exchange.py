@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from aiohttp import web
+from aiohttp import HttpVersion11, hdrs, web
 
 from lmi_core.calls.access import Reach
 from lmi_core.calls.answer import IGNORED_HEADER
@@ -29,6 +29,7 @@ from lmi_core.handler import Answer, Call, Handler, Route
 from lmi_core.host.beside_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
+from lmi_core.route import Framing
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
@@ -40,7 +41,6 @@ from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body
 from lmi_handlers.http.bodies.reading import read_body
-from lmi_handlers.http.stream import EVENT_STREAM, KEEP_ALIVE, Stream
 from lmi_handlers.telemetry.refusals import refusals_of
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,53 @@ _refusals = refusals_of(logger)
 LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to write
 FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
+CHUNK, LAST_CHUNK = b"%x\r\n%b\r\n", b"0\r\n\r\n"
+EVENT_STREAM = "text/event-stream"  # the content type of server-sent events
+KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clients skip
+
+
+class Stream(web.StreamResponse):
+    """A streamed response with one HTTP chunk per event, as clients expect, and one write for events sent together."""
+
+    # aiohttp sets both itself, for complete responses and web sockets, and has no public way. A test holds the bytes.
+    # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
+    _send_headers_immediately = False  # sent with the first event, in one packet
+    _length_check = False  # this class writes the chunks itself
+
+    def __init__(self, framing: Framing, status: int = 200, *, headers_first: bool = False) -> None:
+        super().__init__(status=status)
+        self._send_headers_immediately = headers_first
+        self._frame = None if type(framing).frame is Framing.frame else framing.frame
+        self._in_chunks = True
+        self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
+
+    async def begin(self, request: web.BaseRequest) -> None:
+        self._in_chunks = request.version >= HttpVersion11
+        if self._in_chunks:
+            self.headers[hdrs.TRANSFER_ENCODING] = "chunked"
+        else:
+            self.force_close()
+        await self.prepare(request)
+
+    def send(self, events: bytes | list[bytes]) -> Coroutine[None, None, None]:
+        """Send an event, or several, each in the frame that the route requires."""
+        return self.write(self._written(events))
+
+    def end(self, events: bytes | list[bytes] = b"", unframed: bytes = b"") -> Coroutine[None, None, None]:
+        """Send the last events, if any, and the end of the response."""
+        data = self._written(events)
+        if unframed:
+            data += CHUNK % (len(unframed), unframed) if self._in_chunks else unframed
+        return self.write_eof(data + (LAST_CHUNK if self._in_chunks else b""))
+
+    def _written(self, events: bytes | list[bytes]) -> bytes:
+        data = b""
+        for event in [events] if isinstance(events, bytes) else events:
+            framed = event if self._frame is None else self._frame(event)
+            if framed:
+                data += CHUNK % (len(framed), framed) if self._in_chunks else framed
+        self.size += len(data)
+        return data
 
 
 class Exchange(ModelExchange[web.StreamResponse]):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from lmi_handlers.http.stream import KEEP_ALIVE
+from lmi_handlers.http.exchange import KEEP_ALIVE
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, RunningServer, Serve
 from tests.core.admission.dialects import CHAT, COMPLETION, DIALECTS, STREAM, Dialect

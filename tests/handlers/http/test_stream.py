@@ -9,7 +9,7 @@ from aiohttp.http_writer import StreamWriter
 from aiohttp.test_utils import make_mocked_request
 
 from lmi_core.route import Framing
-from lmi_handlers.http.stream import Stream
+from lmi_handlers.http.exchange import Stream
 
 
 class Transport(asyncio.Transport):
