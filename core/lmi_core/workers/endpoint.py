@@ -72,15 +72,15 @@ class WorkerSocket:
 
     def receive(self) -> Awaitable[bytes]:
         """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
-        self._next = cast("asyncio.Future[bytes]", self._socket.recv())
+        received = self._next = cast("asyncio.Future[bytes]", self._socket.recv())
         if self._death is not None:
             self._fail(self._death)
         if self._on_connect is not None:
-            if self._next.done():
-                self._connect(self._next)
+            if received.done():
+                self._connect(received)
             else:
-                self._next.add_done_callback(self._connect)
-        return self._next
+                received.add_done_callback(self._connect)
+        return received
 
     def _connect(self, first: asyncio.Future[bytes]) -> None:
         if self._on_connect is not None and not first.cancelled() and first.exception() is None:
@@ -88,8 +88,9 @@ class WorkerSocket:
             self._on_connect = None
 
     def _fail(self, death: Callable[[], WorkerDied]) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_exception(death())
+        waiting, self._next = self._next, None  # an error that is kept here would keep this by its traceback
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(death())
 
 
 class Endpoint(Transport, Protocol):

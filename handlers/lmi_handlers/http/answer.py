@@ -42,7 +42,6 @@ from lmi_handlers.telemetry.ending import Ending
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
-T = TypeVar("T")
 
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
@@ -171,7 +170,7 @@ async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple
         require_generation(backend, model.name)
 
     def read() -> tuple[Call, Customization, Parsed | None]:
-        """Return the call without the names of adapters, the code for it and, without an input formatter, parsed."""
+        """Return the call without names of adapters, its custom code and, unless that reads it first, it parsed."""
         named, adapters = take_adapters(handler.name_adapters(call, model))
         customization = model.customize(adapters, named.request_id)
         exchange.record.adapter = customization.adapter or ""
