@@ -196,9 +196,13 @@ class TextWriter:
         self._numbers = itertools.count(1)
 
     def write(self, parts: Sequence[ContentPart]) -> str:
-        images = [self._placeholder(next(self._numbers)) for part in parts if part.image_url is not None]
-        texts = [part.text for part in parts]
-        return "\n".join(text for text in (*images, *texts) if text is not None)
+        images, texts = list[str](), list[str]()
+        for part in parts:
+            if part.image_url is not None and (image := self._placeholder(next(self._numbers))) is not None:
+                images.append(image)
+            if part.text is not None:
+                texts.append(part.text)
+        return "\n".join(images + texts)
 
 
 def _template_message(message: Message, template: str, contents: PartsWriter | TextWriter) -> dict[str, Any]:

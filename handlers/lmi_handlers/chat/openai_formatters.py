@@ -25,6 +25,9 @@ from lmi_handlers.fields.vllm_schema import prompt_logprobs
 # Members of a message that vLLM's server sends as null unless they have a value.
 MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning", "reasoning_content"))
 
+# A choice of a chunk, in the order of its members.
+DELTA: JsonObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None, "token_ids": None}
+
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
     """Return OpenAI's finish reason; `call_reason` replaces `stop` for a choice with a tool call."""
@@ -108,7 +111,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
             if text := "".join(map(text_of, step.tokens)):
-                events.append(self._chunk(index, {"content": text}, None))
+                events.append(self._events.choice(DELTA | {"index": index, "delta": {"content": text}}))
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])
             for place, token in enumerate(tokens, start=1):
@@ -160,11 +163,5 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
         token_ids = ([token.id] if token else []) if self.chat.token_ids else None
-        choice = {
-            "index": index,
-            "delta": self._unset | delta,
-            "logprobs": log_probs,
-            "finish_reason": None,
-            "token_ids": token_ids,
-        }
-        return self._events.choice(choice)
+        own = {"index": index, "delta": self._unset | delta, "logprobs": log_probs, "token_ids": token_ids}
+        return self._events.choice(DELTA | own)
