@@ -52,7 +52,7 @@ from lmi_core.tolerance import IgnoredParameters
 
 
 class NoBackend:
-    """In place of a backend, for a model whose function answers requests."""
+    """A stand-in for the backend of a model whose function answers requests."""
 
     def __init__(self, model: str) -> None:
         self._model = model
