@@ -57,7 +57,7 @@ class Bounded(Generic[P, T]):
 
     def run(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
         """Call the function and return its result. Raise NeedsTimeError on the event loop, and CallTooCostlyError."""
-        seconds = LOOP_SECONDS if on_event_loop() else THREAD_SECONDS + characters / CHARACTERS_PER_SECOND
+        seconds = LOOP_SECONDS if _current.on_event_loop else THREAD_SECONDS + characters / CHARACTERS_PER_SECOND
         try:
             return self._threads.run(seconds, partial(self._function, *arguments, **named))
         except TooLateError:

@@ -95,10 +95,11 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     """
     parameters = _parameters(request, backend)
     max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
-    if parameters.max_prompt_tokens is None:
+    count = parameters.max_prompt_tokens
+    if count is None:
         _check_length(request, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenized(request, backend.tokenizer)
-    if (count := parameters.max_prompt_tokens) is not None:
+    if count is not None:
         if request.images:
             raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be used with images, which it could cut off")
         prompt_ids = prompt_ids[:count] if parameters.keeps_first_tokens else prompt_ids[-count:]

@@ -139,9 +139,8 @@ class CallFields(SamplingFields):
 
     @property
     def continuous_usage(self) -> bool:
-        return (
-            self.include_usage and self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
-        )
+        options = self.stream_options
+        return options is not None and bool(options.include_usage and options.continuous_usage_stats)
 
     def parameters(
         self, model: ServedModel, further: Mapping[str, Any], guide: Guide | None
