@@ -5,14 +5,15 @@ from contextlib import aclosing
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-from lmi_core.workers.partial_output import PartialOutput
 from msgspec.structs import replace
 
 from lmi_core.errors import AdapterNotFound
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers.isolation import Presence, Work
+from lmi_core.workers.resumption import PartialOutput
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from lmi_plugins.trtllm.requests.adapters import CachedAdapters, RequestAdapter, adapter_errors
 
@@ -31,7 +32,7 @@ class TensorClient(EngineClient):
         parameters = request.parameters
         partial = PartialOutput(parameters.num_sequences)
 
-        def begin(worker: EngineWorker, presence: Presence) -> AsyncGenerator[GenerationStep, None]:
+        def begin(worker: EngineWorker, presence: Presence) -> StepQueue | AsyncGenerator[GenerationStep, None]:
             resumed = replace(request, given=partial.given)
             if adapter is None:
                 return worker.run(resumed, partial.unfinished, presence)
