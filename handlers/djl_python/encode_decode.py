@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.djl_names.encode_decode`."""
+"""Conversion of content types to and from Python objects."""
 
 from lmi_core.script.djl_names.encode_decode import decode, decode_csv, encode, encode_csv
 

@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.djl_names.inputs`."""
+"""`Input`."""
 
 from lmi_core.script.djl_names.inputs import Input
 

@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.djl_names.nd_list`."""
+"""Conversion of arrays to and from `tensor/ndlist`."""
 
 from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
 

@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.djl_names.outputs`."""
+"""`Output`."""
 
 from lmi_core.script.djl_names.outputs import Output
 

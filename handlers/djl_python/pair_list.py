@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.djl_names.pair_list`."""
+"""`PairList`."""
 
 from lmi_core.script.djl_names.pair_list import PairList
 

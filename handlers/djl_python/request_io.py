@@ -1,4 +1,4 @@
-"""Alias of `lmi_core.script.formatters.request_io`."""
+"""The types that formatters receive and return."""
 
 from lmi_core.script.formatters.request_io import (
     RequestInput,

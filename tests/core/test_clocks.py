@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 DATES = {
     "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
-    "core/lmi_core/script/djl_names/sessions.py",
+    "handlers/djl_python/session_manager.py",
     "core/lmi_core/script/formatters/output_formatters.py",
     "core/lmi_core/metrics/request_statistics.py",
     "core/lmi_core/serving/model.py",

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 CORE = ROOT / "core" / "lmi_core"
 DIALECTS = [
     ROOT / "core" / "lmi_schemas",
-    ROOT / "handlers" / "djl_python" / "services",
+    ROOT / "handlers" / "djl_python",
     ROOT / "handlers" / "lmi_handlers",
     ROOT / "plugins" / "lmi_plugins" / "formatters",
 ]
@@ -48,9 +48,8 @@ MODEL_PY_CONTRACTS = {
     "script/djl_names/encode_decode.py": {"inputs"},
     "script/djl_names/inputs.py": {"inputs"},
     "script/djl_names/outputs.py": {"outputs"},
-    # a prediction handler's argument, and what djl_python.test_model gives a rolling batch
+    # a prediction handler's argument
     "script/function/predictor.py": {"inputs"},
-    "plugins/offline/handler.py": {"inputs"},
     # the arguments of output formatters: vLLM's response objects, `response_data`, `Token.as_dict`, and `details`
     "script/formatters/contracts.py": {"choices", "generated_text", "inputs"},
     "script/formatters/engine_response.py": {

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from djl_python import huggingface
-from djl_python.services.hugging_face import HuggingFaceService
+from djl_python.huggingface import HuggingFaceService
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 from tests.docs.pages import ROOT, page
 

@@ -1,5 +1,6 @@
 """The text of docs/how_to/coming_from_djl.md, from the declarations of keys, variables and routes."""
 
+import importlib
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -13,7 +14,7 @@ from lmi_core.configuration.properties import (
     declared,
 )
 from lmi_core.plugins.loading import Plugins
-from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PRESENT_MODULES
+from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, present_modules
 from tools.docs.djl_names import ANSWERED_ROUTES, DJL_KEYS, OTHER_ROUTES
 
 _HEADING = """\
@@ -79,8 +80,8 @@ def _imports() -> Iterator[str]:
     yield "## Imports of `model.py`\n"
     yield "[djl_python.md](../reference/djl_python.md) describes how these modules are used:\n"
     yield "| module | contents |\n|---|---|"
-    for module, contents in PRESENT_MODULES.items():
-        yield _row(_code([module]), contents)
+    for module in present_modules():
+        yield _row(_code([module]), str(importlib.import_module(module).__doc__).partition("\n")[0].rstrip("."))
     yield ""
     yield (
         "If `model.py` imports one of the following, the server does not start, and prints the line with the reason.\n"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PACKAGE, PRESENT_MODULES, why_missing
+from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PACKAGE, present_modules, why_missing
 
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
@@ -54,12 +54,12 @@ def _reason(found: Import, own_environment: bool) -> str | None:
 
 
 def _missing_name(module: str, name: str | None) -> str | None:
-    if module not in PRESENT_MODULES:
+    if module not in present_modules():
         return why_missing(module)
     if name in (None, "*") or hasattr(loaded := importlib.import_module(module), str(name)):
         return None
     submodule = f"{module}.{name}"
-    if submodule in PRESENT_MODULES:
+    if submodule in present_modules():
         return None
     if submodule in MISSING_MODULES:
         return MISSING_MODULES[submodule]

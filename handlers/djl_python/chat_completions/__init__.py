@@ -1,1 +1,1 @@
-"""Aliases for chat requests in a model's own function."""
+"""Chats in a model's own function: two modules."""

@@ -1,1 +1,1 @@
-"""Aliases for the typed properties of a model."""
+"""The typed properties of a model: two modules."""

@@ -1,5 +1,5 @@
-"""Alias of `djl_python.services.service_properties`."""
+"""`HuggingFaceProperties`: the properties that this server reads."""
 
-from djl_python.services.service_properties import ServiceProperties as HuggingFaceProperties
+from djl_python.properties_manager.properties import Properties as HuggingFaceProperties
 
 __all__ = ["HuggingFaceProperties"]

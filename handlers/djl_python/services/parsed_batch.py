@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from djl_python.properties_manager.properties import Properties
 from djl_python.services.service_formatters import Writing
-from djl_python.services.service_properties import ServiceProperties
 from lmi_core.generation.request import ValidRequest
 from lmi_core.payloads.payload import shown
 from lmi_core.script.djl_names.inputs import Input
@@ -29,7 +29,7 @@ class BatchItem:
     def __post_init__(self) -> None:
         self.request_id = self.inputs.get_property("x-request-id") or uuid4().hex
 
-    def writing(self, configs: ServiceProperties) -> Writing:
+    def writing(self, configs: Properties) -> Writing:
         """Return the form of the answer, from the first prompt's parameters."""
         parameters = self.parameters[0]
         return Writing(

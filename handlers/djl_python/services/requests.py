@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from djl_python.services.chats import CHAT_FORMATTERS
+from djl_python.chat_completions.chat_utils import CHAT_FORMATTERS
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.request import GenerationRequest

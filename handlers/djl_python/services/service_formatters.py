@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from djl_python.services.chats import CHAT_FORMATTERS
+from djl_python.chat_completions.chat_utils import CHAT_FORMATTERS
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.formatter import AnswerSchema, FormatterNames, OutputFormatter

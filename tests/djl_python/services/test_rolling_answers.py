@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from djl_python.huggingface import HuggingFaceService
 from djl_python.output_formatter import TextGenerationOutput
-from djl_python.services.hugging_face import HuggingFaceService
-from djl_python.services.service_functions import TRTLLMService
+from djl_python.tensorrt_llm import TRTLLMService
 from djl_python.test_model import TestHandler, create_concurrent_batch_request, decode_encoded_output_binary
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output

@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy
 import pytest
 
+from djl_python.async_utils import create_non_stream_output, create_stream_chunk_output
 from djl_python.test_model import (
     TestHandler,
     create_json_request,
@@ -25,11 +26,10 @@ from djl_python.test_model import (
     load_properties,
     update_properties_with_env_vars,
 )
-from lmi_core.script.djl_names.async_utils import create_non_stream_output, create_stream_chunk_output
 from lmi_core.script.djl_names.inputs import Input
 from lmi_core.script.djl_names.outputs import Output
 
-SCRIPTS = Path(__file__).parents[3] / "model_scripts"
+SCRIPTS = Path(__file__).parents[1] / "model_scripts"
 HELLO_WORLD = str(SCRIPTS / "hello_world")
 
 

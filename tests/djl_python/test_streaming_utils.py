@@ -6,7 +6,7 @@ import pytest
 
 from djl_python.streaming_utils import StreamingUtils
 
-HELLO = Path(__file__).parents[3] / "examples" / "hello"
+HELLO = Path(__file__).parents[2] / "examples" / "hello"
 QUESTION, ANSWER = "What is Deep Learning?", "Deep Learning is a really cool field."
 NAME, MY_NAME = "What is your name?", "My name is Hello."
 

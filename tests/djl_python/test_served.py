@@ -12,8 +12,8 @@ from lmi_core.errors import ConfigurationError
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, running_server
 from tests.lmi_process import lmi
 
-SCRIPTS = Path(__file__).parents[2] / "model_scripts"
-HELLO = Path(__file__).parents[3] / "examples" / "hello"
+SCRIPTS = Path(__file__).parents[1] / "model_scripts"
+HELLO = Path(__file__).parents[2] / "examples" / "hello"
 NAME, MY_NAME = "What is your name?", "My name is Hello."
 QUESTION, ANSWER = "What is Deep Learning?", "Deep Learning is a really cool field."
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.script.djl_names.sessions import CHECKED_AT_ONCE, CREATED, Session, SessionManager
+from djl_python.session_manager import CHECKED_AT_ONCE, CREATED, Session, SessionManager
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from djl_python.services.hugging_face import HuggingFaceService
+from djl_python.huggingface import HuggingFaceService, ServiceFunctions
 from djl_python.services.parsed_batch import ParsedBatch
-from djl_python.services.service_functions import ServiceFunctions
 from djl_python.test_model import create_concurrent_batch_request, create_json_request
 from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidParameter
 from lmi_core.script.djl_names.inputs import Input
@@ -18,7 +17,7 @@ from lmi_core.script.djl_names.outputs import Output
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.tiny_models import reference_model
 
-HELLO = str(Path(__file__).parents[3] / "examples" / "hello")
+HELLO = str(Path(__file__).parents[2] / "examples" / "hello")
 QUESTION = "What is Deep Learning?"
 ANSWER = "Deep Learning is a really cool field."
 NAME = "What is your name?"

@@ -1,1 +1,0 @@
-"""Calls of model functions without a server, for their authors."""
