@@ -12,7 +12,9 @@ from contextlib import suppress
 from threading import Thread
 from typing import IO, Protocol
 
-from lmi_core.host.processes import Process, descendants, end_session
+import psutil
+
+from lmi_core.host.processes import descendants, end_session
 from lmi_core.logs.logs import error_stream_of_children
 
 
@@ -46,7 +48,7 @@ class ChildProcess:
         self._stdin: IO[bytes] = process.stdin
         self.exited = exited  # with the exit code, which is negative for a signal; never cancelled
         self.ended = ended  # when all descendants have ended, too
-        self._descendants = set[Process]()  # known before its end, as those in other sessions cannot be found later
+        self._descendants = set[psutil.Process]()  # noted early: later those in other sessions are lost
 
     @property
     def pid(self) -> int:

@@ -13,7 +13,7 @@ from lmi_core.host.memory import (
     return_free_memory,
     total_main_memory,
 )
-from lmi_core.host.processes import process_tree
+from lmi_core.host.processes import memory_of
 
 MEBIBYTE = 1024 * 1024
 FACTS = "MemTotal:       1000 kB\nMemAvailable:    400 kB\n"
@@ -71,24 +71,24 @@ def test_without_the_drivers_program() -> None:
 def test_freed_memory_is_returned() -> None:
     kept = [bytes(1000) for _ in range(100_000)]  # each beyond what Python allocates itself
     del kept[:-1]  # the last one keeps the C library from returning those before it
-    before = process_tree(os.getpid())[0].resident
+    before = memory_of({"": [os.getpid()]})[""]
     return_free_memory()
-    assert process_tree(os.getpid())[0].resident < before - 50 * MEBIBYTE
+    assert memory_of({"": [os.getpid()]})[""] < before - 50 * MEBIBYTE
 
 
 # A block raises glibc's thresholds, and then a thread frees memory in an arena of its own.
 KEPT = """
 import os, sys, threading
 from lmi_core.host.memory import return_large_blocks
-from lmi_core.host.processes import process_tree
+from lmi_core.host.processes import memory_of
 if sys.argv[1] == "bounded":
     return_large_blocks()
 bytes(30 * 2**20)
-before = process_tree(os.getpid())[0].resident
+before = memory_of({"": [os.getpid()]})[""]
 thread = threading.Thread(target=lambda: [bytes(1000) for _ in range(50_000)] and None)
 thread.start()
 thread.join()
-print(process_tree(os.getpid())[0].resident - before)
+print(memory_of({"": [os.getpid()]})[""] - before)
 """
 
 
