@@ -90,7 +90,10 @@ def change_config(folder: Path, **values: object) -> None:
             lambda folder: (folder / "chat_template.jinja").write_text("{% if %}"),
             ": the chat template is not Jinja: line 1",
         ),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b""), "model.safetensors: the file is not in the "),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b""),
+            "model.safetensors: the file is cut off, damaged, or not in the ",
+        ),
         (
             lambda folder: (folder / "more.bin").symlink_to("../blobs/a1"),
             "more.bin: a link to ../blobs/a1, which does no",
