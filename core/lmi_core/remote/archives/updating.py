@@ -71,7 +71,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
 def _from_s3(model: RemoteModel, copies: Copies, limits: Limits, report: Report) -> Path:
     with explained(model.source):
         client = create_client(CONNECTIONS)
-        stored = list_objects(client, model)[0].objects[0]
+        stored = list_objects(client, model)[0][0]
         version = version_of(stored.identity)
         if (copy := copies.current_if(version)) is not None:
             return copy

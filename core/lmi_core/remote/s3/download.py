@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import ChangedMeanwhile
-from lmi_core.remote.s3.objects import StoredObject
+from lmi_core.remote.s3.listing import StoredObject
 
 if TYPE_CHECKING:
     from s3transfer.futures import TransferFuture

@@ -1,10 +1,14 @@
-"""Listing of the objects below an S3 location."""
+"""Listing of the objects below an S3 location, and the paths of their files."""
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from lmi_core.configuration.location import RemoteModel, S3Location, is_archive_name
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.s3.objects import Listing, StoredObject, check_paths, file_path
+from lmi_core.remote.copies import version_of
 from lmi_core.remote.selection import useless
 
 if TYPE_CHECKING:
@@ -12,8 +16,23 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ObjectTypeDef
 
 
-def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Listing, int]:
-    """Return the objects to copy, and the number of skipped bytes.
+class StoredObject(msgspec.Struct, array_like=True, frozen=True):
+    """An object in a listing; `path` is that of its file below the copy's folder."""
+
+    path: str
+    key: str
+    size: int
+    etag: str
+    modified: str
+
+    @property
+    def identity(self) -> str:
+        """An identifier of the object's content."""
+        return version_of(self.key, self.size, self.etag, self.modified)
+
+
+def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Sequence[StoredObject], int]:
+    """Return the objects to copy, by path, and the number of skipped bytes.
 
     Raise ConfigurationError if there is nothing to copy, or boto3's errors.
     """
@@ -24,14 +43,25 @@ def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Listing, int]:
         listed = [each for each in listed if each["Key"] == location.prefix]
     if not listed:
         raise ConfigurationError(f"{model.source}: {_why_empty(client, location)}")
-    try:
-        objects = [_stored(each, location) for each in listed]
-        check_paths(objects)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{model.source}: {error.message}") from None
+    objects = [_stored(each, location) for each in listed]
     skipped = set() if model.everything else useless(each.path for each in objects)
-    chosen = sorted((each for each in objects if each.path not in skipped), key=lambda each: each.path)
-    return Listing(chosen), sum(each.size for each in objects if each.path in skipped)
+    chosen = sorted((each for each in objects if each.path not in skipped), key=attrgetter("path"))
+    return chosen, sum(each.size for each in objects if each.path in skipped)
+
+
+def version(objects: Sequence[StoredObject]) -> str:
+    """Return an identifier of a listing, which changes with any object in it."""
+    return version_of(*(f"{each.path}\n{each.identity}" for each in objects))
+
+
+def file_path(key: str, folder: str) -> str:
+    """Return a key's path below the copy's folder. Raise ConfigurationError if it would be outside."""
+    path = key.removeprefix(folder)
+    if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
+        raise ConfigurationError(
+            f"the key {key!r} is not a valid file path within the folder: rename or delete that object"
+        )
+    return path
 
 
 def _stored(listed: "ObjectTypeDef", location: S3Location) -> StoredObject:

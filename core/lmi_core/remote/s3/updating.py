@@ -8,7 +8,7 @@ from lmi_core.remote.copies import CopiedFile, Copies
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.download import CONNECTIONS, download
-from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.listing import list_objects, version
 from lmi_core.remote.updating import update
 
 
@@ -19,12 +19,12 @@ def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """
     with explained(model.source):
         client = create_client(CONNECTIONS)
-        listing, skipped = list_objects(client, model)
-        objects = {each.path: each for each in listing.objects}
+        listed, skipped = list_objects(client, model)
+        objects = {each.path: each for each in listed}
         bucket = S3Location.parse(model.source).bucket
 
         def transfer(missing: Sequence[CopiedFile], progress: Callable[[int], None]) -> None:
             download(client, bucket, [objects[each.path] for each in missing], copies.partial, progress)
 
-        files = [CopiedFile(each.path, each.size, each.identity) for each in listing.objects]
-        return update(model.source, copies, listing.version, files, skipped, report, transfer)
+        files = [CopiedFile(each.path, each.size, each.identity) for each in listed]
+        return update(model.source, copies, version(listed), files, skipped, report, transfer)
