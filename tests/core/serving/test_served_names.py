@@ -84,7 +84,7 @@ async def test_one_name_for_two_models(serve: Serve, model_dir: ModelDirectory, 
     [
         ("[1]", "must be a JSON array of strings"),
         ('["a"', "must be a JSON array: "),
-        ('[""]', "must be a list of non-empty names"),
+        ('[""]', "must be a JSON array of strings that are not empty"),
     ],
 )
 async def test_wrong_names(serve: Serve, model_dir: ModelDirectory, value: str, message: str) -> None:

@@ -1,13 +1,13 @@
 """Declaration and description of keys of `serving.properties`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic.fields import FieldInfo
 
 OPTION_PREFIX = "option."
@@ -132,6 +132,17 @@ def _parsed(value: object) -> object:
         with suppress(ValueError):
             return json.loads(value)
     return value
+
+
+def checked_by(read: Callable[[str], object]) -> AfterValidator:
+    """Return a validator that refuses values for which `read` raises ValueError."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None:
+            read(value)
+        return value
+
+    return AfterValidator(check)
 
 
 JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]

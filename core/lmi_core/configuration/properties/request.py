@@ -15,7 +15,7 @@ from pydantic import (
     field_validator,
 )
 
-from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
+from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties, checked_by
 from lmi_core.parsing.reasoning.formats import find_reasoning_format
 from lmi_core.parsing.reasoning.parser import ReasoningFormat
 from lmi_core.parsing.tool_calls.formats import find_format
@@ -48,9 +48,28 @@ def _names(value: str) -> list[str]:
         names = json.loads(value)
     except ValueError as error:
         raise ValueError(f"must be a JSON array: {error}") from None
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError("must be a JSON array of strings")
+    if not all(isinstance(name, str) and name for name in names):
+        raise ValueError("must be a JSON array of strings that are not empty")
     return list(names)
+
+
+def _questions(given: str) -> list[str]:
+    return _names(given) if given.startswith("[") else [*filter(None, map(str.strip, given.splitlines()))]
+
+
+def _check_private_hosts(given: str) -> None:
+    if "*" in given:
+        raise ValueError("must be the names or addresses of hosts: requests would reach any host of the network")
+
+
+def _check_entry_point(value: str) -> None:
+    if value in NEURON_ENTRY_POINTS:
+        raise ValueError(
+            "is for AWS Inferentia and Trainium, which no backend supports; remove it to serve the model on a "
+            "GPU or CPU"
+        )
+    if value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
+        raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")
 
 
 def _selection(value: str) -> str:
@@ -98,13 +117,13 @@ class RequestProperties(Properties):
         default=True,
         description="Extract tool calls when `tool_choice` is auto; if false, they remain part of the text.",
     )
-    tool_call_parser: str | None = Field(
+    tool_call_parser: Annotated[str | None, checked_by(find_format)] = Field(
         default=None,
         description="The format in which the model writes tool calls: mistral, llama3_json, hermes, ... "
         "(docs/reference/openai.md lists all). Default: detected from the chat template.",
     )
     tool_parser_plugin: Annotated[str | None, NoEffect(OWN_PARSERS)] = None
-    reasoning_parser: str | None = Field(
+    reasoning_parser: Annotated[str | None, checked_by(find_reasoning_format)] = Field(
         default=None,
         description="The format in which the model marks its reasoning, as vLLM or SGLang names it: deepseek_r1, "
         "qwen3, glm45, openai_gptoss, ... (docs/reference/openai.md lists all).",
@@ -115,11 +134,11 @@ class RequestProperties(Properties):
         "option.reasoning_parser is set.",
     )
     reasoning_parser_plugin: Annotated[str | None, NoEffect(OWN_REASONING)] = None
-    served_model_name: str | None = Field(
+    served_model_name: Annotated[str | None, checked_by(_names)] = Field(
         default=None,
         description="Additional names of the model for requests, separated by commas or spaces, or as a JSON array.",
     )
-    example_questions: str | None = Field(
+    example_questions: Annotated[str | None, checked_by(_questions)] = Field(
         default=None,
         description="Questions that the chat page suggests in an empty chat, one per line or as a JSON array.",
     )
@@ -138,7 +157,7 @@ class RequestProperties(Properties):
         description="Hosts from which chat images may be fetched, separated by commas; * allows any host on the "
         "Internet. Default: none, so images must be in the request.",
     )
-    allowed_private_media_domains: str | None = Field(
+    allowed_private_media_domains: Annotated[str | None, checked_by(_check_private_hosts)] = Field(
         default=None,
         description="Hosts with private addresses from which chat images may be fetched, separated by commas, such "
         "as an image store in the same network. Default: none.",
@@ -182,7 +201,9 @@ class RequestProperties(Properties):
     model_loading_timeout: Annotated[PositiveInt, Names(environment=("MODEL_LOADING_TIMEOUT",))] = Field(
         default=1800, description="Maximum time for loading the model, in seconds."
     )
-    entry_point: Annotated[str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point"))] = Field(
+    entry_point: Annotated[
+        str | None, Names(key="entryPoint", aliases=("entrypoint", "entry_point")), checked_by(_check_entry_point)
+    ] = Field(
         default=None,
         description="A Python file in the model directory, or one of LMI's built-in modules. These are all treated "
         "alike, but *_async_service implies option.async_mode=true. Default: model.py.",
@@ -258,64 +279,16 @@ class RequestProperties(Properties):
     @property
     def questions(self) -> tuple[str, ...]:
         """The questions of `option.example_questions`."""
-        given = self.example_questions or ""
-        return tuple(_names(given) if given.startswith("[") else filter(None, map(str.strip, given.splitlines())))
+        return tuple(_questions(self.example_questions or ""))
 
     @property
     def script(self) -> str | None:
         """The Python file named by `option.entryPoint`."""
         return None if self.entry_point in (None, *BUILTIN_ENTRY_POINTS) else self.entry_point
 
-    @field_validator("allowed_private_media_domains")
-    @classmethod
-    def _check_private_hosts(cls, given: str | None) -> str | None:
-        if "*" in (given or ""):
-            raise ValueError("must be the names or addresses of hosts: requests would reach any host of the network")
-        return given
-
-    @field_validator("served_model_name")
-    @classmethod
-    def _readable_names(cls, value: str | None) -> str | None:
-        if not all(_names(value or "")):
-            raise ValueError("must be a list of non-empty names")
-        return value
-
-    @field_validator("example_questions")
-    @classmethod
-    def _readable_questions(cls, value: str | None) -> str | None:
-        if (value or "").startswith("["):
-            _names(value or "")
-        return value
-
-    @field_validator("tool_call_parser")
-    @classmethod
-    def _a_known_format(cls, value: str | None) -> str | None:
-        if value is not None:
-            find_format(value)
-        return value
-
-    @field_validator("reasoning_parser")
-    @classmethod
-    def _known_reasoning(cls, value: str | None) -> str | None:
-        if value is not None:
-            find_reasoning_format(value)
-        return value
-
     @field_validator("enable_reasoning")
     @classmethod
     def _has_a_parser(cls, value: bool | None, info: ValidationInfo) -> bool | None:
         if value and info.data.get("reasoning_parser", "") is None:
             raise ValueError("requires option.reasoning_parser, the format in which the model marks its reasoning")
-        return value
-
-    @field_validator("entry_point")
-    @classmethod
-    def _a_file_or_built_in(cls, value: str | None) -> str | None:
-        if value in NEURON_ENTRY_POINTS:
-            raise ValueError(
-                "is for AWS Inferentia and Trainium, which no backend supports; remove it to serve the model on a "
-                "GPU or CPU"
-            )
-        if value is not None and value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
-            raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")
         return value

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from lmi_core.configuration.host_patterns import Host
-from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties
+from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties, checked_by
 from lmi_core.host.devices import parse_devices
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
@@ -27,9 +27,17 @@ def check_engine(name: str) -> None:
     raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}{reason}")
 
 
-def _words(value: str | None) -> list[str]:
-    """Return the words of a list separated by blanks or commas."""
-    return (value or "").replace(",", " ").split()
+def _check_python_engine(name: str) -> None:
+    if name.lower() not in (each.lower() for each in EMBEDDING_ENGINES):  # these depend on option.task
+        check_engine(name)
+
+
+def _host_patterns(value: str) -> frozenset[Host]:
+    try:
+        return frozenset(map(Host.parse_pattern, value.replace(",", " ").split()))
+    except ValueError:
+        example = "models.example.com, 10.0.0.5:9000 or *.example.com"
+        raise ValueError(f"must be host names, such as {example}, without http:// or a path") from None
 
 
 class ServerProperties(Properties):
@@ -37,7 +45,9 @@ class ServerProperties(Properties):
 
     prefix = ""
 
-    engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI)] = Field(
+    engine: Annotated[
+        str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI), checked_by(_check_python_engine)
+    ] = Field(
         default="Python",
         description="DJLServing's engine. Python, MPI, DeepSpeed and FasterTransformer are treated alike; Rust, "
         "OnnxRuntime and PyTorch are accepted with option.task=text-embedding or reranking; other engines are "
@@ -107,11 +117,13 @@ class ServerProperties(Properties):
         description="Unload the model after max_idle_time without requests. The next request loads it again and "
         "waits for it.",
     )
-    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",))] = Field(
-        default=None,
-        description="The model's devices: cpu, or GPU numbers separated by semicolons; by default, or with *, all. "
-        "They are divided into groups of as many as an engine needs, or of one for a process of a model function; "
-        "minWorkers and maxWorkers apply to each group.",
+    load_on_devices: Annotated[str | None, Names(aliases=("option.load_on_devices",)), checked_by(parse_devices)] = (
+        Field(
+            default=None,
+            description="The model's devices: cpu, or GPU numbers separated by semicolons; by default, or with *, all. "
+            "They are divided into groups of as many as an engine needs, or of one for a process of a model function; "
+            "minWorkers and maxWorkers apply to each group.",
+        )
     )
     ray_address: str | None = Field(
         default=None,
@@ -152,7 +164,7 @@ class ServerProperties(Properties):
     open_management: bool = Field(
         default=False, description="Allow other hosts than the server's own to manage the model and its adapters."
     )
-    allowed_hosts: str | None = Field(
+    allowed_hosts: Annotated[str | None, checked_by(_host_patterns)] = Field(
         default=None,
         description="Host names, with or without a port, by which clients and proxies reach this server, separated "
         "by commas. Routes that change the server refuse other names; *.example.com allows all subdomains, * any "
@@ -164,33 +176,9 @@ class ServerProperties(Properties):
         """`cpu`, or the numbers of GPUs; empty if the model may use all devices."""
         return parse_devices(self.load_on_devices or "")
 
-    @field_validator("load_on_devices")
-    @classmethod
-    def _known_devices(cls, value: str | None) -> str | None:
-        parse_devices(value or "")
-        return value
-
     @property
     def host_patterns(self) -> frozenset[Host]:
-        return frozenset(Host.parse_pattern(text) for text in _words(self.allowed_hosts))
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _hosts(cls, value: str | None) -> str | None:
-        for text in _words(value):
-            try:
-                Host.parse_pattern(text)
-            except ValueError:
-                example = "models.example.com, 10.0.0.5:9000 or *.example.com"
-                raise ValueError(f"must be host names, such as {example}, without http:// or a path") from None
-        return value
-
-    @field_validator("engine")
-    @classmethod
-    def _of_python(cls, value: str) -> str:
-        if value.lower() not in (each.lower() for each in EMBEDDING_ENGINES):  # these depend on option.task
-            check_engine(value)
-        return value
+        return _host_patterns(self.allowed_hosts or "")
 
     def workers(self, gpus: int) -> tuple[int, int]:
         """Return the minimum and maximum numbers of model function processes on a host with `gpus` GPUs."""
