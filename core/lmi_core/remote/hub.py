@@ -1,6 +1,6 @@
 """Snapshots of models on the Hugging Face hub, in the hub's own cache; runs in the download process."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,48 +90,30 @@ def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
         repository.mkdir(parents=True, exist_ok=True)
         check_space(model.source, repository, total - done, SPACE_VARIABLE)
         report.begin(total, done, sum(each.size for each in files if each.path in skipped), snapshot)
-    fetching = _Fetching(model, info, [each.path for each in wanted])
-    while not fetching.wait(REPORT_SECONDS):
-        report.progress(bytes_there(repository, snapshot, wanted))
-    return fetching.result() / (file or "")
+    with ThreadPoolExecutor(1) as thread:  # its progress is measured on disk, because it reports only to a terminal
+        fetching = thread.submit(_fetch, model, str(info.sha), [each.path for each in wanted])
+        while not wait([fetching], REPORT_SECONDS).done:
+            report.progress(bytes_there(repository, snapshot, wanted))
+        return fetching.result() / (file or "")
 
 
-class _Fetching(threading.Thread):
-    """A running huggingface_hub download. Its progress is measured on disk, because it reports only to a terminal."""
+def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
+    """Download files, and return the snapshot's folder. Raise ConfigurationError, or OSError from the disk."""
+    from huggingface_hub import snapshot_download
 
-    def __init__(self, model: RemoteModel, info: "ModelInfo", paths: list[str]) -> None:
-        super().__init__(daemon=True)
-        self._model = model
-        self._info = info
-        # Glob patterns that match only these paths.
-        self._patterns = ["".join(f"[{letter}]" if letter in "*?[" else letter for letter in path) for path in paths]
-        self._result: str | BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        from huggingface_hub import snapshot_download
-
-        revision = self._model.revision
-        try:
-            self._result = snapshot_download(
-                self._model.repository, revision=self._info.sha, allow_patterns=self._patterns, max_workers=THREADS
-            )
-            _remember(Path(self._result), revision or "main")
-        except BaseException as error:
-            self._result = error
-
-    def wait(self, seconds: float) -> bool:
-        self.join(seconds)
-        return not self.is_alive()
-
-    def result(self) -> Path:
-        """Return the snapshot's folder. Raise ConfigurationError if the download failed."""
-        if isinstance(self._result, OSError) and self._result.errno is not None:  # a full disk
-            raise self._result
-        if isinstance(self._result, BaseException):
-            reason = (str(self._result).strip() or type(self._result).__name__).splitlines()[0]
-            raise ConfigurationError(f"{self._model} cannot be downloaded from the hub: {reason}") from self._result
-        return Path(str(self._result))
+    # Glob patterns that match only these paths.
+    patterns = ["".join(f"[{letter}]" if letter in "*?[" else letter for letter in path) for path in paths]
+    try:
+        snapshot = Path(
+            snapshot_download(model.repository, revision=commit, allow_patterns=patterns, max_workers=THREADS)
+        )
+        _remember(snapshot, model.revision or "main")
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigurationError(f"{model} cannot be downloaded from the hub: {reason}") from error
+    return snapshot
 
 
 def _remember(snapshot: Path, revision: str) -> None:
