@@ -1,7 +1,7 @@
 """The names in an archive, as paths below the target folder."""
 
 import re
-from unicodedata import normalize
+from pathlib import PurePosixPath
 
 from lmi_core.errors import ConfigurationError
 
@@ -9,45 +9,12 @@ MAX_DEPTH = 32  # folders
 MAX_NAME = 255  # bytes of a file's name, on common file systems
 MAX_PATH = 1024  # bytes
 SHOWN = 80  # characters of a name in a message
-
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class MemberPaths:
-    """The unique paths of an archive's files and folders, also on file systems that ignore case or accents."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, bool]] = {}  # by what may be the same: how it is spelled, whether a folder
-
-    def __len__(self) -> int:
-        """Return the number of files and folders, including parents without their own entries."""
-        return len(self._known)
-
-    def add(self, name: str, *, is_folder: bool) -> str:
-        """Return the path of a name; "" for the top folder. Raise ConfigurationError if it cannot be unpacked."""
-        parts = _parts(name)
-        for count in range(1, len(parts) + 1):
-            self._add("/".join(parts[:count]), name, is_folder=is_folder or count < len(parts))
-        if not parts and not is_folder:
-            raise _refused(name, "is the name of a folder, and of a file")
-        return "/".join(parts)
-
-    def _add(self, path: str, name: str, *, is_folder: bool) -> None:
-        same = normalize("NFC", path).casefold()
-        if same not in self._known:
-            self._known[same] = (path, is_folder)
-            return
-        spelled, was_folder = self._known[same]
-        if spelled != path:
-            raise _refused(name, f"and {shown(spelled)} differ in case or accents alone")
-        if was_folder != is_folder:
-            raise _refused(name, "is the name of a folder, and of a file")
-        if not is_folder:
-            raise _refused(name, "is there twice")
-
-
-def _parts(name: str) -> list[str]:
+def member_path(name: str, *, is_folder: bool) -> PurePosixPath:
+    """Return the path of a name; "." for the top folder. Raise ConfigurationError if it cannot be unpacked."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -56,14 +23,16 @@ def _parts(name: str) -> list[str]:
         raise _refused(name, "contains a control character")
     if name.startswith("/") or "\\" in name or _DRIVE.match(name):
         raise _refused(name, "is not relative to the archive, or has a backslash")
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if ".." in parts:
+    path = PurePosixPath(name)
+    if ".." in path.parts:
         raise _refused(name, "leads out of the archive")
-    if len(parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in parts):
+    if len(path.parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.parts):
         raise _refused(
             name, f"is too long: at most {MAX_PATH} bytes in {MAX_DEPTH} parts of {MAX_NAME} bytes are unpacked"
         )
-    return parts
+    if not path.parts and not is_folder:
+        raise _refused(name, "is the name of a folder, and of a file")
+    return path
 
 
 def shown(name: str) -> str:

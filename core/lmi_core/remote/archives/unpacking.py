@@ -3,13 +3,13 @@
 import os
 from collections.abc import Callable, Iterator
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.member import Member, damaged
-from lmi_core.remote.archives.names import MemberPaths
+from lmi_core.remote.archives.names import member_path
 from lmi_core.remote.archives.tar_archive import tar_members
 from lmi_core.remote.archives.zip_archive import zip_members
 
@@ -59,12 +59,13 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
     """
     archive_size = os.fstat(archive.fileno()).st_size
     folder.mkdir(parents=True)
-    paths, size, files = MemberPaths(), 0, 0
+    folders, size, files = set[PurePosixPath](), 0, 0
     for member in _members(archive):
-        path = paths.add(member.name, is_folder=member.content is None)
+        path = member_path(member.name, is_folder=member.content is None)
+        folders.update(path.parents)  # which need no entries of their own
         size, files = size + member.size, files + 1
-        limits.check(size, max(files, len(paths)), archive_size)
-        if path.partition("/")[0] == MAC_FOLDER:
+        limits.check(size, max(files, len(folders)), archive_size)
+        if path.parts[:1] == (MAC_FOLDER,):
             continue
         if member.content is None:
             (folder / path).mkdir(parents=True, exist_ok=True)
