@@ -11,14 +11,8 @@ from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.call_properties import call_properties
 from lmi_core.script.function.pool import FunctionPool
 from lmi_core.script.function.protocol import Chunk, Content, Head, Request
-from lmi_core.script.function.setup import NAME, SOURCE, FunctionProperties, FunctionSetup, adapter_change
+from lmi_core.script.function.setup import FunctionProperties, FunctionSetup
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
-
-OPPOSITES = {
-    "register_adapter": "unregister_adapter",
-    "update_adapter": "update_adapter",
-    "unregister_adapter": "register_adapter",
-}
 
 
 class ModelFunction(ServingRuntime[FunctionProperties]):
@@ -65,6 +59,11 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
     async def given_up(self) -> str:
         return await self.pool.wait_given_up()
 
+    @property
+    def adapters(self) -> dict[str, Request]:
+        """The call that registers each adapter, also in later processes."""
+        return self._load.adapters
+
     def answer(
         self, call: Call, content: Content, client: str = "", begin: Callable[[], object] | None = None
     ) -> AsyncGenerator[Head | Chunk, None]:
@@ -75,47 +74,6 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         """
         replies = self.pool.submit(self.function, Request(call_properties(call), content), client, begin).answer()
         return _no_larger(replies, self._max_output_size)
-
-    @property
-    def adapters(self) -> Collection[str]:
-        return self._load.adapters
-
-    def adapter_source(self, name: str) -> str:
-        """Return the source with which an adapter was registered."""
-        return self._load.adapters[name].properties[SOURCE]
-
-    def adapter_field(self, name: str, field: str) -> str | None:
-        """Return a field of the request that registered or last updated an adapter, or None."""
-        return self._load.adapters[name].properties.get(field)
-
-    async def register_adapter(self, name: str, source: str, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `register_adapter` in every current and later process.
-
-        Raise LmiError if one fails. It gets the source unchanged, and every other field of the request, as properties
-        and as contents.
-        """
-        await self._adapter("register_adapter", name, adapter_change(name, source, fields or {}))
-
-    async def update_adapter(self, name: str, source: str | None, fields: Mapping[str, str] | None = None) -> None:
-        """Call the script's `update_adapter` in every process; fields that are not in the request are kept."""
-        before = dict(self._load.adapters[name].content) if name in self._load.adapters else {}
-        kept = {key: value.decode() for key, value in before.items() if key not in (None, NAME, SOURCE)}
-        change = adapter_change(name, source or self.adapter_source(name), kept | dict(fields or {}))
-        await self._adapter("update_adapter", name, change)
-
-    async def unregister_adapter(self, name: str) -> None:
-        """Call the script's `unregister_adapter` in every process. Raise LmiError if one fails."""
-        await self._adapter("unregister_adapter", name, Request({NAME: name}, []))
-
-    async def _adapter(self, function: str, name: str, change: Request) -> None:
-        await self.pool.broadcast(function, change, self._undoing(function, name))
-        self._load.adapters.pop(name, None)
-        if SOURCE in change.properties:
-            self._load.adapters[name] = change
-
-    def _undoing(self, function: str, name: str) -> tuple[str, Request]:
-        """Return the call that undoes a change in one process after it failed in another."""
-        return OPPOSITES[function], self._load.adapters.get(name, Request({NAME: name}, []))
 
 
 async def _no_larger(replies: AsyncGenerator[Head | Chunk, None], max_bytes: int) -> AsyncGenerator[Head | Chunk, None]:

@@ -12,7 +12,7 @@ import numpy
 import psutil
 import pytest
 
-from lmi_core.errors import ConfigurationError, FormatterFailed
+from lmi_core.errors import AdapterNotFound, ConfigurationError, FormatterFailed
 from lmi_core.script.djl_names.nd_list import from_nd_list, to_nd_list
 from lmi_core.script.function.pool import FunctionPool
 from lmi_core.script.function.runtime import ModelFunction
@@ -283,8 +283,8 @@ async def test_adapters_outlive_the_worker(serve_script: ServeScript, tmp_path: 
     server = await serve_script("batch_handler", "minWorkers=1\nmaxWorkers=1\n")
     function = model_function(server)
     for name in ("german", "french", "dutch"):
-        await function.register_adapter(name, str(tmp_path))
-    await function.unregister_adapter("french")
+        await server.model.adapters.add(name, str(tmp_path))
+    await server.model.adapters.remove("french")
     (process,) = function.pool.processes
     assert process.process_id is not None
     os.kill(process.process_id, signal.SIGKILL)
@@ -298,15 +298,15 @@ async def test_adapters_outlive_the_worker(serve_script: ServeScript, tmp_path: 
 
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("batch_handler", "minWorkers=2\nmaxWorkers=3\n")
-    function = model_function(server)
-    await function.register_adapter("german", str(tmp_path))
+    adapters = server.model.adapters
+    await adapters.add("german", str(tmp_path))
     assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": ["german"]}) for text in "ab"]
-    await function.unregister_adapter("german")
-    assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
-    with pytest.raises(FormatterFailed, match=r"(?s)unregister_adapter answered 424: .*no such adapter"):
-        await function.unregister_adapter("german")
     with pytest.raises(FormatterFailed, match=r"there is no function `update_adapter`. The file has: "):
-        await function.update_adapter("german", str(tmp_path))
+        await adapters.replace("german", str(tmp_path))
+    await adapters.remove("german")
+    assert await many(server, "a", "b") == [(200, {"text": text, "of": 1, "adapters": []}) for text in "ab"]
+    with pytest.raises(AdapterNotFound):
+        await adapters.remove("german")
 
 
 async def test_batch_that_fails(batching: RunningServer) -> None:
