@@ -318,7 +318,7 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
         raise InvalidParameter(
             f"adapter `{customization.adapter}` is code for answers in text, without weights: it changes no embeddings"
         )
-    requests = await model.validate_embeddings(customization.adapted_embeddings(parsed.requests))
+    requests = await model.validate_embeddings(customization.adapted(parsed.requests))
     vectors = [b""] * len(requests)
     async with aclosing(model.embed(requests, exchange.request_id, exchange.record, exchange.client)) as found:
         async for index, vector in found:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from multidict import CIMultiDict
 
@@ -21,6 +21,8 @@ from lmi_core.script.formatters.output_formatters import FormatterFunction, cust
 from lmi_core.script.formatters.request_io import CallContext, RequestInput
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", GenerationRequest, EmbeddingRequest)
 
 
 @dataclass
@@ -58,29 +60,17 @@ class Customization:
         headers[CONTENT_TYPE] = "application/json"
         return replace(call, body=formatted.body, headers=headers)
 
-    def adapted(self, requests: tuple[GenerationRequest, ...]) -> tuple[GenerationRequest, ...]:
+    def adapted(self, requests: tuple[R, ...]) -> tuple[R, ...]:
         """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""
         if not self.adapters:
             return requests
-        adapters = self._adapter_of_each(len(requests))
-        return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
-
-    def adapted_embeddings(self, requests: tuple[EmbeddingRequest, ...]) -> tuple[EmbeddingRequest, ...]:
-        """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""
-        return tuple(
-            replace(request, adapter=name)
-            for request, name in zip(requests, self._adapter_of_each(len(requests)), strict=True)
-        )
-
-    def _adapter_of_each(self, count: int) -> tuple[str | None, ...]:
-        if not self.adapters:
-            return (None,) * count
+        count = len(requests)
         adapters = self.adapters * count if len(self.adapters) == 1 else self.adapters
         if len(adapters) != count:
             raise InvalidPayload(
                 f"`adapters` must name one adapter, or one for each of the prompts ({count}). Given: {len(adapters)}"
             )
-        return adapters
+        return tuple(replace(request, adapter=name) for request, name in zip(requests, adapters, strict=True))
 
     def formatter(self, base: OutputFormatter) -> OutputFormatter:
         """Return the model's own output formatter around `base`, or `base` if the model has none."""
