@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of version 2
 MEMORY_FACTS = Path("/proc/meminfo")
-NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits")
-GPU_FACTS = ("nvidia-smi", "--query-gpu=index,uuid,memory.used,memory.total,name", "--format=csv,noheader,nounits")
+QUERY = "--query-gpu=index,uuid,memory.used,memory.total,memory.free,name"
+NVIDIA_SMI = ("nvidia-smi", QUERY, "--format=csv,noheader,nounits")
 SECONDS = 10.0  # for the answer of the driver
 MEBIBYTE = 1024 * 1024
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
@@ -24,6 +24,7 @@ class DeviceMemory(NamedTuple):
     name: str
     used: int
     total: int
+    free: int  # less than the rest, as the driver reserves some
 
 
 def return_large_blocks() -> None:
@@ -63,33 +64,24 @@ def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_G
     return within if available is None else min(within, available * 1024)
 
 
-def free_gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = NVIDIA_SMI) -> list[int]:
-    """Return the free bytes of each visible GPU, in the order of their numbers; empty if unknown."""
-    return [int(row[2]) * MEBIBYTE for row in _gpu_facts(environment, command, 3)]
-
-
-def gpu_memory(environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = GPU_FACTS) -> list[DeviceMemory]:
+def gpu_memory(
+    environment: Mapping[str, str] = os.environ, command: tuple[str, ...] = NVIDIA_SMI
+) -> list[DeviceMemory]:
     """Return the memory of each visible GPU, in the order of their numbers; empty if unknown."""
-    rows = _gpu_facts(environment, command, 5)
-    return [
-        DeviceMemory(index, row[4], int(row[2]) * MEBIBYTE, int(row[3]) * MEBIBYTE) for index, row in enumerate(rows)
-    ]
-
-
-def _gpu_facts(environment: Mapping[str, str], command: tuple[str, ...], columns: int) -> list[list[str]]:
-    """Return the rows of the driver's table for visible GPUs; each starts with index and id."""
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    lines = [line for line in told.splitlines() if line.strip()]
-    rows = [[part.strip() for part in line.split(",", columns - 1)] for line in lines]
-    if any(len(row) < columns or not all(part.isdecimal() for part in row[2:4]) for row in rows):
+    rows = [[part.strip() for part in line.split(",", 5)] for line in told.splitlines() if line.strip()]
+    if any(len(row) < 6 or not all(part.isdecimal() for part in row[2:5]) for row in rows):
         return []
     by_name = {name: row for row in rows for name in row[:2]}
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     chosen = [row[0] for row in rows] if visible is None else [each.strip() for each in visible.split(",")]
-    return [by_name[each] for each in chosen if each in by_name]
+    found = [by_name[each] for each in chosen if each in by_name]
+    return [
+        DeviceMemory(number, row[5], *(int(each) * MEBIBYTE for each in row[2:5])) for number, row in enumerate(found)
+    ]
 
 
 def _fact(path: Path, name: str) -> int | None:

@@ -15,7 +15,7 @@ from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import OutOfMemory
 from lmi_core.errors.sizes import in_words
 from lmi_core.host.devices import visible_gpus
-from lmi_core.host.memory import free_gpu_memory, free_main_memory, gpu_memory
+from lmi_core.host.memory import free_main_memory, gpu_memory
 from lmi_core.host.processes import memory_of
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.serving.model import Model
@@ -53,7 +53,7 @@ def free_memory(need: Need) -> int | None:
     """Return the free bytes on the device of a need; of several GPUs, those of the fullest one."""
     if need.device is Device.CPU:
         return free_main_memory()
-    gpus = free_gpu_memory()
+    gpus = [each.free for each in gpu_memory()]
     if need.gpu is not None:
         return gpus[need.gpu] if need.gpu < len(gpus) else None
     return min(gpus, default=None)

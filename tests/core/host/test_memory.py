@@ -7,7 +7,6 @@ import pytest
 
 from lmi_core.host.memory import (
     DeviceMemory,
-    free_gpu_memory,
     free_main_memory,
     gpu_memory,
     return_free_memory,
@@ -17,7 +16,7 @@ from lmi_core.host.processes import memory_of
 
 MEBIBYTE = 1024 * 1024
 FACTS = "MemTotal:       1000 kB\nMemAvailable:    400 kB\n"
-GPUS = "0, GPU-a, 1000, 81559, NVIDIA H100 80GB HBM3\n1, GPU-b, 0, 81559, NVIDIA H100 80GB HBM3\n"
+GPUS = "0, GPU-a, 1000, 81559, 80000, NVIDIA H100 80GB HBM3\n1, GPU-b, 0, 81559, 81000, NVIDIA H100 80GB HBM3\n"
 
 
 def printing(text: str) -> tuple[str, ...]:
@@ -51,17 +50,15 @@ def test_main_memory_that_is_unknown(tmp_path: Path) -> None:
 
 def test_memory_of_visible_gpus() -> None:
     name = "NVIDIA H100 80GB HBM3"
-    first = DeviceMemory(0, name, 1000 * MEBIBYTE, 81559 * MEBIBYTE)
-    assert gpu_memory({}, printing(GPUS)) == [first, DeviceMemory(1, name, 0, 81559 * MEBIBYTE)]
+    first = DeviceMemory(0, name, 1000 * MEBIBYTE, 81559 * MEBIBYTE, 80000 * MEBIBYTE)
+    assert gpu_memory({}, printing(GPUS)) == [first, DeviceMemory(1, name, 0, 81559 * MEBIBYTE, 81000 * MEBIBYTE)]
     chosen = {"CUDA_VISIBLE_DEVICES": "GPU-b,0"}
     assert [(each.number, each.used) for each in gpu_memory(chosen, printing(GPUS))] == [(0, 0), (1, 1000 * MEBIBYTE)]
-    assert free_gpu_memory(chosen, printing("0, GPU-a, 700\n1, GPU-b, 800\n")) == [800 * MEBIBYTE, 700 * MEBIBYTE]
 
 
-@pytest.mark.parametrize("told", ["", "no devices\n", "0, GPU-a, [N/A], [N/A], Jetson\n"])
+@pytest.mark.parametrize("told", ["", "no devices\n", "0, GPU-a, [N/A], [N/A], [N/A], Jetson\n"])
 def test_gpus_that_do_not_tell(told: str) -> None:
     assert gpu_memory({}, printing(told)) == []
-    assert free_gpu_memory({}, printing(told)) == []
 
 
 def test_without_the_drivers_program() -> None:
