@@ -85,32 +85,27 @@ class Download:
         """
         self._begin(answer)
         failures = 0
+        current: Answer | None = answer
         while True:
             before = self._partial.size()
             try:
-                await self._read(answer)
-            except _BrokenOff as error:
+                current = current or await self.open()
+                await self._read(current)
+            except (_BrokenOff, Unreachable) as error:
                 gone_on = self._partial.size() > before and not isinstance(error, _TooSlow)
                 failures = 0 if gone_on else failures + 1
+                if failures == TRIES and isinstance(error, Unreachable):
+                    raise
                 if failures == TRIES:
                     shown = without_secrets(self._url)
                     raise Unreachable(f"{shown}: the connection breaks off ({error}): start again to resume") from error
             else:
                 return self._partial.known_by
             finally:
-                await answer.close()
+                if current is not None:
+                    await current.close()
+                current = None
             await asyncio.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
-            answer = await self._reopened(failures)
-
-    async def _reopened(self, failures: int) -> Answer:
-        for failure in range(failures, TRIES):
-            try:
-                return await self.open()
-            except Unreachable:
-                if failure == TRIES - 1:
-                    raise
-                await asyncio.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failure))
-        raise AssertionError
 
     def _begin(self, answer: Answer) -> None:
         size = answer.validators.size
