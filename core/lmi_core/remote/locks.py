@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,15 +81,12 @@ def _open(path: Path) -> int:
 
 
 def _take(descriptor: int, kind: int, path: Path) -> bool:
-    with suppress(BlockingIOError):
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError as error:
-            raise ConfigurationError(
-                f"{path} cannot be locked ({error.strerror}): set LMI_CACHE to a folder on a file system that "
-                "supports locks"
-            ) from None
-        return True
-    return False
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be locked ({error.strerror}): set LMI_CACHE to a folder on a file system with locks"
+        ) from None
+    return True

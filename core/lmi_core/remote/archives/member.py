@@ -7,6 +7,8 @@ from typing import NamedTuple
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.names import shown
 
+OTHER_KIND = "a link or a device, neither a file nor a folder"
+
 
 class Member(NamedTuple):
     """A file, whose `content` can be read once, in order, or a folder without content."""

@@ -11,19 +11,12 @@ from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.member import Member, damage_told, refuse_kind
+from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, refuse_kind
 
 CHUNK = 1 << 20
 MAX_HEADER = 1 << 20  # bytes between two members: long names and attributes
 MAX_TRAILER = 4 << 20  # bytes after the last member, to the end of a tape's record
 END = bytes(tarfile.BLOCKSIZE)
-KINDS = {
-    tarfile.SYMTYPE: "a link",
-    tarfile.LNKTYPE: "a hard link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.FIFOTYPE: "a pipe",
-}
 DEREFERENCE = "pack the files themselves, as `tar -h --hard-dereference` does"
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionError, ValueError, OverflowError)
 
@@ -46,7 +39,7 @@ def _member(member: tarfile.TarInfo, stream: "_Stream") -> Member:
     if member.sparse is not None:
         raise refuse_kind(member.name, "a file with holes", "pack it without --sparse")
     if not member.isreg():
-        raise refuse_kind(member.name, KINDS.get(member.type, "of an unknown kind"), DEREFERENCE)
+        raise refuse_kind(member.name, OTHER_KIND, DEREFERENCE)
     stream.skip_to(member.offset_data)
     return Member(member.name, member.size, stream.content(member.size))
 

@@ -17,9 +17,6 @@ GZIP = b"\x1f\x8b"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 TAR, TAR_AT = b"ustar", 257
 START = 512  # bytes, by which a format is recognised
-OTHER_FORMATS = {
-    b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"7z\xbc\xaf": "7-Zip", b"Rar!": "RAR", b"\x28\xb5\x2f\xfd": "Zstandard"
-}  # fmt: skip
 FORMATS = "pack it as .zip, .tar.gz or .tar"
 MAC_FOLDER = "__MACOSX"  # with what macOS adds to zip archives
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,14 +38,11 @@ def recognise(start: bytes) -> Format:
         return Format.TAR_GZ
     if start[TAR_AT:].startswith(TAR):
         return Format.TAR
-    other = next((name for magic, name in OTHER_FORMATS.items() if start.startswith(magic)), None)
-    if other is not None:
-        raise ConfigurationError(f"the archive is packed with {other}, which is not supported: {FORMATS}")
     if start.lstrip()[:1] == b"<":
         raise ConfigurationError(
             "this is a web page and not an archive: check the URL, and whether it asks people to log in"
         )
-    raise ConfigurationError(f"this is not an archive: {FORMATS}")
+    raise ConfigurationError(f"this is not a supported archive: {FORMATS}")
 
 
 def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[int], None]) -> None:

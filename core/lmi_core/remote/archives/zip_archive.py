@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, BinaryIO, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.member import Member, damage_told, refuse_kind
+from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, refuse_kind
 
 CHUNK = 1 << 20
 MAX_DIRECTORY = 64 << 20  # bytes of the list of members, which is read whole
@@ -31,10 +31,8 @@ def zip_members(archive: BinaryIO) -> Iterator[Member]:
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Member:
     name = member.orig_filename  # zipfile's own ends at the first null byte
     kind = stat.S_IFMT(member.external_attr >> 16)
-    if stat.S_ISLNK(kind):
-        raise refuse_kind(name, "a link")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise refuse_kind(name, "neither a file nor a folder")
+        raise refuse_kind(name, OTHER_KIND)
     if member.flag_bits & ENCRYPTED:
         raise refuse_kind(name, "encrypted", "pack it without a password")
     if member.is_dir():

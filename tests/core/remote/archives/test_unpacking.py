@@ -113,20 +113,21 @@ def test_names_that_are_there_twice(tmp_path: Path, first: str, second: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "target", "why"),
+    ("kind", "target"),
     [
-        (tarfile.SYMTYPE, "/etc/passwd", "is a link"),
-        (tarfile.SYMTYPE, "model.py", "is a link"),
-        (tarfile.LNKTYPE, "/etc/passwd", "is a hard link"),
-        (tarfile.CHRTYPE, "", "is a device"),
-        (tarfile.BLKTYPE, "", "is a device"),
-        (tarfile.FIFOTYPE, "", "is a pipe"),
+        (tarfile.SYMTYPE, "/etc/passwd"),
+        (tarfile.SYMTYPE, "model.py"),
+        (tarfile.LNKTYPE, "/etc/passwd"),
+        (tarfile.CHRTYPE, ""),
+        (tarfile.BLKTYPE, ""),
+        (tarfile.FIFOTYPE, ""),
     ],
 )
-def test_only_files_and_folders_are_unpacked(tmp_path: Path, kind: bytes, target: str, why: str) -> None:
+def test_only_files_and_folders_are_unpacked(tmp_path: Path, kind: bytes, target: str) -> None:
     message = refusal(tar_of({"model.py": b""}, tar_member("other", kind, target)), tmp_path)
     assert message == (
-        f"the archive cannot be unpacked: 'other' {why}: pack the files themselves, as `tar -h --hard-dereference` does"
+        "the archive cannot be unpacked: 'other' is a link or a device, neither a file nor a folder: pack the files "
+        "themselves, as `tar -h --hard-dereference` does"
     )
 
 
@@ -144,7 +145,7 @@ def test_links_in_zip_archives(tmp_path: Path) -> None:
 
 
 def test_devices_and_rare_methods_in_zip_archives(tmp_path: Path) -> None:
-    assert "is neither a file nor a folder" in refusal(zip_of({"x": b""}, mode=0o020666), tmp_path)
+    assert "neither a file nor a folder" in refusal(zip_of({"x": b""}, mode=0o020666), tmp_path)
     (tmp_path / "out").rmdir()
     rare = zip_of({"x": b"1"}, compression=zipfile.ZIP_BZIP2)
     assert "is compressed by a rare method: pack it with deflate" in refusal(rare, tmp_path)
@@ -184,9 +185,9 @@ def test_damaged_header_in_the_middle_of_a_tar(tmp_path: Path) -> None:
     ("data", "why"),
     [
         (b"<!DOCTYPE html><title>Log in</title>", "this is a web page and not an archive"),
-        (b"hello", "this is not an archive: pack it as .zip, .tar.gz or .tar"),
-        (b"", "this is not an archive"),
-        (b"BZh91AY&SY", "the archive is packed with bzip2, which is not supported: pack it as .zip, .tar.gz or .tar"),
+        (b"hello", "this is not a supported archive: pack it as .zip, .tar.gz or .tar"),
+        (b"", "this is not a supported archive"),
+        (b"BZh91AY&SY", "this is not a supported archive: pack it as .zip, .tar.gz or .tar"),
         (gzip.compress(b"hello"), "is damaged or cut off"),
         (tar_of({}), "the archive is empty"),
         (zip_of({}), "the archive is empty"),

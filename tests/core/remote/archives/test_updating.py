@@ -234,8 +234,8 @@ async def test_redirects(web: ArchiveServer) -> None:
     ("data", "why"),
     [
         (b"<html>Please log in</html>" * 100, "this is a web page and not an archive: check the URL"),
-        (os.urandom(2000), "this is not an archive: pack it as .zip, .tar.gz or .tar"),
-        (b"", "this is not an archive"),
+        (os.urandom(2000), "this is not a supported archive: pack it as .zip, .tar.gz or .tar"),
+        (b"", "this is not a supported archive"),
         (zip_of(FILES)[:-30], "the archive is damaged or cut off"),
         (zip_of({"../x": b""}), "the archive cannot be unpacked: '../x' leads out of the archive"),
     ],
