@@ -1,8 +1,7 @@
 """The registration of a model, and the interface that turns it into a model."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.logs.loading_progress import Report
@@ -33,8 +32,5 @@ class PreparedModel:
     release: Callable[[], None] = nothing
 
 
-class ModelReader(Protocol):
-    """A reader that turns a registration into a model that is not started."""
-
-    async def __call__(self, registration: Registration, report: Report) -> PreparedModel:
-        """Download and read the model. Raise ConfigurationError. Leave nothing behind on failure or cancellation."""
+# Downloads and reads a model, and leaves nothing behind on failure or cancellation. Raises ConfigurationError.
+ModelReader = Callable[[Registration, Report], Awaitable[PreparedModel]]

@@ -72,13 +72,9 @@ class Properties(BaseModel):
     prefix: ClassVar[str] = OPTION_PREFIX
 
 
-def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
-    """Return every key of the type, inherited ones first."""
-    return list(_declared(properties_type))
-
-
 @cache  # cached: each model's plan needs every backend's keys, and a schema takes milliseconds
-def _declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
+def declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
+    """Return every key of the type, inherited ones first."""
     schemas = properties_type.model_json_schema()["properties"]
     return tuple(
         _declared_key(properties_type.prefix, name, field, _in_words(schemas[name]))

@@ -5,23 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(eq=False)
 class Token:
     """A generated token or a prompt token."""
 
-    def __init__(
-        self,
-        id: int,
-        text: str,
-        log_prob: float | None = None,
-        special_token: bool | None = None,
-        error_msg: str | None = None,
-    ) -> None:
-        self.id = id
-        self.text = text
-        self.log_prob = log_prob
-        self.special_token = special_token
-        self.error_msg = error_msg
-        self.request_id: int | str | None = None
+    id: int
+    text: str
+    log_prob: float | None = None
+    special_token: bool | None = None
+    error_msg: str | None = None
+    request_id: int | str | None = field(init=False, default=None)
 
     def as_dict(self) -> dict[str, Any]:
         return self._as_dict("log_prob", "special_token")

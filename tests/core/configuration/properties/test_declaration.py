@@ -74,7 +74,7 @@ def test_subclass_declares_the_keys_of_its_base() -> None:
 
 
 def test_type_without_keys() -> None:
-    assert declared(Properties) == []
+    assert declared(Properties) == ()
 
 
 @pytest.mark.parametrize(
