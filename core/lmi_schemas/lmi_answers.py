@@ -77,15 +77,6 @@ class TgiCompatToken(TgiCompatTopToken):
     top_tokens: NotRequired[list[TgiCompatTopToken]]
 
 
-class TgiCompatSequence(TypedDict):
-    """A further sequence of an answer with `option.tgi_compat`."""
-
-    finish_reason: FinishReason
-    generated_tokens: int
-    tokens: list[LmiToken]
-    generated_text: str
-
-
 class TgiCompatDetails(TypedDict):
     """The details of a whole answer with `option.tgi_compat`, if requested."""
 
@@ -96,7 +87,7 @@ class TgiCompatDetails(TypedDict):
     prefill: list[TgiCompatToken]
     tokens: list[TgiCompatTopToken]
     top_tokens: NotRequired[list[list[TgiCompatTopToken]]]
-    best_of_sequences: NotRequired[list[TgiCompatSequence]]
+    best_of_sequences: NotRequired[list[LmiSequence]]
 
 
 class TgiCompatAnswer(TypedDict):

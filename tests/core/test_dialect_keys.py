@@ -60,7 +60,6 @@ MODEL_PY_CONTRACTS = {
 }
 VOCABULARY = {
     "texts/rendering/render.py": {"messages"},  # a variable of chat templates
-    "metrics/request_record.py": {"generated_tokens", "prompt_tokens"},  # counts, which are no keys of JSON
     "generation/request.py": {"inputs"},  # LMI's name for the prompt, as it has names for the parameters
 }
 

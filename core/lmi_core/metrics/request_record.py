@@ -20,28 +20,6 @@ class RequestRecord:
     Times are those of `time.perf_counter`; None for stages that are not reached yet.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_waits_since",
-        "adapter",
-        "begun",
-        "cached_tokens",
-        "dialect",
-        "ended",
-        "engine_queue_time",
-        "finish_reason",
-        "first_token",
-        "generated_tokens",
-        "model",
-        "num_sequences",
-        "output",
-        "prompt_tokens",
-        "prompts",
-        "request_id",
-        "server_queue_time",
-        "submitted",
-    )
-
     def __init__(self, dialect: str, request_id: str) -> None:
         self.dialect = dialect
         self.request_id = request_id
