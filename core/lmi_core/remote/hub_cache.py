@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.copies import file_size
 from lmi_core.remote.selection import gguf_file
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
@@ -34,7 +35,7 @@ def bytes_there(repository: Path, snapshot: Path, files: Sequence[RepositoryFile
     unfinished: dict[str, int] = {}
     for path in (repository / "blobs").glob("*.incomplete"):
         name = path.name.partition(".")[0]
-        unfinished[name] = max(unfinished.get(name, 0), _size(path))
+        unfinished[name] = max(unfinished.get(name, 0), file_size(path) or 0)
     blobs = repository / "blobs"
     whole = {each.path for each in files if (snapshot / each.path).exists() or (blobs / each.blob).is_file()}
     return sum(each.size if each.path in whole else min(unfinished.get(each.blob, 0), each.size) for each in files)
@@ -68,10 +69,3 @@ def _indexed(index: Path) -> set[str]:
         return set(json.loads(index.read_text())["weight_map"].values())
     except (OSError, ValueError, KeyError, AttributeError):
         return set()
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:  # finished in the meantime
-        return 0

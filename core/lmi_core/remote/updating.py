@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lmi_core.remote.copies import CopiedFile, Copies, are_whole, file_size
+from lmi_core.remote.copies import CopiedFile, Copies, are_whole, file_size, version_of
 from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 
@@ -17,17 +17,17 @@ Transfer = Callable[[Sequence[CopiedFile], Callable[[int], None]], None]
 def update(
     source: str,
     copies: Copies,
-    version: str,
     files: Sequence[CopiedFile],
     skipped: int,
     report: Report,
     transfer: Transfer,
 ) -> Path:
-    """Return the folder of a complete copy of a version, after the transfer of missing files.
+    """Return the folder of a complete copy of these files, after the transfer of missing ones.
 
     The caller holds the lock. Raise ConfigurationError without room for the files, the errors of `transfer`, or OSError
     from the disk.
     """
+    version = version_of(*(each.identity for each in files))
     if (current := copies.current_if(version)) is not None:
         return current
     copy = copies.copy(version)

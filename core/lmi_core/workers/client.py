@@ -66,11 +66,11 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     @property
     def process_id(self) -> int | None:
         """The worker's process id on this machine; None while there is none."""
-        return self._supervisor.running.process_id if self._supervisor.is_running else None
+        return self._supervisor.running.endpoint.process_id if self._supervisor.is_running else None
 
     @property
     def place(self) -> Place | None:
-        return self._supervisor.running.place if self._supervisor.is_running else None
+        return self._supervisor.running.endpoint.place if self._supervisor.is_running else None
 
     @property
     def process_ids(self) -> Collection[int]:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from lmi_core.logs.loading_progress import Report, unheard
-from lmi_core.workers.endpoint import Endpoint, Place, Transport, WorkerDied
+from lmi_core.workers.endpoint import Endpoint, WorkerDied
 from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.messages import PING, Alive, LoadFailed, Progress, encode
 
@@ -22,21 +22,9 @@ class Conversation(Generic[M]):
 
     def __init__(self, endpoint: Endpoint, decode: Callable[[bytes], M], heartbeat_timeout: float = 0) -> None:
         """Kill a worker that is silent for `heartbeat_timeout` seconds despite a ping; 0 means never."""
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._decode = decode
         self._heartbeat = Heartbeat(heartbeat_timeout)
-
-    @property
-    def place(self) -> Place | None:
-        return self._endpoint.place
-
-    @property
-    def files(self) -> Transport | None:
-        return self._endpoint.files
-
-    @property
-    def process_id(self) -> int | None:
-        return self._endpoint.process_id
 
     async def load(
         self,
@@ -54,10 +42,10 @@ class Conversation(Generic[M]):
         starts with `failed`.
         """
         try:
-            await self._endpoint.start()
-            await self._endpoint.receive()  # Started
+            await self.endpoint.start()
+            await self.endpoint.receive()  # Started
             self.send(await message())
-            while isinstance(answer := self._decode(await self._endpoint.receive()), Progress):
+            while isinstance(answer := self._decode(await self.endpoint.receive()), Progress):
                 report(answer.what, answer.done, answer.total)
             if isinstance(answer, LoadFailed):
                 raise answer.error
@@ -66,20 +54,20 @@ class Conversation(Generic[M]):
             raise death.while_loading(failed) from None
         except BaseException:
             if is_late():
-                self._endpoint.kill()
+                self.endpoint.kill()
             await self.stop()
             raise
         return answer
 
     def send(self, message: msgspec.Struct) -> None:
-        self._endpoint.send(encode(message))
+        self.endpoint.send(encode(message))
 
     async def follow(self, deliver: Callable[[M], None]) -> str:
         """Deliver the worker's messages until it dies, and return the reason."""
         frozen = asyncio.create_task(self._kill_when_frozen())
         try:
             while True:
-                data = await self._endpoint.receive()
+                data = await self.endpoint.receive()
                 self._heartbeat.heard = True
                 message = self._decode(data)
                 if not isinstance(message, Alive):
@@ -93,7 +81,7 @@ class Conversation(Generic[M]):
 
     async def stop(self) -> None:
         """End the worker; cancelling this waits for it, as nobody else would free its resources."""
-        ending = asyncio.create_task(self._endpoint.stop())
+        ending = asyncio.create_task(self.endpoint.stop())
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -101,6 +89,6 @@ class Conversation(Generic[M]):
             raise
 
     async def _kill_when_frozen(self) -> str:
-        why = await self._heartbeat.frozen(lambda: self._endpoint.send(PING))
-        self._endpoint.kill()
+        why = await self._heartbeat.frozen(lambda: self.endpoint.send(PING))
+        self.endpoint.kill()
         return why

@@ -52,7 +52,3 @@ def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
             yield from _files(each, (*above, real))
         elif each.is_file():
             yield each
-
-
-def version(files: Sequence[CopiedFile]) -> str:
-    return version_of(*(each.identity for each in files))

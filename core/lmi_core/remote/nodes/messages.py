@@ -17,7 +17,6 @@ class Bring(msgspec.Struct, tag=True, frozen=True):
 
     host: str  # of the server
     folder: str
-    version: str
     files: Sequence[CopiedFile]
     skipped: int  # bytes in other files
 

@@ -71,7 +71,7 @@ class Receiver:
             self._remove_gone()
             files, skipped = bring.files, bring.skipped
             try:
-                folder = update(bring.folder, self._copies, bring.version, files, skipped, self._report, self._transfer)
+                folder = update(bring.folder, self._copies, files, skipped, self._report, self._transfer)
             finally:
                 while self._awaited:  # of a file that could not be written
                     self._chunk()

@@ -13,7 +13,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.copies import CopiedFile
 from lmi_core.remote.fetching import follow
-from lmi_core.remote.nodes.listing import copied_file, list_files, version
+from lmi_core.remote.nodes.listing import copied_file, list_files
 from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode, Gone, Next, decode_from_node
 from lmi_core.remote.progress import COPIED, DownloadProgress
 from lmi_core.remote.report import Failed, Message, Note
@@ -36,7 +36,8 @@ class NodeFiles:
     @classmethod
     def of(cls, worker: Conversation[Any]) -> Self | None:
         """Return the files of a worker that has started; None if it is on this host."""
-        return None if worker.place is None or worker.files is None else cls(worker.place.node, worker.files)
+        place, files = worker.endpoint.place, worker.endpoint.files
+        return None if place is None or files is None else cls(place.node, files)
 
     async def bring(self, folder: Path, report: Report) -> Path:
         """Return the path of a folder on the worker's node, after copying it; the worker keeps it while it lives.
@@ -53,7 +54,7 @@ class NodeFiles:
                 self._is_connected = True
             try:
                 files, skipped = await asyncio.to_thread(list_files, folder)
-                self._send(Bring(socket.gethostname(), str(folder), version(files), files, skipped))
+                self._send(Bring(socket.gethostname(), str(folder), files, skipped))
             except OSError as error:
                 raise ConfigurationError(f"{folder} cannot be read: {error.strerror or error}") from None
             except UnicodeEncodeError as error:

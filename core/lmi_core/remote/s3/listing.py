@@ -43,15 +43,13 @@ def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Sequence[Store
         listed = [each for each in listed if each["Key"] == location.prefix]
     if not listed:
         raise ConfigurationError(f"{model.source}: {_why_empty(client, location)}")
-    objects = [_stored(each, location) for each in listed]
+    try:
+        objects = [_stored(each, location) for each in listed]
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{model.source}: {error.message}") from None
     skipped = set() if model.everything else useless(each.path for each in objects)
     chosen = sorted((each for each in objects if each.path not in skipped), key=attrgetter("path"))
     return chosen, sum(each.size for each in objects if each.path in skipped)
-
-
-def version(objects: Sequence[StoredObject]) -> str:
-    """Return an identifier of a listing, which changes with any object in it."""
-    return version_of(*(f"{each.path}\n{each.identity}" for each in objects))
 
 
 def file_path(key: str, folder: str) -> str:

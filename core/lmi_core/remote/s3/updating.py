@@ -8,7 +8,7 @@ from lmi_core.remote.copies import CopiedFile, Copies
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import create_client, explained
 from lmi_core.remote.s3.download import CONNECTIONS, download
-from lmi_core.remote.s3.listing import list_objects, version
+from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.updating import update
 
 
@@ -27,4 +27,4 @@ def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
             download(client, bucket, [objects[each.path] for each in missing], copies.partial, progress)
 
         files = [CopiedFile(each.path, each.size, each.identity) for each in listed]
-        return update(model.source, copies, version(listed), files, skipped, report, transfer)
+        return update(model.source, copies, files, skipped, report, transfer)

@@ -14,6 +14,7 @@ from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import START, recognise
+from lmi_core.remote.copies import file_size
 from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
@@ -38,9 +39,7 @@ class Partial:
             self.known_by = msgspec.json.decode(self._known_by_path.read_bytes(), type=Validators)
 
     def size(self) -> int:
-        with suppress(OSError):
-            return self.path.stat().st_size
-        return 0
+        return file_size(self.path) or 0
 
     def begin(self, validators: Validators) -> None:
         """Start over without bytes."""

@@ -49,7 +49,7 @@ class FunctionProcess:
 
     @property
     def process_id(self) -> int | None:
-        return self._worker.process_id
+        return self._worker.endpoint.process_id
 
     @property
     def free(self) -> bool:
