@@ -3,22 +3,13 @@
 import asyncio
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.prepared_workers import can_prepare, discard, prepared
 
-
-@dataclass(frozen=True, slots=True)
-class EarlyWorker:
-    """A started worker, and the engine whose backend should claim it; None where workers will be forked."""
-
-    engine: EarlyEngine
-    worker: LocalProcess | None
-
-
-_waiting: dict[str, EarlyWorker] = {}  # by target
+# By target: the engine whose backend should claim the worker, and the worker; None where workers will be forked.
+_waiting: dict[str, tuple[EarlyEngine, LocalProcess | None]] = {}
 
 
 async def start_early(engine: EarlyEngine) -> None:
@@ -32,22 +23,22 @@ async def start_early(engine: EarlyEngine) -> None:
     else:
         worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
         await worker.start()
-    _waiting[engine.TARGET] = EarlyWorker(engine, worker)
+    _waiting[engine.TARGET] = engine, worker
 
 
 def take_early(target: str) -> LocalProcess | None:
     """Claim the worker that already runs `target`, if any."""
-    waiting = _waiting.pop(target, None)
-    return None if waiting is None else waiting.worker
+    _, worker = _waiting.pop(target, (None, None))
+    return worker
 
 
 async def end_unwanted(backends: Collection[str]) -> None:
     """End the early processes of all backends except these."""
-    for target, early in list(_waiting.items()):
-        if early.engine.BACKEND not in backends:
+    for target, (engine, worker) in list(_waiting.items()):
+        if engine.BACKEND not in backends:
             del _waiting[target]
-            if early.worker is None:
-                await asyncio.to_thread(discard, early.engine.PREPARE)
+            if worker is None:
+                await asyncio.to_thread(discard, engine.PREPARE)
             else:
-                early.worker.kill()  # it may be amid an import that does not heed its parent for a second
-                await early.worker.stop()
+                worker.kill()  # it may be amid an import that does not heed its parent for a second
+                await worker.stop()

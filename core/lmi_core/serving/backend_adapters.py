@@ -94,9 +94,9 @@ class BackendAdapters(ModelAdapters):
                 await self._backend.unload_adapter(name)
         except BaseException:
             if script is not None:
-                script.script.unload()
+                script.unload()
             raise
-        for warning in script.formatters.warnings if script is not None else ():
+        for warning in script.warnings if script is not None else ():
             logger.warning("adapter %s: %s", name, warning)
         self._code.set_adapter(name, script, has_weights)
         self._loaded_from[name] = folder

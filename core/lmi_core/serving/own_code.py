@@ -25,7 +25,7 @@ def _code(plan: ModelPlan) -> Iterator[str]:
         yield f"{Path(setup.load.script).name}, in processes of its own"
     if plan.code.script is not None:
         yield f"{plan.code.script.path.name}, in the server's process"
-    if scripts := plan.code.adapters_with_code:
+    if scripts := sorted(plan.code.adapters):
         yield f"model.py of the adapters {', '.join(scripts)}, in the server's process"
     if plan.options.enable_venv and (plan.directory / "requirements.txt").is_file():
         yield "the packages of requirements.txt (option.enable_venv=true)"

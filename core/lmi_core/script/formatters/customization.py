@@ -52,13 +52,12 @@ class Customization:
             "properties": vars(self.configs),
             "request_id": self.request_id,
         }
-        formatted = await format_input(
+        body, self.request_input = await format_input(
             self.formatters.input, call, arguments, as_payload, self.options.own_code_timeout
         )
-        self.request_input = formatted.request_input
         headers = CIMultiDict(call.headers)
         headers[CONTENT_TYPE] = "application/json"
-        return replace(call, body=formatted.body, headers=headers)
+        return replace(call, body=body, headers=headers)
 
     def adapted(self, requests: tuple[R, ...]) -> tuple[R, ...]:
         """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the available keyword arguments
 
+Formatted = tuple[bytes, RequestInput | None]
 RequestWriter = Callable[[RequestInput], Mapping[str, Any]]  # converts a function's result to the dialect's payload
 
 
@@ -37,14 +38,6 @@ class InputFunction:
     keywords: tuple[str, ...]  # the available ones that it accepts
 
 
-@dataclass(frozen=True)
-class FormattedInput:
-    """The body for the dialect, and the request object, if any, for the output formatter."""
-
-    body: bytes
-    request_input: RequestInput | None = None
-
-
 def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:
     """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     name = getattr(function, "__name__", "input_formatter")
@@ -54,8 +47,11 @@ def input_function(function: Callable[..., Any], directory: Path) -> InputFuncti
 
 async def format_input(
     custom: InputFunction, call: Call, arguments: Mapping[str, Any], as_payload: RequestWriter, seconds: float
-) -> FormattedInput:
-    """Return the function's result for a call. Raise FormatterFailed if it raises or exceeds `seconds`."""
+) -> Formatted:
+    """Return the function's result for a call: the body for the dialect, and the request object, if it returned one.
+
+    Raise FormatterFailed if it raises or exceeds `seconds`.
+    """
     try:
         payload = _payload(custom, call)
         with time_limit(seconds):
@@ -103,11 +99,11 @@ def _payload(custom: InputFunction, call: Call) -> Any:
     return decode(item, item.get_property("Content-Type"))
 
 
-def _formatted(result: Any, as_payload: RequestWriter) -> FormattedInput:
+def _formatted(result: Any, as_payload: RequestWriter) -> Formatted:
     if isinstance(result, RequestInput):
-        return FormattedInput(_encode(as_payload(result)), result)
+        return _encode(as_payload(result)), result
     if isinstance(result, dict | list):
-        return FormattedInput(_encode(result))
+        return _encode(result), None
     raise TypeError(f"it must return a dict or a RequestInput. Returned: {type(result).__name__}")
 
 

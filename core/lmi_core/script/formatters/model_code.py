@@ -21,21 +21,19 @@ NO_FORMATTER = (
 
 @dataclass(frozen=True)
 class ChosenFormatters:
-    """A script's selected input and output formatters, and descriptions of the choice for `lmi check`."""
+    """A loaded script's selected input and output formatters, and descriptions of the choice for `lmi check`."""
 
     output: CustomOutput | None = None
     output_name: str | None = None
     input: InputFunction | None = None
     descriptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    script: ModelScript | None = None
 
-
-@dataclass(frozen=True)
-class AdapterCode:
-    """An adapter's script, loaded, and the formatters in it."""
-
-    script: ModelScript
-    formatters: ChosenFormatters
+    def unload(self) -> None:
+        """Drop the script's modules; running calls keep them."""
+        if self.script is not None:
+            self.script.unload()
 
 
 @dataclass
@@ -48,17 +46,11 @@ class ModelCode:
     site_packages: Path | None = None  # of the environment that the scripts are loaded in
     loading_seconds: float = LOADING_SECONDS  # for each of them
     script: ModelScript | None = None  # the model's own
-    _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
 
     @property
     def writes(self) -> bool:
         """Whether the model or an adapter has its own output formatter."""
         return any(chosen.output is not None for _, chosen in self._all())
-
-    @property
-    def adapters_with_code(self) -> list[str]:
-        """The names of the adapters with loaded scripts."""
-        return sorted(self._scripts)
 
     def of(self, adapter: str | None) -> ChosenFormatters:
         """Return the formatters of an adapter, or the model's if it has none."""
@@ -83,36 +75,34 @@ class ModelCode:
     def _all(self) -> list[tuple[str | None, ChosenFormatters]]:
         return [(None, self.base), *self.adapters.items()]
 
-    def read_adapter(self, directory: Path) -> AdapterCode:
+    def read_adapter(self, directory: Path) -> ChosenFormatters:
         """Load an adapter's script without activating it. Raise ConfigurationError if this fails."""
         script = load_script(directory / SCRIPT, self.site_packages, self.loading_seconds)
         try:
-            return AdapterCode(script, choose(script, None, {}))
+            return choose(script, None, {})
         except BaseException:
             script.unload()
             raise
 
-    def set_adapter(self, name: str, code: AdapterCode | None, has_weights: bool) -> None:
+    def set_adapter(self, name: str, code: ChosenFormatters | None, has_weights: bool) -> None:
         """Activate an adapter's code, replacing any code of that name."""
         self.unload_adapter(name)
         if code is not None:
-            self._scripts[name], self.adapters[name] = code.script, code.formatters
+            self.adapters[name] = code
         if has_weights:
             self.adapters_with_weights.add(name)
 
     def unload(self) -> None:
         """Drop all modules of the model and of its adapters; running calls keep them."""
-        for script in (self.script, *self._scripts.values()):
-            if script is not None:
-                script.unload()
+        for each in (self.script, *self.adapters.values()):
+            if each is not None:
+                each.unload()
 
     def unload_adapter(self, name: str) -> None:
         """Drop the code of an adapter; running calls keep it."""
-        self.adapters.pop(name, None)
         self.adapters_with_weights.discard(name)
-        script = self._scripts.pop(name, None)
-        if script is not None:
-            script.unload()
+        if (own := self.adapters.pop(name, None)) is not None:
+            own.unload()
 
 
 def _of_adapter(name: str | None, lines: tuple[str, ...]) -> list[str]:
@@ -184,7 +174,7 @@ def choose(
     chosen_input = inputs[min(inputs)] if inputs else None
     warnings = [*_several("output", names), *_several("input", sorted(inputs)), *_ambiguities(output, chosen_input)]
     descriptions = _descriptions(output, chosen_input)
-    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings))
+    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings), script)
 
 
 def _descriptions(output: CustomOutput | None, chosen_input: InputFunction | None) -> list[str]:
