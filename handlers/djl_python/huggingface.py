@@ -217,7 +217,7 @@ class HuggingFaceService:
         if item.error is not None:
             return item.error
         try:
-            return rolling.begin(item.requests[0], new_formatter(engine, item.writing(self.hf_configs)))
+            return rolling.begin(item.requests[0], new_formatter(engine, item, self.hf_configs))
         except LmiError as error:
             return error.message
 

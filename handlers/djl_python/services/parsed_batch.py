@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from djl_python.properties_manager.properties import Properties
-from djl_python.services.service_formatters import Writing
 from lmi_core.generation.request import ValidRequest
 from lmi_core.payloads.payload import shown
 from lmi_core.script.djl_names.inputs import Input
@@ -28,18 +26,6 @@ class BatchItem:
 
     def __post_init__(self) -> None:
         self.request_id = self.inputs.get_property("x-request-id") or uuid4().hex
-
-    def writing(self, configs: Properties) -> Writing:
-        """Return the form of the answer, from the first prompt's parameters."""
-        parameters = self.parameters[0]
-        return Writing(
-            self.request_id,
-            bool(parameters.get("stream")) or configs.enable_streaming not in ("", "false"),
-            parameters.get("output_formatter") or configs.output_formatter,
-            parameters.get("logprobs") is not None,
-            parameters.get("request_input"),
-            configs.tgi_compat,
-        )
 
 
 def read_batch(parsed: ParsedBatch, inputs: Input) -> list[BatchItem]:
