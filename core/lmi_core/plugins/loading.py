@@ -78,20 +78,12 @@ class Plugins:
         return found
 
 
-class PluginManager(pluggy.PluginManager):
-    """A manager that inspects only names of hooks in built-in plugins, which import hundreds of other names."""
-
-    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        is_built_in = getattr(plugin, "__name__", None) in BUILTIN_PLUGINS
-        return None if is_built_in and name not in HOOKS else super().parse_hookimpl_opts(plugin, name)
-
-
 def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object] = ()) -> Plugins:
     """Load the built-ins, the entry-point group `lmi`, `plugins_directory`, and `modules` (objects with hooks).
 
     Raise PluginError for a plugin that cannot be imported, implements an unknown hook, or registers a taken name.
     """
-    manager = PluginManager(ENTRY_POINT_GROUP)
+    manager = pluggy.PluginManager(ENTRY_POINT_GROUP)
     manager.add_hookspecs(hookspecs)
     for name in BUILTIN_PLUGINS:
         _register(manager, importlib.import_module(name), name)
@@ -132,7 +124,7 @@ def _import(load: Callable[[], object], what: str) -> object:
         raise PluginError(f"the plugin {what} cannot be imported: {_said(error)}") from error
 
 
-def _register(manager: PluginManager, plugin: object, name: str) -> None:
+def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
     try:
         manager.register(plugin, name)
     except (pluggy.PluginValidationError, ValueError) as error:
@@ -142,7 +134,7 @@ def _register(manager: PluginManager, plugin: object, name: str) -> None:
             raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs)")
 
 
-def _collect(manager: PluginManager, others: tuple[str, ...]) -> Plugins:
+def _collect(manager: pluggy.PluginManager, others: tuple[str, ...]) -> Plugins:
     try:
         manager.check_pending()
     except pluggy.PluginValidationError as error:

@@ -5,13 +5,14 @@ import logging
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
+
+from lmi_core.workers.shared_worker import LOOK_SECONDS, TrialTurn
 
 logger = logging.getLogger(__name__)
 
 DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
 GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
-LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
 
 
 class Work(NamedTuple):
@@ -92,34 +93,13 @@ class Waiting:
     admitted: asyncio.Future[Presence] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Turn(Protocol):
-    """The agreement of the servers that share an engine: while one of them tries suspects, no other has requests in
-    the engine. Otherwise the suspects would be blamed for what the others' requests do.
-    """
-
-    def enter(self) -> bool:
-        """Note that this server has requests in the engine; return False while a server tries suspects, or waits to."""
-
-    def leave(self) -> None:
-        """Note that this server has no request in the engine."""
-
-    async def take(self) -> None:
-        """Let no server's requests enter, and wait until none is in the engine."""
-
-    def give_back(self, *, stays: bool) -> None:
-        """Let all servers' requests enter; with `stays`, this one has some in the engine."""
-
-    def close(self) -> None:
-        """Free what the agreement needs, as this server leaves the engine."""
-
-
 class Isolation:
     """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
 
     def __init__(self) -> None:
         self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
         self.entries = 0  # of requests so far
-        self.turn: Turn | None = None  # None: no other server has the engine
+        self.turn: TrialTurn | None = None  # None: no other server has the engine
         self._taking_turn: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None  # for the end of another server's trial
         self._inside: set[Presence] = set()
@@ -267,7 +247,7 @@ class Isolation:
     def _may_try(self) -> bool:
         return bool(self._suspects) and not self._inside and self._trial is None
 
-    async def _try_in_turn(self, turn: Turn) -> None:
+    async def _try_in_turn(self, turn: TrialTurn) -> None:
         try:
             await turn.take()
         except OSError as error:  # no descriptors, no locks, ...

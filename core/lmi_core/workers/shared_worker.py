@@ -18,13 +18,13 @@ import zmq
 import zmq.asyncio
 
 from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
-from lmi_core.workers.isolation import LOOK_SECONDS
 from lmi_core.workers.messages import STARTED
 
 logger = logging.getLogger(__name__)
 
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
 NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, from 0
+LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
 HOST_GONE = "the process that runs the engines has ended"
 
 
@@ -154,8 +154,10 @@ class SharedWorker(WorkerSocket):
 
 
 class TrialTurn:
-    """The agreement of servers about a shared worker: two locks, which the kernel releases when a server dies.
+    """The agreement of the servers that share a worker: while one of them tries suspects, no other has requests in it.
 
+    Otherwise the suspects would be blamed for what the others' requests do. It is two locks, which the kernel releases
+    when a server dies.
     Whoever tries suspects holds both alone, first the gate, so that requests of others cannot enter one after another.
     Each server with other requests in the worker shares the second one; to enter, it shares the gate for a moment.
     """
@@ -166,6 +168,7 @@ class TrialTurn:
         self._is_taken = False
 
     def enter(self) -> bool:
+        """Note that this server has requests in the engine; return False while a server tries suspects, or waits to."""
         if self._is_taken:
             return False
         try:
@@ -180,9 +183,11 @@ class TrialTurn:
         return True
 
     def leave(self) -> None:
+        """Note that this server has no request in the engine."""
         self._inside.unlock()
 
     async def take(self) -> None:
+        """Let no server's requests enter, and wait until none is in the engine."""
         self._is_taken = True
         try:
             for lock in (self._gate, self._inside):
@@ -193,6 +198,7 @@ class TrialTurn:
             raise
 
     def give_back(self, *, stays: bool) -> None:
+        """Let all servers' requests enter; with `stays`, this one has some in the engine."""
         self._is_taken = False
         if stays:
             with suppress(OSError):
