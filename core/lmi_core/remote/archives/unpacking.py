@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from enum import Enum
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -22,22 +22,14 @@ MAC_FOLDER = "__MACOSX"  # with what macOS adds to zip archives
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Format(Enum):
-    """The format of an archive."""
-
-    ZIP = "zip"
-    TAR_GZ = "tar.gz"
-    TAR = "tar"
-
-
-def recognise(start: bytes) -> Format:
-    """Return the format of a file that starts with these bytes. Raise ConfigurationError if it is not an archive."""
+def recognise(start: bytes) -> Callable[[BinaryIO], Iterator[Member]]:
+    """Return the reader of an archive that starts with these bytes. Raise ConfigurationError if it is none."""
     if start.startswith(ZIP):
-        return Format.ZIP
+        return zip_members
     if start.startswith(GZIP):
-        return Format.TAR_GZ
+        return partial(tar_members, compressed=True)
     if start[TAR_AT:].startswith(TAR):
-        return Format.TAR
+        return partial(tar_members, compressed=False)
     if start.lstrip()[:1] == b"<":
         raise ConfigurationError(
             "this is a web page and not an archive: check the URL, and whether it asks people to log in"
@@ -54,7 +46,9 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
     archive_size = os.fstat(archive.fileno()).st_size
     folder.mkdir(parents=True)
     folders, size, files = set[PurePosixPath](), 0, 0
-    for member in _members(archive):
+    members = recognise(archive.read(START))
+    archive.seek(0)
+    for member in members(archive):
         path = member_path(member.name, is_folder=member.content is None)
         folders.update(path.parents)  # which need no entries of their own
         size, files = size + member.size, files + 1
@@ -68,15 +62,6 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
             report(min(archive.tell(), archive_size))
     if files == 0:
         raise ConfigurationError("the archive is empty")
-
-
-def _members(archive: BinaryIO) -> Iterator[Member]:
-    archive.seek(0)
-    found = recognise(archive.read(START))
-    archive.seek(0)
-    if found is Format.ZIP:
-        return zip_members(archive)
-    return tar_members(archive, compressed=found is Format.TAR_GZ)
 
 
 def _write(path: Path, size: int, content: Iterator[bytes]) -> Iterator[None]:

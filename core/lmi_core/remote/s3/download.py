@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.errors import ChangedMeanwhile
@@ -20,6 +20,7 @@ PART_SIZE = 8 * 1024 * 1024
 CONNECTIONS = 16
 GONE = ("NoSuchKey", "404")
 UNFINISHED = ".download"
+Ended: TypeAlias = "SimpleQueue[tuple[StoredObject, TransferFuture]]"  # each when its transfer has ended
 
 
 def download(
@@ -41,10 +42,19 @@ def download(
     largest_first = sorted((each for each in objects if each.size), key=lambda each: -each.size)
     # a threshold of 1, as s3transfer sends the ETag only with requests for parts
     config = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_SIZE, max_request_concurrency=CONNECTIONS)
-    progress, ended = _Progress(report), SimpleQueue[_Ended]()
+    ended: Ended = SimpleQueue()
+    lock, received = threading.Lock(), 0
+
+    def add(size: int) -> None:
+        """Report the bytes of all transfers, which run in threads."""
+        nonlocal received
+        with lock:
+            received += size
+            report(received)
+
     with TransferManager(client, config) as manager:
         for each in largest_first:
-            subscriber = cast("BaseSubscriber", _Subscriber(each, progress, ended))
+            subscriber = cast("BaseSubscriber", _Subscriber(each, add, ended))
             manager.download(bucket, each.key, str(folder / f"{each.identity}{UNFINISHED}"), subscribers=[subscriber])
         for _ in largest_first:
             each, future = ended.get()
@@ -57,31 +67,12 @@ def download(
             _publish(each, folder)
 
 
-class _Ended(NamedTuple):
-    object: StoredObject
-    future: "TransferFuture"
-
-
-class _Progress:
-    """The total number of bytes received by all transfers, which run in threads."""
-
-    def __init__(self, report: Callable[[int], None]) -> None:
-        self._report = report
-        self._lock = threading.Lock()
-        self._done = 0
-
-    def add(self, size: int) -> None:
-        with self._lock:
-            self._done += size
-            self._report(self._done)
-
-
 class _Subscriber:
     """A subscriber of s3transfer, which provides the known size and ETag of an object to save a HEAD request."""
 
-    def __init__(self, each: StoredObject, progress: _Progress, ended: SimpleQueue[_Ended]) -> None:
+    def __init__(self, each: StoredObject, add: Callable[[int], None], ended: Ended) -> None:
         self._object = each
-        self._progress = progress
+        self._add = add
         self._ended = ended
 
     def on_queued(self, future: "TransferFuture", **_: Any) -> None:
@@ -89,10 +80,10 @@ class _Subscriber:
         future.meta.provide_object_etag(self._object.etag)
 
     def on_progress(self, future: "TransferFuture", bytes_transferred: int, **_: Any) -> None:
-        self._progress.add(bytes_transferred)
+        self._add(bytes_transferred)
 
     def on_done(self, future: "TransferFuture", **_: Any) -> None:
-        self._ended.put(_Ended(self._object, future))
+        self._ended.put((self._object, future))
 
 
 def _is_change(error: Exception) -> bool:
