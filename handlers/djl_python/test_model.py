@@ -5,6 +5,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import mimetypes
 import os
 import sys
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
@@ -43,17 +44,7 @@ __all__ = [
 
 ENVIRONMENT_PREFIX = "OPTION_"
 KEY_CASES = {"entrypoint": "entryPoint"}
-TYPES = {
-    ".json": "application/json",
-    ".txt": "text/plain",
-    ".csv": "text/csv",
-    ".gif": "image/gif",
-    ".png": "image/png",
-    ".jpg": "image/jpeg",
-    ".jpeg": "image/jpeg",
-    ".ndlist": "tensor/ndlist",
-    ".npz": "tensor/npz",
-}
+TENSOR_TYPES = {".ndlist": "tensor/ndlist", ".npz": "tensor/npz"}
 
 
 class TestHandler:
@@ -271,7 +262,8 @@ def extract_output_as_npz(outputs: Output, key: str | None = None) -> Any:
 def _content(text: str) -> tuple[bytes, str]:
     path = Path(text) if len(text) < 1024 else None
     if path is not None and path.is_file():
-        return path.read_bytes(), TYPES.get(path.suffix, "application/octet-stream")
+        kind = TENSOR_TYPES.get(path.suffix) or mimetypes.guess_type(path)[0]
+        return path.read_bytes(), kind or "application/octet-stream"
     is_object = text.startswith("{") and text.endswith("}")
     return text.encode(), "application/json" if is_object else "text/plain"
 
