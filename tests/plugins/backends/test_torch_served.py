@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from lmi_core.generation import coalescing
 from lmi_core.texts.huggingface_tokenizer import APART
-from lmi_plugins.torch_engine.client import step_queue
 from tests.conftest import Answer, RunningServer, Serve
 from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 
@@ -56,8 +56,8 @@ async def test_parameters_over_http(directory: Path, serve: Serve, monkeypatch: 
     assert [len(token["top_tokens"]) for token in details["tokens"]] == [2, 2]
 
     body = {"inputs": PROMPT, "stream": True, "parameters": {"max_new_tokens": 60, "ignore_eos_token": True}}
-    monkeypatch.setattr(step_queue, "MAX_UNDELAYED_STREAMS", 0)
-    monkeypatch.setattr(step_queue, "SECONDS_PER_STREAM", 1)  # as of many streams, whose tokens gather
+    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
+    monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many streams, whose tokens gather
     async with server.client.post("/invocations", json=body) as response:
         reads = [data async for data in response.content.iter_any()]
     assert b"".join(reads).count(b"\n") == 60

@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, InvalidParameter
+from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
 from lmi_core.workers import restarts
 from lmi_core.workers.local_process import LocalProcess
-from lmi_plugins.torch_engine.client import step_queue
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
 from lmi_plugins.torch_engine.engine.engine import Engine
@@ -73,8 +73,8 @@ async def test_closing_aborts(client: EngineClient) -> None:
 
 async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.replicas.first, "_coalescing", OutputCoalescing(1.0))
-    monkeypatch.setattr(step_queue, "MAX_UNDELAYED_STREAMS", 0)
-    monkeypatch.setattr(step_queue, "SECONDS_PER_STREAM", 1)  # as of many
+    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
+    monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
     assert len(steps[0].tokens) == 1  # which waits for nothing
     assert max(len(step.tokens) for step in steps) > 1
