@@ -6,9 +6,8 @@ from pathlib import Path
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.api_keys import ApiKeys, KeyLimits
 from lmi_handlers.access.certificate import Certificate
-from lmi_handlers.access.credentials import Secret
+from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.options import AccessOptions
-from lmi_handlers.access.token_file import TokenFile
 from lmi_handlers.container.address import Address, choose_management, is_https
 from lmi_handlers.container.connection_limits import count
 from lmi_handlers.container.cross_origin_settings import choose_cross_origin

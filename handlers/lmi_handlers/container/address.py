@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.configuration.host_patterns import DEFAULT_PORTS
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.address import UNIX, ListenAddress
+from lmi_handlers.access.options import UNIX, ListenAddress
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, MANAGEMENT_ADDRESS, PORT
 from lmi_handlers.container.settings import Settings
