@@ -23,8 +23,8 @@ from lmi_handlers.lmi.embeddings import EmbeddingPayload
 from lmi_handlers.lmi.pairs import PairsPayload
 from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
-from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
-from lmi_handlers.openai.rerank_fields import RerankRequest, ScoreRequest, TeiRerankRequest
+from lmi_handlers.openai.embeddings import EmbeddingsRequest
+from lmi_handlers.openai.rerank import RerankRequest, ScoreRequest, TeiRerankRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request
 from lmi_handlers.responses.request import ResponsesRequest
