@@ -15,7 +15,7 @@ from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import answer
-from lmi_handlers.http.bodies.pending import PENDING_BODIES, PendingBodies
+from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
 from lmi_handlers.http.connections.unread_bodies import close_behind_unread

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
-from lmi_handlers.http.connections.connection import Connection
-from lmi_handlers.http.connections.deadline import Phase
+from lmi_handlers.http.connections.connection import Connection, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
 from lmi_handlers.http.connections.unread_bodies import Responder, is_left_unread, send_and_close
 
@@ -34,9 +33,9 @@ class Connections:
 
     def accept(self, new_protocol: Callable[[], asyncio.Protocol]) -> Connection:
         """Return the protocol of a new connection, in front of aiohttp's."""
-        return Connection(new_protocol(), self)
+        return Connection(new_protocol(), self.limits, self._open, self._close)
 
-    def opened(self, connection: Connection) -> bool:
+    def _open(self, connection: Connection) -> bool:
         """Add a new connection, and return whether to serve it; an idle connection makes room for it."""
         if len(self._by_protocol) >= self._max and not self._close_longest_waiting():
             self._refuse(connection)
@@ -45,7 +44,7 @@ class Connections:
         self._waiting[connection] = None
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def _close(self, connection: Connection) -> None:
         self._by_protocol.pop(connection.inner, None)
         self._waiting.pop(connection, None)
 
