@@ -1,12 +1,43 @@
-"""The responses of an operation in the OpenAPI document: its answers, and its dialect's errors."""
+"""The responses of an operation in the OpenAPI document, and JSON schemas of bodies and answers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import JSON, AnswerForm
 from lmi_core.handler import Handler, Route
-from lmi_handlers.http.documentation.schemas import JsonObject, Schemas
+
+JsonObject = dict[str, Any]
+
+REFERENCE = "#/components/schemas/{model}"
+
+
+class Schemas:
+    """The schemas of several types, and the definitions of named types."""
+
+    def __init__(self, types: Iterable[Any]) -> None:
+        unique = list(dict.fromkeys(types))
+        adapters = [(number, "validation", TypeAdapter(each)) for number, each in enumerate(unique)]
+        found, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)  # type: ignore[arg-type]
+        self._schemas: Mapping[Any, JsonObject] = {
+            each: found[number, "validation"] for number, each in enumerate(unique)
+        }
+        self.definitions: JsonObject = definitions.get("$defs", {})
+
+    def of(self, types: Iterable[Any]) -> JsonObject:
+        """Return the schema of a value of any of the types."""
+        forms = [form for each in types for form in self._forms(each)]
+        unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
+        return unique[0] if len(unique) == 1 else {"anyOf": unique}
+
+    def _forms(self, each: Any) -> list[JsonObject]:
+        schema = self._schemas[each]
+        alternatives: list[JsonObject] = schema.get("anyOf", [schema])
+        return alternatives if schema.keys() <= {"anyOf"} else [schema]
+
 
 ANSWERED = "The answer"
 FAILED = "An error, in the dialect's form"
