@@ -24,7 +24,7 @@ DATES = {
     "handlers/lmi_handlers/console/handler.py",
     "handlers/lmi_handlers/management/afterwards.py",
     "handlers/lmi_handlers/ollama/models.py",
-    "handlers/lmi_handlers/ollama/stopwatch.py",
+    "handlers/lmi_handlers/ollama/formatters.py",
     "handlers/lmi_handlers/completions/formatters.py",
     "handlers/lmi_handlers/openai/embeddings.py",
     "handlers/lmi_handlers/openai/rerank.py",

@@ -17,8 +17,8 @@ from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
+from lmi_handlers.ollama.formatters import Stopwatch
 from lmi_handlers.ollama.handler import OllamaHandler, name_asked
-from lmi_handlers.ollama.stopwatch import Stopwatch
 
 OLDER = "/api/embeddings"
 

@@ -16,15 +16,12 @@ from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.fields.own_parameters import with_own
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
-from lmi_handlers.ollama.asked import Asked
-from lmi_handlers.ollama.chat import next_message
-from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members
-from lmi_handlers.ollama.generate import answer_to_prompt
+from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members, Stopwatch
+from lmi_handlers.ollama.generation import Asked, answer_to_prompt, next_message
 from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
 from lmi_handlers.ollama.options import take_own_options
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_payload
-from lmi_handlers.ollama.stopwatch import Stopwatch
 
 CHAT = "/api/chat"
 

@@ -1,4 +1,4 @@
-"""The member `options` of Ollama's requests: sampling parameters, and members without effect here."""
+"""The member `options` of Ollama's requests."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import Field
 
-from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.own_parameters import take_own
@@ -25,39 +24,6 @@ NAMES = MappingProxyType(
 # Ollama's own, for requests that do not say otherwise.
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
-
-_LOADING_OPTIONS = (
-    "draft_num_predict",
-    "embedding_only",
-    "f16_kv",
-    "logits_all",
-    "low_vram",
-    "main_gpu",
-    "num_batch",
-    "num_gpu",
-    "num_thread",
-    "numa",
-    "use_mlock",
-    "use_mmap",
-    "vocab_only",
-)
-_LOADING = "the model is loaded when the server starts, by the keys of its serving.properties"
-_CONTEXT = "the context is as long as the model and option.max_model_len let it be, and nothing is cut out of it"
-_MIROSTAT = "no backend has this sampler"
-# Options without an effect: a value with the meaning of "off" is taken silently, any other one is told as ignored.
-WITHOUT_EFFECT: Mapping[str, tuple[str, tuple[object, ...]]] = MappingProxyType(
-    {
-        "num_ctx": (_CONTEXT, ()),
-        "num_keep": (_CONTEXT, (0,)),
-        "repeat_last_n": ("repeat_penalty looks at the whole text", (-1,)),
-        "penalize_newline": ("penalties are for all tokens alike", (True,)),
-        "mirostat": (_MIROSTAT, (0,)),
-        "mirostat_tau": (_MIROSTAT, (5,)),
-        "mirostat_eta": (_MIROSTAT, (0.1,)),
-        "tfs_z": (_MIROSTAT, (1,)),
-        **dict.fromkeys(_LOADING_OPTIONS, (_LOADING, ())),
-    }
-)
 
 
 @with_parameters(NAMES)
@@ -99,21 +65,3 @@ def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mappi
         return body, {}
     rest, own = take_own(options, model, OllamaOptions)
     return {**body, "options": rest}, own
-
-
-def without_effect(given: Mapping[str, Any], strict: bool) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the effective options, and the names of others to report.
-
-    Raise InvalidPayload for one of these if strict.
-    """
-    kept = {name: value for name, value in given.items() if name not in WITHOUT_EFFECT}
-    told = tuple(name for name in given.keys() - kept.keys() if not _is_off(name, given[name]))
-    for name in sorted(told) if strict else ():
-        reason, _ = WITHOUT_EFFECT[name]
-        raise InvalidPayload(f"`options.{name}` has no effect: {reason}. option.strict_parameters refuses it")
-    return kept, tuple(sorted(told))
-
-
-def _is_off(name: str, value: object) -> bool:
-    _, off = WITHOUT_EFFECT[name]
-    return value is None or any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in off)

@@ -11,21 +11,14 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fie
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.tool_fields import Tool
-from lmi_handlers.ollama.options import OllamaOptions, without_effect
+from lmi_handlers.ollama.options import OllamaOptions
 
 P = TypeVar("P", bound="OllamaRequest")
 
-DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's, as in `1h30m`
 Effort = Literal["low", "medium", "high", "max"]
 EFFORTS = get_args(Effort)
 Think = bool | Effort | None
 ZERO = re.compile(r"[^1-9]*")
-
-
-def _duration(given: float | str | None) -> float | str | None:
-    if isinstance(given, str) and not DURATION.fullmatch(given):
-        raise ValueError("must be seconds as a number, or a duration such as 5m")
-    return given
 
 
 def _think(given: object) -> object:
@@ -67,9 +60,7 @@ class OllamaRequest(TolerantPayload):
         BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
     ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
     options: OllamaOptions | None = Field(None, description="The sampling parameters.")
-    keep_alive: Annotated[float | str | None, AfterValidator(_duration)] = Field(
-        None, description="Ignored: the model always stays loaded."
-    )
+    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
     think: Annotated[
         Think,
         BeforeValidator(_think, json_schema_input_type=Think),
@@ -163,9 +154,7 @@ def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -
     told: tuple[str, ...] = ()
     kept = dict(body)
     if isinstance(options := body.get("options"), dict):
-        effective, told = without_effect(options, strict)
-        kept["options"], unknown = drop_unknown_fields(effective, OllamaOptions, strict)
-        told += unknown
+        kept["options"], told = drop_unknown_fields(options, OllamaOptions, strict)
     payload, unknown = take_known(kept, payload_type, strict)
     unread = tuple(name for name in UNREAD if getattr(payload, name))
     for name in unread if strict else ():
