@@ -1,6 +1,7 @@
 """The HTTP status of each kind of error, from which the tables of the dialects derive."""
 
-from lmi_core.errors import LmiError
+from lmi_core.errors import LmiError, Overloaded
+from lmi_core.served_model import ServedModel
 
 # The usual HTTP status of each kind of error that is not 400, by kind.
 STATUSES = {
@@ -32,7 +33,10 @@ class Statuses(dict[str, int]):
         super().__init__(STATUSES | different)
         self.invalid = invalid
 
-    def of(self, error: LmiError) -> int:
+    def of(self, error: LmiError, model: ServedModel | None = None) -> int:
+        """Return the status of an error; that of an overloaded model, if given, is configured."""
+        if model is not None and isinstance(error, Overloaded):
+            return model.server.throttle_error_http_code
         return self.get(error.kind, self.invalid)
 
 

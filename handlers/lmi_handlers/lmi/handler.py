@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
-from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
@@ -148,10 +148,8 @@ class LmiHandler(Handler):
         return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.of(error)
+        status = STATUSES.of(error, model)
         asynchronous = model is not None and model.options.asynchronous is not None
-        if isinstance(error, Overloaded) and model is not None:
-            status = model.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:
             if model is not None and model.options.dynamic_batching:
                 status = VALIDATION_STATUS
