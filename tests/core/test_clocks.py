@@ -22,7 +22,7 @@ DATES = {
     "core/lmi_core/calls/sessions.py",
     "handlers/lmi_handlers/chat/schema.py",
     "handlers/lmi_handlers/console/handler.py",
-    "handlers/lmi_handlers/management/afterwards.py",
+    "handlers/lmi_handlers/management/handler.py",
     "handlers/lmi_handlers/ollama/models.py",
     "handlers/lmi_handlers/ollama/formatters.py",
     "handlers/lmi_handlers/completions/formatters.py",

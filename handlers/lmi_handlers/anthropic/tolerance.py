@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
-from lmi_handlers.anthropic.payload import CountTokensRequest
-from lmi_handlers.anthropic.tool_fields import CUSTOM
+from lmi_handlers.anthropic.payload import CUSTOM, CountTokensRequest
 from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning_limit import takes_limit
 from lmi_handlers.fields import openai_tolerance
@@ -67,7 +66,7 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     return payload, (*left_out(payload.tools or (), CUSTOM, strict), *ignored)
 
 
-def budgetwithout_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:
+def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:
     """Return the name of the thinking budget if the model cannot enforce it; coding agents send one to every model.
 
     Raise InvalidPayload if option.strict_parameters is set.

@@ -59,6 +59,7 @@ class ModelExchange(Protocol[R]):
 
     def ignore(self, model: Model, names: Collection[str]) -> None:
         """Report ignored parameters to the client, and log each once."""
+        return
 
     async def send(self, answer: Answer) -> R:
         """Send a complete answer, which ends the exchange."""

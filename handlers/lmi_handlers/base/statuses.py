@@ -1,5 +1,8 @@
 """The HTTP status of each kind of error, from which the tables of the dialects derive."""
 
+from http import HTTPStatus
+from typing import Any
+
 from lmi_core.errors import LmiError, Overloaded
 from lmi_core.served_model import ServedModel
 
@@ -41,3 +44,24 @@ class Statuses(dict[str, int]):
 
 
 USUAL = Statuses()
+
+
+# DJLServing's names of them: those of Java's exceptions.
+TYPES: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "ModelNotFoundException",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableException",
+    HTTPStatus.INSUFFICIENT_STORAGE: "WlmOutOfMemoryException",
+}
+NO_ROUTE = "ResourceNotFoundException"
+
+
+def front_end_error(message: str, status: int, kind: str | None = None) -> dict[str, Any]:
+    """Return an error in LMI's form, with the members of DJLServing's own."""
+    otherwise = "BadRequestException" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalServerException"
+    return {
+        "error": message,
+        "code": status,
+        "type": kind or TYPES.get(status, otherwise),
+        "message": message,
+    }

@@ -25,10 +25,9 @@ from lmi_core.workers.shared_worker import HOST_VARIABLE, NUMBER_VARIABLE, Ready
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
 from lmi_handlers.metrics.front_ends import answers
-from lmi_handlers.process.adopted import INIT, reap_adopted
 from lmi_handlers.process.front import Front
 from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, heeded_signals
-from lmi_handlers.process.signals import Signals
+from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 

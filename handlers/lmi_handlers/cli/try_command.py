@@ -15,8 +15,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_handlers.cli.private_server import one_plan, own_server
-from lmi_handlers.cli.scripted_plan import DEFAULT_PROMPT, prompt_body, scripted_plan
+from lmi_handlers.cli.private_server import DEFAULT_PROMPT, one_plan, own_server, prompt_body, scripted_plan
 
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400

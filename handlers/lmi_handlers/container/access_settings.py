@@ -1,31 +1,131 @@
-"""The access rules, from the environment and config.properties."""
+"""The access rules and the limits of connections, from the environment and config.properties."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.host_patterns import ANY
 from lmi_core.errors import ConfigurationError
+from lmi_handlers.access import api_keys
 from lmi_handlers.access.api_keys import ApiKeys, KeyLimits
 from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.access.credentials import Secret, TokenFile
+from lmi_handlers.access.cross_origin import METHODS, CrossOrigin, Origin, is_token
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.container.address import Address, choose_management, is_https
-from lmi_handlers.container.connection_limits import count
-from lmi_handlers.container.cross_origin_settings import choose_cross_origin
 from lmi_handlers.container.server_keys import (
     API_KEYS,
     API_KEYS_FILE,
+    BODY_TIMEOUT,
     CERTIFICATE_FILE,
+    CORS_CREDENTIALS,
+    CORS_HEADERS,
+    CORS_METHODS,
+    CORS_ORIGIN,
+    HEADER_TIMEOUT,
     INFERENCE_ADDRESS,
+    KEEP_ALIVE_TIMEOUT,
     KEY_REQUESTS,
     KEY_RUNNING,
     MANAGEMENT_ADDRESS,
     MANAGEMENT_TOKEN,
     MANAGEMENT_TOKEN_FILE,
+    MAX_CONNECTIONS,
+    MAX_PENDING_BODY_BYTES,
     METRICS_NEED_KEY,
+    MIN_TRANSFER_RATE,
     PRIVATE_KEY_FILE,
+    WRITE_TIMEOUT,
 )
 from lmi_handlers.container.settings import Settings, is_true
 from lmi_handlers.container.variables import MULTI_MODEL
+from lmi_handlers.http.connections.limits import ConnectionLimits
+
+COUNTS = (MAX_CONNECTIONS, MIN_TRANSFER_RATE, MAX_PENDING_BODY_BYTES)
+TIMES = (HEADER_TIMEOUT, BODY_TIMEOUT, WRITE_TIMEOUT, KEEP_ALIVE_TIMEOUT)
+
+
+def choose_limits(settings: Settings) -> ConnectionLimits:
+    """Return the limits, by default those of ConnectionLimits. Raise ConfigurationError if a value is invalid."""
+    given: dict[str, Any] = {name: count(found) for name in COUNTS if (found := settings.get(name))}
+    given |= {name: _seconds(found) for name in TIMES if (found := settings.get(name))}
+    return ConnectionLimits(**given)
+
+
+def count(given: Given) -> int:
+    """Return the value as a number of at least 1. Raise ConfigurationError if it is not one."""
+    return api_keys.count(f"{given.source}: {given.name}", given.value)
+
+
+def _seconds(given: Given) -> float:
+    try:
+        seconds = float(given.value)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ConfigurationError(
+            f"{given.source}: {given.name} must be a number of seconds greater than 0. Given: {given.value}"
+        )
+    return seconds
+
+
+def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
+    """Return the rules; None if no origin is given. Raise ConfigurationError if a value is invalid."""
+    origins, methods, headers = (settings.get(name) for name in (CORS_ORIGIN, CORS_METHODS, CORS_HEADERS))
+    credentials = settings.get(CORS_CREDENTIALS)
+    if origins is None:
+        for given in filter(None, (methods, headers, credentials)):
+            settings.warnings.append(f"{given.source}: {given.name} has no effect: there is no {CORS_ORIGIN}")
+        return None
+    admitted = _origins(origins)
+    if (with_credentials := credentials is not None and is_true(credentials)) and admitted is None:
+        raise ConfigurationError(
+            f"{CORS_CREDENTIALS}=true needs the origins that may use credentials: list them in {CORS_ORIGIN}. Given: "
+            f"{origins.value}"
+        )
+    return CrossOrigin(admitted, _methods(methods), _headers(headers), with_credentials)
+
+
+def _origins(given: Given) -> list[Origin] | None:
+    items = _items(given)
+    if ANY in items:
+        return None
+    found = []
+    for item in items:
+        try:
+            found.append(Origin.parse_pattern(item))
+        except ValueError as error:
+            raise ConfigurationError(f"{given.source}: {given.name}: {error}. Given: {item}") from None
+    return found
+
+
+def _methods(given: Given | None) -> Sequence[str]:
+    if given is None or ANY in _items(given):
+        return METHODS
+    return [item.upper() for item in _tokens(given)]
+
+
+def _headers(given: Given | None) -> Sequence[str] | None:
+    if given is None or ANY in _items(given):
+        return None
+    return [item.lower() for item in _tokens(given)]
+
+
+def _tokens(given: Given) -> list[str]:
+    items = _items(given)
+    for item in items:
+        if not is_token(item):
+            raise ConfigurationError(
+                f"{given.source}: {given.name} must be names separated by commas, or {ANY} for all. Given: {item}"
+            )
+    return items
+
+
+def _items(given: Given) -> list[str]:
+    return [item.strip() for item in given.value.split(",") if item.strip()]
+
 
 OPEN_MANAGEMENT = "open_management"  # of serving.properties, whose variable and default are the server's too
 OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"

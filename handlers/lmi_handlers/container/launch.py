@@ -9,9 +9,8 @@ from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
-from lmi_handlers.container.access_settings import choose_access
+from lmi_handlers.container.access_settings import choose_access, choose_limits
 from lmi_handlers.container.address import Address, checked_port, choose_address, choose_grpc_port
-from lmi_handlers.container.connection_limits import choose_limits
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name

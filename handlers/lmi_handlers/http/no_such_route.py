@@ -9,7 +9,7 @@ from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
-from lmi_handlers.base.front_end_errors import NO_ROUTE, front_end_error
+from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form

@@ -19,9 +19,8 @@ from lmi_handlers.http.application import create_application
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 from lmi_handlers.http.listener import HttpListener
-from lmi_handlers.process.adopted import INIT, reap_adopted
 from lmi_handlers.process.front import Front
-from lmi_handlers.process.signals import Signals
+from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 

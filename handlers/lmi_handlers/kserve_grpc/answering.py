@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import grpc
 from grpc import StatusCode
+from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
@@ -19,7 +20,6 @@ from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.kserve_grpc.calls import headers_of
-from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange
 from lmi_handlers.telemetry.ending import Ending
 from lmi_handlers.telemetry.refusals import refusals_of

@@ -15,8 +15,7 @@ from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
-from lmi_handlers.kserve_grpc.handler import GrpcHandler
-from lmi_handlers.kserve_grpc.writer import GrpcFormatter
+from lmi_handlers.kserve_grpc.handler import GrpcFormatter, GrpcHandler
 from lmi_handlers.triton.infer_payload import InferPayload
 
 logger = logging.getLogger(__name__)

@@ -5,15 +5,22 @@ from typing import Any
 
 from google.protobuf import json_format
 from grpc import StatusCode
+from tritonclient.grpc import service_pb2
 
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.served_model import ManagedModel
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
-from lmi_handlers.kserve_grpc.definitions import service_pb2
-from lmi_handlers.triton.metadata import configuration, find_version, model_description, server_description
-from lmi_handlers.triton.repository import every_version, index, statistics
+from lmi_handlers.triton.metadata import (
+    configuration,
+    every_version,
+    find_version,
+    index,
+    model_description,
+    server_description,
+    statistics,
+)
 
 LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
 NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"

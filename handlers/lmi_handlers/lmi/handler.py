@@ -23,17 +23,15 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
-from lmi_handlers.base.front_end_errors import front_end_error
 from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, named_outside
-from lmi_handlers.base.statuses import Statuses
+from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
-from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
-from lmi_handlers.lmi.pairs import PairsPayload, pairs_call
+from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"

@@ -9,7 +9,7 @@ from lmi_core.host.pauses import with_pauses
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.serving.model import Model
-from lmi_handlers.base.page import Page
+from lmi_handlers.base.plain_handler import Page
 from lmi_handlers.lmi.adapters import listed_adapters
 from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
 from lmi_handlers.management.workers import worker_groups

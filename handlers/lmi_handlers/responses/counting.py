@@ -15,10 +15,9 @@ from lmi_handlers.base.openai_handler import asked_model
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.responses.answers import InputTokens
-from lmi_handlers.responses.chat import ResponseChat, response_chat
+from lmi_handlers.responses.chat import ResponseChat, response_chat, truncated
 from lmi_handlers.responses.history import conversation, previous_turn
 from lmi_handlers.responses.request import ResponsesRequest, read_request
-from lmi_handlers.responses.truncation import truncated
 
 
 async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:

@@ -12,8 +12,7 @@ from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput,
 from lmi_core.generation.request import ValidRequest
 from lmi_handlers.chat.openai_events import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
-from lmi_handlers.responses.output import ResponseOutput
-from lmi_handlers.responses.output_items import UNNUMBERED, event
+from lmi_handlers.responses.output import UNNUMBERED, ResponseOutput, event
 from lmi_handlers.responses.response import STATUSES, AskedResponse, usage
 
 FAILED = GenerationFailed("the engine failed while it generated the answer")

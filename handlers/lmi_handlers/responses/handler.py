@@ -17,7 +17,7 @@ from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.responses.answers import RESPONSES
-from lmi_handlers.responses.chat import ResponseChat, own_names, response_chat
+from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncated
 from lmi_handlers.responses.counting import ROUTE as COUNT
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
@@ -25,7 +25,6 @@ from lmi_handlers.responses.request import ResponsesRequest, read_request
 from lmi_handlers.responses.response import AskedResponse, repeated
 from lmi_handlers.responses.stored import ROUTES as STORED
 from lmi_handlers.responses.tools import members_of_calls
-from lmi_handlers.responses.truncation import may_need_truncation, truncated
 
 
 class OpenAiResponsesHandler(OpenAiHandler):
