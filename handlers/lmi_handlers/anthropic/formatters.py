@@ -285,13 +285,11 @@ class BlockEvents:
     def _close(self) -> list[bytes]:
         if not self._open:
             return []
-        signed = [event("content_block_delta", self._signed())] if self._open == "thinking" else []
+        signature = {"type": "signature_delta", "signature": self._signature}
+        delta = {"type": "content_block_delta", "index": self._index, "delta": signature}
+        signed = [event("content_block_delta", delta)] if self._open == "thinking" else []
         self._open = ""
         return [*signed, event("content_block_stop", {"type": "content_block_stop", "index": self._index})]
-
-    def _signed(self) -> JsonObject:
-        delta = {"type": "signature_delta", "signature": self._signature}
-        return {"type": "content_block_delta", "index": self._index, "delta": delta}
 
 
 def event(name: str, content: object) -> bytes:

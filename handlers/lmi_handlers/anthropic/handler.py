@@ -6,7 +6,6 @@ from functools import partial
 from typing import ClassVar
 
 from lmi_core.calls.answer import json_answer
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
@@ -98,10 +97,6 @@ def _form(payload: MessagesRequest, call: Call, model: ServedModel) -> ChatForm:
     omitted = payload.thinking is not None and payload.thinking.display == "omitted"
     asked = MessageAnswer(call.request_id, payload.max_tokens, model.backend.max_length, not omitted)
     formatter = AnthropicStreamFormatter if payload.stream else AnthropicFormatter
-    return ChatForm(partial(_new_formatter, formatter, asked), details=True)
-
-
-def _new_formatter(
-    kind: type[AnthropicFormatter] | type[AnthropicStreamFormatter], asked: MessageAnswer, answer: ChatAnswer
-) -> OutputFormatter:
-    return kind(asked, replace(answer, response_id=f"msg_{asked.request_id}"))
+    return ChatForm(
+        lambda answer: formatter(asked, replace(answer, response_id=f"msg_{asked.request_id}")), details=True
+    )

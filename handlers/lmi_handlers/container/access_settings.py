@@ -1,7 +1,7 @@
 """The access rules and the limits of connections, from the environment and config.properties."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,13 @@ def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
             f"{CORS_CREDENTIALS}=true needs the origins that may use credentials: list them in {CORS_ORIGIN}. Given: "
             f"{origins.value}"
         )
-    return CrossOrigin(admitted, _methods(methods), _headers(headers), with_credentials)
+    names = _names(headers)
+    return CrossOrigin(
+        admitted,
+        [each.upper() for each in _names(methods) or METHODS],
+        None if names is None else [each.lower() for each in names],
+        with_credentials,
+    )
 
 
 def _origins(given: Given) -> list[Origin] | None:
@@ -101,20 +107,10 @@ def _origins(given: Given) -> list[Origin] | None:
     return found
 
 
-def _methods(given: Given | None) -> Sequence[str]:
-    if given is None or ANY in _items(given):
-        return METHODS
-    return [item.upper() for item in _tokens(given)]
-
-
-def _headers(given: Given | None) -> Sequence[str] | None:
-    if given is None or ANY in _items(given):
+def _names(given: Given | None) -> list[str] | None:
+    """Return the names of methods or headers; None for all."""
+    if given is None or ANY in (items := _items(given)):
         return None
-    return [item.lower() for item in _tokens(given)]
-
-
-def _tokens(given: Given) -> list[str]:
-    items = _items(given)
     for item in items:
         if not is_token(item):
             raise ConfigurationError(

@@ -20,10 +20,6 @@ DEFAULT_PORT = "3000"
 OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher takes any other value for true
 
 
-def _boolean(value: str) -> str:
-    return "false" if value.lower() in OFF else "true"
-
-
 QUANTIZE = "QUANTIZE"
 # The names of TGI's methods that vLLM has under the same name; the others quantize while loading, or have own kernels.
 QUANTIZATIONS = frozenset({"awq", "compressed-tensors", "fp8", "gptq"})
@@ -44,7 +40,9 @@ READ: Final[Mapping[str, Read]] = MappingProxyType(
         "DTYPE": Read("option.dtype"),
         QUANTIZE: Read("option.quantize"),
         "KV_CACHE_DTYPE": Read("option.kv_cache_dtype", lambda value: CACHE_TYPES.get(value, value)),
-        "TRUST_REMOTE_CODE": Read("option.trust_remote_code", _boolean),
+        "TRUST_REMOTE_CODE": Read(
+            "option.trust_remote_code", lambda value: "false" if value.lower() in OFF else "true"
+        ),
         "MAX_TOTAL_TOKENS": Read("option.max_model_len"),
         "PAYLOAD_LIMIT": Read("max_request_size"),
     }

@@ -53,9 +53,8 @@ def _packed(tensor: Any) -> bytes:
     field = FIELDS.get(tensor.datatype)
     for given, _ in tensor.contents.ListFields():
         if given.name != field:
-            raise InvalidPayload(
-                f"`{tensor.name}` of type {tensor.datatype} cannot have `{given.name}`: {_advice(field)}"
-            )
+            advice = f"its values are `{field}`" if field else "give it as `raw_input_contents`"
+            raise InvalidPayload(f"`{tensor.name}` of type {tensor.datatype} cannot have `{given.name}`: {advice}")
     if field is None:
         return b""
     values = getattr(tensor.contents, field)
@@ -67,10 +66,6 @@ def _packed(tensor: Any) -> bytes:
         raise InvalidPayload(
             f"`{tensor.name}` holds a value that does not fit {tensor.datatype}. Given: {shown(list(values))}"
         ) from None
-
-
-def _advice(field: str | None) -> str:
-    return f"its values are `{field}`" if field else "give it as `raw_input_contents`"
 
 
 ADAPTERS = "adapters"  # the parameter of this name names an adapter too

@@ -70,6 +70,7 @@ def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
     configuration = _configuration(folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # parameters are packed, several in an element
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
+    most = max(elements, key=lambda name: elements[name], default="")
     # Of weights, the digest includes only headers and sizes.
     told = hashlib.sha256()
     for path, size, _ in states:
@@ -81,7 +82,7 @@ def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
         digest=told.hexdigest(),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
-        element_type=_type(max(elements, key=lambda name: elements[name])) if elements else "",
+        element_type=TYPES.get(most, most),
         configuration=configuration,
     )
 
@@ -92,10 +93,6 @@ def human_number(count: int) -> str:
         if count >= size:
             return f"{count / size:.{digits}f}{unit}"
     return str(count)
-
-
-def _type(name: str) -> str:
-    return TYPES.get(name, name)
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import orjson
 
@@ -90,12 +90,8 @@ def message_with_calls(message: JsonObject) -> JsonObject:
     ]
     content = "".join([message["content"] or "", *(each.get("content", "") for each in written)])
     kept = {name: value for name, value in message.items() if name != "tool_calls"}
-    complete = _calls(written)
+    complete = [call for each in written for call in each.get("tool_calls", ())]
     return {**kept, "content": content} | ({"tool_calls": complete} if complete else {})
-
-
-def _calls(deltas: Iterable[JsonObject]) -> list[Any]:
-    return [call for delta in deltas for call in delta.get("tool_calls", ())]
 
 
 def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
@@ -161,7 +157,8 @@ class OllamaFormatter(ChatSchemaFormatter):
         self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
 
     def error(self, error: LmiError) -> bytes:
-        return error_line(error)
+        """Return the error's object, which ends a stream as its last line."""
+        return _line({"error": error.message})
 
     def line(self, members: JsonObject) -> bytes:
         """Return the line of an object with the common members, then these."""
@@ -231,11 +228,6 @@ class OllamaStreamFormatter(OllamaFormatter):
                 members |= details
             lines.append(self.line(members))
         return lines
-
-
-def error_line(error: LmiError) -> bytes:
-    """Return the error's object, which ends a stream as its last line."""
-    return _line({"error": error.message})
 
 
 def _line(content: JsonObject) -> bytes:

@@ -166,16 +166,13 @@ def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Gene
                 )
     if payload.suffix:
         middle = middle_prompt(asked.model.backend.tokenizer, prompt, payload.suffix, add_special_tokens=True)
-        return _as_it_is(middle.prompt_ids, asked, _ends(middle.stop_token_ids, asked.model))
+        obeyed = asked.model.backend.obeys("stop_token_ids")
+        return _as_it_is(middle.prompt_ids, asked, {"stop_token_ids": middle.stop_token_ids} if obeyed else {})
     if payload.raw or (chat_template(asked.model) is None and not payload.system and not payload.images):
         return _as_it_is(prompt, asked)
     system = [OllamaMessage(role="system", content=payload.system)] if payload.system else []
     user = OllamaMessage(role="user", content=prompt, images=payload.images)
     return templated([*system, user], asked, OllamaPromptRequest, inputs="prompt")
-
-
-def _ends(stop_token_ids: list[int], model: ServedModel) -> Mapping[str, Any]:
-    return {"stop_token_ids": stop_token_ids} if model.backend.obeys("stop_token_ids") else {}
 
 
 def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] | None = None) -> Generation:

@@ -29,12 +29,10 @@ def _text_of(document: object) -> object:
     return document.get("text") if isinstance(document, dict) else document
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str | dict) else value
-
-
 Text = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | dict[str, str])]
-Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_as_list)]
+Texts = Annotated[
+    list[Text], Field(min_length=1), BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
+]
 
 
 class ScoringFields(InputFields, TextFields):

@@ -79,8 +79,6 @@ HEADERS = {
 FILES = tuple(
     AnswerForm(None, content_type.partition(";")[0], (200, NOT_CHANGED)) for content_type in CONTENT_TYPES.values()
 )
-REACHED = (AnswerForm(ReachedPages),)
-WITH_SLASH = (AnswerForm(None, TEXT, (MOVED,)),)
 PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
 
 
@@ -93,30 +91,27 @@ async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(answer.status, answer.content_type, answer.body, headers={**answer.headers, "Vary": "Accept"})
 
 
-async def console_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the console."""
-    return _sent(static_files()[CONSOLE, INDEX], call)
+def _page(name: str, summary: str, access: Access) -> tuple[Route, Route]:
+    """Return the routes of a page: one with a trailing slash leads to the other, for which relative links are right."""
 
+    async def page(call: Call, dispatcher: ServedModels) -> Answer:
+        return _sent(static_files()[name, INDEX], call)
 
-async def console_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
-    return Answer(MOVED, "text/plain", b"the page is /console\n", headers={**HEADERS, "Location": "../console"})
+    async def moved(call: Call, dispatcher: ServedModels) -> Answer:
+        headers = {**HEADERS, "Location": f"../{name}"}
+        return Answer(MOVED, "text/plain", f"the page is /{name}\n".encode(), headers=headers)
+
+    page_form, moved_form = AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (MOVED,))
+    return (
+        reading(f"/{name}", page, summary, page_form, moved_form, access=access),
+        reading(f"/{name}/", moved, f"Leads to /{name}", moved_form, access=access),
+    )
 
 
 async def reached_pages(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the names of the pages that the client can reach, so that pages link only to these."""
     reached = {CHAT: call.reach.generates, DOCS: True, CONSOLE: call.reach.manages}
     return json_answer({"pages": [name for name, is_reached in reached.items() if is_reached]})
-
-
-async def docs_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the page of the API: first steps, and every route."""
-    return _sent(static_files()[DOCS, INDEX], call)
-
-
-async def docs_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
-    return Answer(MOVED, "text/plain", b"the page is /docs\n", headers={**HEADERS, "Location": "../docs"})
 
 
 async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
@@ -150,29 +145,13 @@ class PagesHandler(PlainHandler):
             access=Access.EVERYBODY,
             answers=PAGE,
         ),
-        reading(
-            "/docs",
-            docs_page,
-            "A page of this API: what to try first, and every route",
-            AnswerForm(None, HTML, (200, NOT_CHANGED)),
-            *WITH_SLASH,
-            access=Access.EVERYBODY,
-        ),
-        reading("/docs/", docs_without_slash, "Leads to /docs", *WITH_SLASH, access=Access.EVERYBODY),
-        reading(
-            "/console",
-            console_page,
-            "A page to manage the models: their state, what they do, and errors",
-            AnswerForm(None, HTML, (200, NOT_CHANGED)),
-            *WITH_SLASH,
-            access=Access.CONSOLE,
-        ),
-        reading("/console/", console_without_slash, "Leads to /console", *WITH_SLASH, access=Access.CONSOLE),
+        *_page(DOCS, "A page of this API: what to try first, and every route", Access.EVERYBODY),
+        *_page(CONSOLE, "A page to manage the models: their state, what they do, and errors", Access.CONSOLE),
         reading(
             "/pages",
             reached_pages,
             "The names of the pages that this client reaches at this address",
-            *REACHED,
+            AnswerForm(ReachedPages),
             access=Access.EVERYBODY,
         ),
         reading("/pages/{page}/{file}", page_file, "A file of the pages for browsers", *FILES, access=Access.EVERYBODY),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.conversations import Conversations, Turn
+from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
@@ -95,18 +95,11 @@ def _asked(
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
-    return replace(asked, keep=partial(_keep, model.conversations, asked, own, previous))
 
+    def keep(answer: bytes, item_ids: Sequence[str]) -> None:
+        model.conversations.keep(asked.response_id, Turn(own, answer, previous, item_ids, asked.key))
 
-def _keep(
-    conversations: Conversations,
-    asked: AskedResponse,
-    question: bytes,
-    previous: Turn | None,
-    answer: bytes,
-    item_ids: Sequence[str],
-) -> None:
-    conversations.keep(asked.response_id, Turn(question, answer, previous, item_ids, asked.key))
+    return replace(asked, keep=keep)
 
 
 def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:

@@ -165,7 +165,9 @@ def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list
     """Return the messages; items of one answer (reasoning, text, calls) become one message of the assistant."""
     messages: list[PlacedMessage] = []
     if instructions:
-        messages.append(PlacedMessage(_message("system", [_text(instructions)]), "instructions"))
+        messages.append(
+            PlacedMessage(_message("system", [InputPart(type="input_text", text=instructions)]), "instructions")
+        )
     answer: AssistantMessage | None = None
     for item, field in items:
         if isinstance(item, HostedCallItem) or (isinstance(item, ReasoningItem) and not item.written):
@@ -192,10 +194,6 @@ def _placed(item: MessageItem | FunctionOutputItem, field: str) -> PlacedMessage
         return PlacedMessage(message, f"{field}.content")
     message = _message("tool", item.output, tool_call_id=item.call_id)
     return PlacedMessage(message, f"{field}.output")
-
-
-def _text(text: str) -> InputPart:
-    return InputPart(type="input_text", text=text)
 
 
 def _message(role: str, parts: Iterable[InputPart], **further: str) -> Message:

@@ -116,10 +116,10 @@ class ResponseToolChoice(BaseModel):
         return self.type if self.type in CHOICES else self.model_dump(exclude_none=True)
 
 
-def _as_choice(value: object) -> object:
-    return {"type": value} if isinstance(value, str) else value
-
-
 GivenChoice = Annotated[
-    ResponseToolChoice, BeforeValidator(_as_choice, json_schema_input_type=str | ResponseToolChoice)
+    ResponseToolChoice,
+    BeforeValidator(
+        lambda value: {"type": value} if isinstance(value, str) else value,
+        json_schema_input_type=str | ResponseToolChoice,
+    ),
 ]

@@ -86,7 +86,7 @@ async def test_wrong_values(server: RunningServer, options: dict[str, Any], mess
 async def test_what_has_no_effect_is_told(server: RunningServer) -> None:
     given = {"num_ctx": 1024, "mirostat": 1, "num_gpu": 1, "repeat_last_n": 64, "unknown": 1}
     answer = await ask(server, given)
-    assert answer.headers[HEADER] == "mirostat, num_ctx, num_gpu, repeat_last_n, unknown"
+    assert answer.headers[HEADER] == "num_ctx, mirostat, num_gpu, repeat_last_n, unknown"
 
 
 async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -147,12 +147,8 @@ class Connection(asyncio.Protocol):
         if unwritten := self.transport.get_write_buffer_size():
             return Phase.WRITE, (self._writer.output_size if self._writer else 0) - unwritten
         if self.request is None:
-            return (Phase.IDLE if self._is_idle else Phase.HEADERS), 0
+            return (Phase.IDLE if self._received == self._answered else Phase.HEADERS), 0
         return (Phase.BODY if self.awaits_client else Phase.ANSWER), self._received
-
-    @property
-    def _is_idle(self) -> bool:
-        return self.request is None and self._received == self._answered
 
     def _finish(self, phase: Phase) -> None:
         content = self.request.content if self.request is not None else None
