@@ -15,36 +15,12 @@ from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.cross_origin import METHODS, CrossOrigin, Origin, is_token
 from lmi_handlers.access.options import AccessOptions
 from lmi_handlers.container.address import Address, choose_management, is_https
-from lmi_handlers.container.server_keys import (
-    API_KEYS,
-    API_KEYS_FILE,
-    BODY_TIMEOUT,
-    CERTIFICATE_FILE,
-    CORS_CREDENTIALS,
-    CORS_HEADERS,
-    CORS_METHODS,
-    CORS_ORIGIN,
-    HEADER_TIMEOUT,
-    INFERENCE_ADDRESS,
-    KEEP_ALIVE_TIMEOUT,
-    KEY_REQUESTS,
-    KEY_RUNNING,
-    MANAGEMENT_ADDRESS,
-    MANAGEMENT_TOKEN,
-    MANAGEMENT_TOKEN_FILE,
-    MAX_CONNECTIONS,
-    MAX_PENDING_BODY_BYTES,
-    METRICS_NEED_KEY,
-    MIN_TRANSFER_RATE,
-    PRIVATE_KEY_FILE,
-    WRITE_TIMEOUT,
-)
-from lmi_handlers.container.settings import Settings, is_true
+from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import MULTI_MODEL
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
-COUNTS = (MAX_CONNECTIONS, MIN_TRANSFER_RATE, MAX_PENDING_BODY_BYTES)
-TIMES = (HEADER_TIMEOUT, BODY_TIMEOUT, WRITE_TIMEOUT, KEEP_ALIVE_TIMEOUT)
+COUNTS = ("max_connections", "min_transfer_rate", "max_pending_body_bytes")
+TIMES = ("header_timeout", "body_timeout", "write_timeout", "keep_alive_timeout")
 
 
 def choose_limits(settings: Settings) -> ConnectionLimits:
@@ -73,17 +49,19 @@ def _seconds(given: Given) -> float:
 
 def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
     """Return the rules; None if no origin is given. Raise ConfigurationError if a value is invalid."""
-    origins, methods, headers = (settings.get(name) for name in (CORS_ORIGIN, CORS_METHODS, CORS_HEADERS))
-    credentials = settings.get(CORS_CREDENTIALS)
+    origins, methods, headers = (
+        settings.get(name) for name in ("cors_allowed_origin", "cors_allowed_methods", "cors_allowed_headers")
+    )
+    credentials = settings.get("cors_allow_credentials")
     if origins is None:
         for given in filter(None, (methods, headers, credentials)):
-            settings.warnings.append(f"{given.source}: {given.name} has no effect: there is no {CORS_ORIGIN}")
+            settings.warnings.append(f"{given.source}: {given.name} has no effect: there is no cors_allowed_origin")
         return None
     admitted = _origins(origins)
-    if (with_credentials := credentials is not None and is_true(credentials)) and admitted is None:
+    if (with_credentials := settings.is_on("cors_allow_credentials")) and admitted is None:
         raise ConfigurationError(
-            f"{CORS_CREDENTIALS}=true needs the origins that may use credentials: list them in {CORS_ORIGIN}. Given: "
-            f"{origins.value}"
+            "cors_allow_credentials=true needs the origins that may use credentials: list them in cors_allowed_origin. "
+            f"Given: {origins.value}"
         )
     names = _names(headers)
     return CrossOrigin(
@@ -129,17 +107,17 @@ OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 def choose_access(settings: Settings, environment: Mapping[str, str], inference: Address) -> AccessOptions:
     """Return the rules, by default without keys. Raise ConfigurationError if a value or a file is invalid."""
-    metrics, multi_model = settings.get(METRICS_NEED_KEY), environment.get(MULTI_MODEL, "")
+    multi_model = environment.get(MULTI_MODEL, "")
     management, certificate = choose_management(settings, inference), _certificate(settings)
     if management is not None and management.is_secure and certificate is None:
-        raise ConfigurationError(f"{MANAGEMENT_ADDRESS} asks for HTTPS, which needs {CERTIFICATE_FILE}")
+        raise ConfigurationError("management_address asks for HTTPS, which needs certificate_file")
     # The server's defaults for all models may open management to other hosts.
     values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
     values.append(environment.get(OPEN_VARIABLE, ""))
     return AccessOptions(
         certificate=certificate,
         api_keys=_keys(settings),
-        metrics_need_key=metrics is not None and is_true(metrics),
+        metrics_need_key=settings.is_on("metrics_need_key"),
         management_address=management,
         management_token=_token(settings),
         open_management=any(value.strip().lower() == "true" for value in values),
@@ -149,28 +127,28 @@ def choose_access(settings: Settings, environment: Mapping[str, str], inference:
 
 
 def _certificate(settings: Settings) -> Certificate | None:
-    certificate, private_key = settings.get(CERTIFICATE_FILE), settings.get(PRIVATE_KEY_FILE)
-    address = settings.get(INFERENCE_ADDRESS)
+    certificate, private_key = settings.get("certificate_file"), settings.get("private_key_file")
+    address = settings.get("inference_address")
     if certificate is None or private_key is None:
         if certificate is not None or private_key is not None:
-            raise ConfigurationError(f"{CERTIFICATE_FILE} and {PRIVATE_KEY_FILE} are needed together")
+            raise ConfigurationError("certificate_file and private_key_file are needed together")
         if address is not None and is_https(address):
             raise ConfigurationError(
-                f"{address.source}: {address.name} asks for HTTPS, which needs {CERTIFICATE_FILE} and "
-                f"{PRIVATE_KEY_FILE}. Given: {address.value}"
+                f"{address.source}: {address.name} asks for HTTPS, which needs certificate_file and "
+                f"private_key_file. Given: {address.value}"
             )
         return None
     if address is not None and not is_https(address):
         raise ConfigurationError(
-            f"{address.source}: {address.name} must be https://HOST:PORT, as there is a {CERTIFICATE_FILE}. Given: "
+            f"{address.source}: {address.name} must be https://HOST:PORT, as there is a certificate_file. Given: "
             f"{address.value}"
         )
     return Certificate(Path(certificate.value), Path(private_key.value))
 
 
 def _keys(settings: Settings) -> ApiKeys | None:
-    given, file = settings.get(API_KEYS), settings.get(API_KEYS_FILE)
-    requests, running = settings.get(KEY_REQUESTS), settings.get(KEY_RUNNING)
+    given, file = settings.get("api_keys"), settings.get("api_keys_file")
+    requests, running = settings.get("key_requests_per_minute"), settings.get("key_max_concurrent_requests")
     if given is None and file is None:
         for limit in filter(None, (requests, running)):
             settings.warnings.append(
@@ -183,9 +161,9 @@ def _keys(settings: Settings) -> ApiKeys | None:
 
 
 def _token(settings: Settings) -> Secret | TokenFile | None:
-    token, file = settings.get(MANAGEMENT_TOKEN), settings.get(MANAGEMENT_TOKEN_FILE)
+    token, file = settings.get("management_token"), settings.get("management_token_file")
     if token is not None and file is not None:
-        raise ConfigurationError(f"{MANAGEMENT_TOKEN} and {MANAGEMENT_TOKEN_FILE} cannot be used together")
+        raise ConfigurationError("management_token and management_token_file cannot be used together")
     if file is not None:
         return TokenFile(Path(file.value))
     return None if token is None else Secret.of(token.value)

@@ -14,8 +14,7 @@ from lmi_handlers.container.address import Address, checked_port, choose_address
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
-from lmi_handlers.container.server_keys import EVICT_MODELS, PAGES, PROMETHEUS
-from lmi_handlers.container.settings import FILE_NAME, Settings, is_true, read_file
+from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
 from lmi_handlers.container.tgi_environment import DEFAULT_HOST, FLAG, read_tgi_environment
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
@@ -84,9 +83,9 @@ def read_launch(
     access = choose_access(settings, environment, address)
     unloaded = unloaded_plugins([model.directory for model in models], arguments.plugins_directory)
     warnings = (*settings.warnings, *search.warnings, *unloaded)
-    pages, metrics = _is_on(PAGES, settings, arguments.pages), _is_on(PROMETHEUS, settings)
+    pages = settings.is_on("pages", True) if arguments.pages is None else arguments.pages
+    metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
-    evicts = (given := settings.get(EVICT_MODELS)) is not None and is_true(given)
     placed = by_one_name(models)
     return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts)
 
@@ -106,17 +105,6 @@ def _as_tgi(address: Address, port: Given) -> Address:
     if address.host.source == DEFAULT:
         address = address._replace(host=Given("host", DEFAULT_HOST, FLAG))
     return address
-
-
-def _is_on(key: str, settings: Settings, asked: bool | None = None) -> bool:
-    """Return whether a setting that is on by default is on.
-
-    Raise ConfigurationError if it is neither true nor false.
-    """
-    given = settings.get(key)
-    if asked is not None or given is None:
-        return asked is not False
-    return is_true(given)
 
 
 def _overrides(arguments: Arguments) -> Iterator[Given]:

@@ -43,7 +43,17 @@ class Settings:
 
     def get(self, name: str) -> Given | None:
         """Return the effective value of an honoured key or variable; None if it is not set."""
+        assert name in _KEYS or name in _VARIABLES, f"{name} is not declared"
         return self._values.get(name)
+
+    def is_on(self, name: str, default: bool = False) -> bool:
+        """Return whether a setting is true. Raise ConfigurationError if it is neither true nor false."""
+        given = self.get(name)
+        if given is None:
+            return default
+        if (value := given.value.lower()) not in ("true", "false"):
+            raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
+        return value == "true"
 
     def add_for_models(self, given: Iterable[Given]) -> None:
         """Add keys for all models, after the existing ones."""
@@ -83,13 +93,6 @@ class Settings:
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
         self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
-
-
-def is_true(given: Given) -> bool:
-    """Return whether a setting is true. Raise ConfigurationError if it is neither true nor false."""
-    if (value := given.value.lower()) not in ("true", "false"):
-        raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
-    return value == "true"
 
 
 def read_file(path: Path) -> list[Given]:

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.properties import environment_variable
 from lmi_handlers.access.api_keys import HASHED
-from lmi_handlers.container.server_keys import API_KEYS, CORS_ORIGIN
 
 FLAG = "--tgi-environment"
 MODEL_ID = "MODEL_ID"
@@ -116,10 +115,10 @@ def _keys(given: Mapping[str, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     if API_KEY in given:
-        own = environment_variable(API_KEYS)
+        own = environment_variable("api_keys")
         key = f"tgi {HASHED}{hashlib.sha256(given[API_KEY].encode()).hexdigest()}"
         found[own] = ",".join(filter(None, (given.get(own), key)))
     if ORIGINS in given:
-        own = environment_variable(CORS_ORIGIN)
+        own = environment_variable("cors_allowed_origin")
         found[own] = given.get(own, given[ORIGINS])
     return found
