@@ -12,7 +12,6 @@ from lmi_core.host.processes import memory_of
 from lmi_handlers.console.answers import Gpu, MainMemory, ShownMemory
 
 SECONDS = 2.0  # as long as what was read is told again
-SECONDS_OF_GPUS = 5.0  # likewise: the driver's program takes a moment
 SERVER = ""  # among the names of models
 
 
@@ -36,7 +35,7 @@ class MemoryReader:
 
     def __init__(self) -> None:
         self._read = MemoryRead()
-        self._at = self._gpus_at = -float("inf")
+        self._at = -float("inf")
         self._reading = asyncio.Lock()
 
     async def read(self, process_ids: Mapping[str, list[int]]) -> MemoryRead:
@@ -44,14 +43,13 @@ class MemoryReader:
         async with self._reading:
             now = time.monotonic()
             if now - self._at >= SECONDS:
-                self._read = await asyncio.to_thread(self._look, process_ids, now)
+                self._read = await asyncio.to_thread(_look, process_ids)
                 self._at = now
         return self._read
 
-    def _look(self, process_ids: Mapping[str, list[int]], now: float) -> MemoryRead:
-        gpus = self._read.gpus
-        if now - self._gpus_at >= SECONDS_OF_GPUS:
-            gpus, self._gpus_at = tuple(gpu_memory()) if visible_gpus() else (), now
-        by_model = memory_of({**process_ids, SERVER: [os.getpid()]})
-        main = MainMemory(total=total_main_memory(), free=free_main_memory())
-        return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)
+
+def _look(process_ids: Mapping[str, list[int]]) -> MemoryRead:
+    gpus = tuple(gpu_memory()) if visible_gpus() else ()
+    by_model = memory_of({**process_ids, SERVER: [os.getpid()]})
+    main = MainMemory(total=total_main_memory(), free=free_main_memory())
+    return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)

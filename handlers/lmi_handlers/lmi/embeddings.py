@@ -113,17 +113,11 @@ class PairsPayload(TruncationFields):
         return scores_of(pairs, "inputs", truncates=self.truncate, side=self.truncation_direction)
 
 
-class PairWriter(EmbeddingWriter):
+class PairWriter(LmiEmbeddingWriter):
     """DJLServing's scores, with sigmoid: an array with the score of a pair, or an array of these."""
-
-    def __init__(self, *, several: bool) -> None:
-        self._several = several
 
     def vector(self, data: bytes) -> bytes:
         return b"[%b]" % json_number(sigmoid(data))
-
-    def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
-        return b"[%b]" % b",".join(vectors) if self._several else vectors[0]
 
 
 def pairs_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:

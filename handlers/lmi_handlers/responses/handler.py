@@ -21,7 +21,7 @@ from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_n
 from lmi_handlers.responses.counting import ROUTE as COUNT
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
-from lmi_handlers.responses.request import ResponsesRequest, read_request
+from lmi_handlers.responses.request import ResponsesRequest, read_fields
 from lmi_handlers.responses.response import AskedResponse, repeated
 from lmi_handlers.responses.stored import ROUTES as STORED
 from lmi_handlers.responses.tools import members_of_calls
@@ -46,7 +46,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         given, own = take_own(call.json_object(), model, ResponsesRequest)
-        payload, ignored = read_request(given, model)
+        payload, ignored = read_fields(given, ResponsesRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         call = payload.named(call)
         previous = previous_turn(payload, model, call.key)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
@@ -140,13 +139,14 @@ class ResponsesRequest(ChatFields):
         return bool(self.top_logprobs) or LOG_PROBS in (self.include or ())
 
 
-def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[ResponsesRequest, tuple[str, ...]]:
+def read_fields(
+    given: Mapping[str, Any], payload_type: type[ResponsesRequest], strict: bool
+) -> tuple[ResponsesRequest, tuple[str, ...]]:
     """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
     for name, refused in (REFUSED | NO_PLACE).items():
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
-    strict = model.options.strict_parameters
-    payload, ignored = take_fields(rest, ResponsesRequest, strict)
+    payload, ignored = take_fields(rest, payload_type, strict)
     return payload, (*left_out(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
 
 
