@@ -15,7 +15,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.generate import dropped_scalars, head, refuse_stream, text_request
 from lmi_handlers.triton.infer_payload import InferRequest
-from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload, known_parameters
+from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
 from lmi_handlers.triton.responses import InferWriter
 from lmi_handlers.triton.tensors import from_json
 
@@ -80,11 +80,7 @@ def text_generation(
     Raise InvalidPayload if a tensor is invalid.
     """
     parameters_type = model.backend.parameters_type
-    ignored = (
-        ()
-        if model.options.strict_parameters
-        else dropped_scalars(request.parameters, known_parameters(parameters_type))
-    )
+    ignored = dropped_scalars(request.parameters, model)
     given = {name: value for name, value in request.parameters.items() if name not in ignored}
     payloads = [check_payload(row | {"parameters": given}, TritonPayload) for row in _rows(request.inputs)]
     rows = [(payload, TritonParameters(payload, parameters_type)) for payload in payloads]
@@ -198,8 +194,7 @@ def parsed(
 
 def _ignored(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
     """Return the names of unknown parameters, which are dropped. Raise InvalidPayload for others."""
-    known = known_parameters(model.backend.parameters_type)
-    ignored = () if model.options.strict_parameters else dropped_scalars(parameters, known)
+    ignored = dropped_scalars(parameters, model)
     for name in parameters.keys() - set(ignored):
         raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
     return ignored
