@@ -16,9 +16,8 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import answer
 from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
-from lmi_handlers.http.connections.connections import Connections
+from lmi_handlers.http.connections.connections import Connections, close_behind_unread
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
-from lmi_handlers.http.connections.unread_bodies import close_behind_unread
 from lmi_handlers.http.documentation.document import add_documentation
 from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.origins.cross_origin import CrossOriginAnswers

@@ -16,7 +16,7 @@ from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals
+from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals, registry_of
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
 from lmi_handlers.management.answers import (
@@ -31,7 +31,6 @@ from lmi_handlers.management.changes import begin_changes
 from lmi_handlers.management.descriptions import described, listed
 from lmi_handlers.management.fields import ModelChange, NewModel, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
-from lmi_handlers.management.served import registry_of
 
 logger = logging.getLogger(__name__)
 

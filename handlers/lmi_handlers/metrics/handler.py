@@ -11,8 +11,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.host.beside_loop import WRITING
 from lmi_core.metrics.server_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import PlainHandler
-from lmi_handlers.management.served import registry_of
+from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
 from lmi_handlers.process.front import this_front
 

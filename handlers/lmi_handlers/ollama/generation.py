@@ -20,8 +20,7 @@ from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT, ChatForm, chat_gener
 from lmi_handlers.chat.reasoning import SWITCHES
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.ollama.formatters import Members, OllamaStreamFormatter, OllamaWholeFormatter, Stopwatch, written_time
-from lmi_handlers.ollama.options import OllamaOptions
-from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaRequest
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions, OllamaRequest
 
 
 @dataclass(frozen=True, slots=True)

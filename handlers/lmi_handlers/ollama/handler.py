@@ -19,8 +19,7 @@ from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Membe
 from lmi_handlers.ollama.generation import Asked, answer_to_prompt, next_message
 from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
-from lmi_handlers.ollama.options import take_own_options
-from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_payload
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_own_options, take_payload
 
 CHAT = "/api/chat"
 

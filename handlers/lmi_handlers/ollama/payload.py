@@ -2,16 +2,75 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.own_parameters import take_own
+from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.sampling import SEEDS
 from lmi_handlers.fields.tool_fields import Tool
-from lmi_handlers.ollama.options import OllamaOptions
+from lmi_handlers.fields.vocabulary import translate
+
+NAMES = MappingProxyType(
+    {
+        "num_predict": "max_new_tokens",
+        "repeat_penalty": "repetition_penalty",
+        "stop": "stop_sequences",
+        **{name: name for name in ("min_p", "typical_p", "presence_penalty", "frequency_penalty")},
+    }
+)
+# Ollama's own, for requests that do not say otherwise.
+DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
+RANDOM_SEED = -1
+
+
+@with_parameters(NAMES)
+class OllamaOptions(TolerantPayload):
+    """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
+
+    num_predict: int | None = Field(
+        None,
+        ge=-2,
+        description="The maximum number of tokens to generate; -1, -2 and 0 mean as many as fit. Default: -1.",
+    )
+    temperature: float | None = Field(None, description="Sampling temperature; 0 means greedy decoding. Default: 0.8.")
+    top_k: int | None = Field(None, description="Sample from the k most likely tokens; 0 means all. Default: 40.")
+    top_p: float | None = Field(None, description="Top-p sampling: the probability mass to keep. Default: 0.9.")
+    seed: int | None = Field(
+        None, description="Seed of the random choices: the same seed gives the same text; -1 means random. Default: -1."
+    )
+    stop: str | list[str] | None = Field(None, description="A string, or several, that end the generation.")
+
+    def parameters(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return LMI's parameters, and the client's name of each."""
+        given = {**DEFAULTS, **self.model_dump(exclude_none=True)}
+        if given.get("num_predict", 0) <= 0:
+            given.pop("num_predict", None)
+        if "stop" in given:
+            texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+            given["stop"] = [text for text in texts if text] or None
+        if (seed := given.get("seed")) is not None:
+            given["seed"] = None if seed == RANDOM_SEED else seed % SEEDS
+        parameters, spellings = translate(given, NAMES)
+        parameters["do_sample"] = given["temperature"] > 0
+        return parameters, {name: f"options.{spelling}" for name, spelling in spellings.items()}
+
+
+def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Split the backend's own parameters from the body's `options`."""
+    options = body.get("options")
+    if not isinstance(options, dict):
+        return body, {}
+    rest, own = take_own(options, model, OllamaOptions)
+    return {**body, "options": rest}, own
+
 
 P = TypeVar("P", bound="OllamaRequest")
 

@@ -3,13 +3,39 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
 from lmi_handlers.http.connections.connection import Connection, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
-from lmi_handlers.http.connections.unread_bodies import Responder, is_left_unread, send_and_close
+
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
+
+
+def is_left_unread(request: web.Request) -> bool:
+    """Return whether to stop reading the body, because it arrived too slowly.
+
+    Otherwise aiohttp reads for a while, so that the client gets the answer.
+    """
+    content = request.content
+    return not content.at_eof() and content.exception() is not None
+
+
+async def send_and_close(request: web.Request, response: web.StreamResponse) -> None:
+    await response.prepare(request)
+    await response.write_eof()
+    request.protocol.force_close()
+
+
+@web.middleware
+async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
+    """Close the connection after the answer to an unread body."""
+    response = await handler(request)
+    if is_left_unread(request):
+        await send_and_close(request, response)
+    return response
+
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from aiohttp.web_urldispatcher import AbstractRoute
 from lmi_core.payloads.payload import shown
 from lmi_handlers.access.cross_origin import CrossOrigin, is_token
 from lmi_handlers.fields.request_ids import request_id
-from lmi_handlers.http.connections.unread_bodies import Responder
+from lmi_handlers.http.connections.connections import Responder
 from lmi_handlers.http.no_such_route import error_of_path
 
 logger = logging.getLogger(__name__)
