@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError
@@ -75,7 +76,7 @@ class FrontEnd:
             **os.environ,
             HOST_VARIABLE: str(self._parent.host.address),
             NUMBER_VARIABLE: str(self._number),
-            FRONT_VARIABLE: str(front),
+            FRONT_VARIABLE: msgspec.json.encode(front).decode(),
             LOG_LEVEL_VARIABLE: level if front.port is None else QUIET,
         }
         self.ready = asyncio.get_running_loop().create_future()

@@ -1,7 +1,6 @@
 """The combined settings of `lmi serve` from command line, environment, config.properties and /opt/ml/model."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +20,6 @@ from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimit
 
 BASE = Path("/opt/ml")  # in SageMaker's containers
 HOME = Path("/opt/djl")  # in DJLServing's containers
-
-FOLDER = "plugins"
-HOOK = b"def lmi_register_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +60,10 @@ def read_launch(
         environment, arguments = tgi.rest, _with_model(arguments, tgi.model)
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
     file = arguments.config_file or _config_file(home)
-    settings = Settings(environment, read_file(file) if file else ())
+    settings = Settings(environment, read_file(file) if file else (), () if tgi is None else tgi.common)
     if MODEL_SERVER_HOME in environment and not home.is_dir():
         settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
     if tgi is not None:
-        settings.add_for_models(tgi.common)
         settings.warnings += tgi.warnings
     base_directory = settings.get(BASE_DIRECTORY)
     default = Path(base_directory.value if base_directory else base) / "model"
@@ -81,8 +76,7 @@ def read_launch(
     models = [replace(model, overrides=(*model.overrides, *_overrides(arguments))) for model in models]
     grpc_port = choose_grpc_port(arguments.grpc_port, settings)
     access = choose_access(settings, environment, address)
-    unloaded = unloaded_plugins([model.directory for model in models], arguments.plugins_directory)
-    warnings = (*settings.warnings, *search.warnings, *unloaded)
+    warnings = (*settings.warnings, *search.warnings)
     pages = settings.is_on("pages", True) if arguments.pages is None else arguments.pages
     metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
@@ -118,21 +112,3 @@ def _overrides(arguments: Arguments) -> Iterator[Given]:
 def _config_file(home: Path) -> Path | None:
     places = (home / "conf" / FILE_NAME, home / FILE_NAME)
     return next((place for place in places if place.is_file()), None)
-
-
-def unloaded_plugins(directories: Iterable[Path], plugins_directory: Path | None) -> list[str]:
-    """Return a warning for each model directory with plugins that are not loaded; none if a plugins folder is given."""
-    if plugins_directory is not None:
-        return []
-    folders = dict.fromkeys(directory / FOLDER for directory in directories)
-    return [
-        f"the plugins in {folder} are not loaded: --plugins-dir {folder} loads them"
-        for folder in folders
-        if _has_plugin(folder)
-    ]
-
-
-def _has_plugin(folder: Path) -> bool:
-    with suppress(OSError):
-        return any(HOOK in file.read_bytes() for file in folder.glob("*.py"))
-    return False
