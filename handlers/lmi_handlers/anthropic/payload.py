@@ -164,23 +164,15 @@ class CountTokensRequest(PassedFields):
         return system
 
     @model_validator(mode="after")
-    def _choice_among_tools(self) -> "CountTokensRequest":
+    def _message_fields_agree(self) -> "CountTokensRequest":
         if self.tool_choice is not None and self.tool_choice.type in ("any", "tool") and not self.tools:
             raise ValueError(f"`tool_choice` requires `tools`. Given: {self.tool_choice.type}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_name_of_a_field(self) -> "CountTokensRequest":
         if self.stop is not None and self.stop_sequences is not None:
             raise ValueError("`stop_sequences` and `stop` are the same parameter; give one of them")
         if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
             raise ValueError("`output_config.format` and `output_format` mean the same; give one of them")
         if self.thinking_token_budget is not None and self.thinking is not None:
             raise ValueError("`thinking` and `thinking_token_budget` cannot be used together")
-        return self
-
-    @model_validator(mode="after")
-    def _names_for_the_template(self) -> "CountTokensRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
                 raise ValueError(f"`chat_template_kwargs` must contain names for the template. Given: {name}")
@@ -202,23 +194,14 @@ class MessagesRequest(CountTokensRequest):
         return max_tokens
 
     @model_validator(mode="after")
-    def _one_message(self) -> "MessagesRequest":
+    def _one_message_longer_than_its_thinking(self) -> "MessagesRequest":
         if (self.n or 1) > 1:
             raise ValueError(f"`n` must be 1, as an answer is one message. Given: {self.n}")
-        return self
-
-    @model_validator(mode="after")
-    def _thinks_less_than_it_writes(self) -> "MessagesRequest":
-        budget = self.thinking.budget_tokens if self.thinking else None
-        if budget is None or self._only_prefills:
-            return self
-        if self.max_tokens is not None and budget >= self.max_tokens:
+        budget = (self.thinking.budget_tokens if self.thinking else None) or 0
+        # Where another engine continues after the prompt, requests have a `max_tokens` of 1, as in vLLM.
+        only_prefills = (self.kv_transfer_params or {}).get("do_remote_decode")
+        if self.max_tokens is not None and budget >= self.max_tokens and not only_prefills:
             raise ValueError(
                 f"`thinking.budget_tokens` must be less than `max_tokens`, {self.max_tokens}. Given: {budget}"
             )
         return self
-
-    @property
-    def _only_prefills(self) -> bool:
-        """Whether another engine continues after the prompt; such requests have a `max_tokens` of 1, as in vLLM."""
-        return bool((self.kv_transfer_params or {}).get("do_remote_decode"))

@@ -70,13 +70,9 @@ class ResponseFormat(BaseModel):
         return others | {"json_schema": value if isinstance(value.get("schema"), dict) else {"schema": value}}
 
     @model_validator(mode="after")
-    def _schema_is_given(self) -> "ResponseFormat":
+    def _has_what_its_type_says(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("must have `json_schema` if and only if its `type` is json_schema")
-        return self
-
-    @model_validator(mode="after")
-    def _right_value(self) -> "ResponseFormat":
         if self.type == "regex":
             if not isinstance(self.value, str) or self.schema_ is not None:
                 raise ValueError("must have a regular expression as `value` and no `schema`")
@@ -87,6 +83,8 @@ class ResponseFormat(BaseModel):
                 raise ValueError("must have a JSON schema as `value`")
         elif self.value is not None or self.schema_ is not None:
             raise ValueError(f"must have neither `value` nor `schema` if its `type` is {self.type}")
+        if self.type == "structural_tag":
+            read_structural_tag(self.structural_tag)
         return self
 
     @property
@@ -96,12 +94,6 @@ class ResponseFormat(BaseModel):
         if schema is not None and not isinstance(schema, dict):
             raise ValueError("must have a JSON schema, an object, as `value`")
         return schema
-
-    @model_validator(mode="after")
-    def _right_tag(self) -> "ResponseFormat":
-        if self.type == "structural_tag":
-            read_structural_tag(self.structural_tag)
-        return self
 
     @property
     def structural_tag(self) -> dict[str, Any] | None:
