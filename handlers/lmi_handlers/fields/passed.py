@@ -108,7 +108,11 @@ class PassedFields(NamedRequest, AnswerFields):
         if detection is not None and detection.max_pattern_size:  # 0 disables it
             parameters["repetition_detection"] = detection.model_dump()
         if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
-            _check_for_vllm(given, model)
+            for name, value in given.items() if VLLM_FIELDS not in model.backend.parameters_type.model_fields else ():
+                raise InvalidPayload(
+                    f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
+                    f"{model.backend.name} backend. Given: {shown(value)}"
+                )
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
             given["priority"] = self.priority  # to other backends a hint
         if given:
@@ -133,13 +137,3 @@ class ChatFields(PassedFields):
     media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
         None, description="How images are read, under `image`; only vLLM, with option.trust_request_mm_kwargs."
     )
-
-
-def _check_for_vllm(given: Mapping[str, Any], model: ServedModel) -> None:
-    if VLLM_FIELDS in model.backend.parameters_type.model_fields:
-        return
-    for name, value in given.items():
-        raise InvalidPayload(
-            f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
-            f"{model.backend.name} backend. Given: {shown(value)}"
-        )

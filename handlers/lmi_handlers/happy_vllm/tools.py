@@ -23,7 +23,7 @@ from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
 from lmi_handlers.base.admission import described_model, generating_model
-from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
+from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, detokenize, tokenize
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
@@ -143,10 +143,6 @@ async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
     return json_answer({"ready": "ok"})
 
 
-async def decode(call: Call, dispatcher: ServedModels) -> Answer:
-    return await decoded(call, dispatcher, skip_special_tokens=True)
-
-
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
     async with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
         steps = partial(split, payload, model.backend.tokenizer)
@@ -182,6 +178,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+DECODE = partial(detokenize, skip_special_tokens=True)
 ROUTES = (
     Route("/v1/info", "GET", info, "Information about the served model", answers=(AnswerForm(HappyInfo),)),
     reading("/liveness", liveness, "Whether the server is running", AnswerForm(Liveness), access=Access.EVERYBODY),
@@ -193,7 +190,7 @@ ROUTES = (
         access=Access.EVERYBODY,
     ),
     inquiry("/v2/tokenizer", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
-    inquiry("/v2/decode", decode, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
+    inquiry("/v2/decode", DECODE, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
     inquiry("/v1/split_text", split_text, "Split a text at separators", (SplitPayload,), AnswerForm(SplitChunks)),
     inquiry("/v1/metadata_text", metadata_text, "Count a text's tokens", (MetadataPayload,), AnswerForm(TextMetadata)),
 )

@@ -29,14 +29,10 @@ class Schemas:
 
     def of(self, types: Iterable[Any]) -> JsonObject:
         """Return the schema of a value of any of the types."""
-        forms = [form for each in types for form in self._forms(each)]
+        schemas = [self._schemas[each] for each in types]
+        forms = [form for each in schemas for form in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
         unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
         return unique[0] if len(unique) == 1 else {"anyOf": unique}
-
-    def _forms(self, each: Any) -> list[JsonObject]:
-        schema = self._schemas[each]
-        alternatives: list[JsonObject] = schema.get("anyOf", [schema])
-        return alternatives if schema.keys() <= {"anyOf"} else [schema]
 
 
 ANSWERED = "The answer"
