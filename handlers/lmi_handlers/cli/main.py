@@ -46,7 +46,7 @@ from lmi_handlers.cli.arguments import (
     TgiEnvironment,
     Workflows,
 )
-from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP, prepare_process
+from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
 EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
@@ -350,12 +350,3 @@ def options(plugins_directory: PluginsDirectory = None) -> None:
 
     with _one_line_errors():
         print_options(plugins_directory)
-
-
-def main() -> None:
-    prepare_process()
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -127,7 +127,7 @@ class ListedAdapters(TypedDict):
     nextPageToken: NotRequired[str]
 
 
-class AdapterStatus(TypedDict):
+class Status(TypedDict):
     """The result of a change."""
 
     status: str
@@ -199,7 +199,7 @@ def _done(call: Call, name: str, what: str) -> Answer:
 
 LISTED = (AnswerForm(ListedAdapters),)
 SHOWN = (AnswerForm(ListedAdapter),)
-DONE = (AnswerForm(AdapterStatus),)
+DONE = (AnswerForm(Status),)
 
 
 def _below(path: str) -> tuple[Route, ...]:

@@ -19,13 +19,13 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals, registry_of
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
+from lmi_handlers.lmi.adapters import Status
 from lmi_handlers.management.answers import (
     DescribedWorkflow,
     ListedModel,
     ListedModels,
     ListedWorkflow,
     ListedWorkflows,
-    Status,
 )
 from lmi_handlers.management.changes import begin_changes
 from lmi_handlers.management.descriptions import described, listed
