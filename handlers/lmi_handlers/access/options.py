@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 INTERVAL = 1.0  # seconds between two looks
 
 Version = tuple[int, int, int] | None
+UNIX = "unix:"
 
 
 class Watched(NamedTuple):
@@ -54,9 +55,6 @@ def _version(file: Path) -> Version:
     except OSError:  # it is being replaced, and reading it tells why if it stays so
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-UNIX = "unix:"
 
 
 class ListenAddress(NamedTuple):

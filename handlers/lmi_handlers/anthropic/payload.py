@@ -12,6 +12,13 @@ from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CUSTOM = "custom"
+EXAMPLE: dict[str, JsonValue] = {
+    "model": "model",
+    "max_tokens": 256,
+    "system": "You are a helpful assistant.",
+    "messages": [{"role": "user", "content": "What is deep learning?"}],
+}
+MIN_BUDGET = 1024
 
 
 class AnthropicTool(BaseModel):
@@ -78,14 +85,6 @@ class AnthropicToolChoice(BaseModel):
             case "auto" | "none" as kind:
                 return chat.ToolChoice(type=kind)
 
-
-EXAMPLE: dict[str, JsonValue] = {
-    "model": "model",
-    "max_tokens": 256,
-    "system": "You are a helpful assistant.",
-    "messages": [{"role": "user", "content": "What is deep learning?"}],
-}
-MIN_BUDGET = 1024
 
 Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
 

@@ -18,15 +18,14 @@ from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import LmiRefusal
 from lmi_handlers.base.statuses import USUAL, Statuses, front_end_error
 
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 10_000
+
 
 def registry_of(served: ServedModels) -> ModelRegistry:
     """Return the registry of a server's models."""
     assert isinstance(served, Dispatcher), served
     return served.registry
-
-
-DEFAULT_LIMIT = 100
-MAX_LIMIT = 10_000
 
 
 class Page(BaseModel):

@@ -27,6 +27,14 @@ STATUSES = {
     "formatter_failed": 424,  # the model directory's own code raised
     "internal": 500,
 }
+# DJLServing's names of them: those of Java's exceptions.
+TYPES: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "ModelNotFoundException",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableException",
+    HTTPStatus.INSUFFICIENT_STORAGE: "WlmOutOfMemoryException",
+}
+NO_ROUTE = "ResourceNotFoundException"
 
 
 class Statuses(dict[str, int]):
@@ -44,16 +52,6 @@ class Statuses(dict[str, int]):
 
 
 USUAL = Statuses()
-
-
-# DJLServing's names of them: those of Java's exceptions.
-TYPES: dict[int, str] = {
-    HTTPStatus.NOT_FOUND: "ModelNotFoundException",
-    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",
-    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableException",
-    HTTPStatus.INSUFFICIENT_STORAGE: "WlmOutOfMemoryException",
-}
-NO_ROUTE = "ResourceNotFoundException"
 
 
 def front_end_error(message: str, status: int, kind: str | None = None) -> dict[str, Any]:

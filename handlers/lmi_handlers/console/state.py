@@ -21,6 +21,9 @@ from lmi_handlers.management.descriptions import fault_of
 
 SECONDS = 2.0  # as long as what was read is told again
 SERVER = ""  # among the names of models
+UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
+LOADS = (ModelState.FETCHING, ModelState.LOADING)
+AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,6 @@ def _look(process_ids: Mapping[str, list[int]]) -> MemoryRead:
     by_model = memory_of({**process_ids, SERVER: [os.getpid()]})
     main = MainMemory(total=total_main_memory(), free=free_main_memory())
     return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)
-
-
-UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
-LOADS = (ModelState.FETCHING, ModelState.LOADING)
-AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
 
 
 class Registered(NamedTuple):

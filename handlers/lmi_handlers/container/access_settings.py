@@ -21,6 +21,8 @@ from lmi_handlers.http.connections.limits import ConnectionLimits
 
 COUNTS = ("max_connections", "min_transfer_rate", "max_pending_body_bytes")
 TIMES = ("header_timeout", "body_timeout", "write_timeout", "keep_alive_timeout")
+OPEN_MANAGEMENT = "open_management"  # of serving.properties, whose variable and default are the server's too
+OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 
 def choose_limits(settings: Settings) -> ConnectionLimits:
@@ -99,10 +101,6 @@ def _names(given: Given | None) -> list[str] | None:
 
 def _items(given: Given) -> list[str]:
     return [item.strip() for item in given.value.split(",") if item.strip()]
-
-
-OPEN_MANAGEMENT = "open_management"  # of serving.properties, whose variable and default are the server's too
-OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 
 def choose_access(settings: Settings, environment: Mapping[str, str], inference: Address) -> AccessOptions:

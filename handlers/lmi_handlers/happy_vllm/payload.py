@@ -22,6 +22,25 @@ LEFT_OUT = frozenset(
 )
 NAMES = all_names({**VLLM_NAMES, "stop": "stop_sequences", "truncate_prompt_tokens": "truncate"}, LEFT_OUT)
 Texts = Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])]
+END_OF_SEQUENCE = 1  # tokens
+SIMPLE_TYPES = ("string", "integer", "boolean", "number")
+ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
+OCCUPATION = (
+    "Was was the occupation of Ada Lovelace ?"
+    " Answer one of the following : 'mathematician', 'astronaut', 'show writer'."
+)
+POOL: list[JsonValue] = ["mathematician", "astronaut", "show writer"]
+GREEDY = {"temperature": 0, "repetition_penalty": 1, "top_p": 0.8}
+EXAMPLES: list[JsonValue] = [
+    {"prompt": "Please describe Ada Lovelace to me.", **GREEDY, "max_tokens": 50},
+    {"prompt": OCCUPATION, **GREEDY, "response_pool": POOL},
+    {
+        "prompt": ADA,
+        **GREEDY,
+        "max_tokens": 100,
+        "json_format": {"name": "string", "surname": "string", "age": "integer", "occupation": "string"},
+    },
+]
 
 
 @with_parameters(NAMES, nullable=False)
@@ -48,27 +67,6 @@ class SamplingKeywords(TolerantPayload):
         if "prompt_logprobs" in parameters:
             parameters |= {"details": True, "decoder_input_details": True}
         return parameters, names
-
-
-END_OF_SEQUENCE = 1  # tokens
-SIMPLE_TYPES = ("string", "integer", "boolean", "number")
-ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
-OCCUPATION = (
-    "Was was the occupation of Ada Lovelace ?"
-    " Answer one of the following : 'mathematician', 'astronaut', 'show writer'."
-)
-POOL: list[JsonValue] = ["mathematician", "astronaut", "show writer"]
-GREEDY = {"temperature": 0, "repetition_penalty": 1, "top_p": 0.8}
-EXAMPLES: list[JsonValue] = [
-    {"prompt": "Please describe Ada Lovelace to me.", **GREEDY, "max_tokens": 50},
-    {"prompt": OCCUPATION, **GREEDY, "response_pool": POOL},
-    {
-        "prompt": ADA,
-        **GREEDY,
-        "max_tokens": 100,
-        "json_format": {"name": "string", "surname": "string", "age": "integer", "occupation": "string"},
-    },
-]
 
 
 class HappyVllmPayload(SamplingKeywords):

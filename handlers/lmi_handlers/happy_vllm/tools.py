@@ -30,6 +30,7 @@ SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
 MAX_SEPARATORS = 256
 MAX_SEPARATOR_LENGTH = 128  # characters
 STEP = 1000  # tokens
+DECODE = partial(detokenize, skip_special_tokens=True)
 
 
 class ToolPayload(TolerantPayload):
@@ -178,7 +179,6 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-DECODE = partial(detokenize, skip_special_tokens=True)
 ROUTES = (
     Route("/v1/info", "GET", info, "Information about the served model", answers=(AnswerForm(HappyInfo),)),
     reading("/liveness", liveness, "Whether the server is running", AnswerForm(Liveness), access=Access.EVERYBODY),

@@ -31,6 +31,9 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+ADAPTERS = "adapters"  # the parameter of this name names an adapter too
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
+RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
 
 
 def input_data(message: Any) -> list[bytes]:
@@ -67,10 +70,6 @@ def _packed(tensor: Any) -> bytes:
             f"`{tensor.name}` holds a value that does not fit {tensor.datatype}. Given: {shown(list(values))}"
         ) from None
 
-
-ADAPTERS = "adapters"  # the parameter of this name names an adapter too
-EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
-RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

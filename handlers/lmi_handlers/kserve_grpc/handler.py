@@ -25,6 +25,8 @@ from lmi_handlers.triton.metadata import check_version
 FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
 
 JSON, JSON_LINES = "application/json", "application/jsonlines"
+STREAMS = ("stream", STREAMING)  # tensors that ask for several responses
+TRUE = b"\x01"
 
 
 class GrpcFormatter(TextInferFormatter):
@@ -79,10 +81,6 @@ class StreamedMessageWriter(MessageWriter):
     """Writer of the responses to a request that may have several."""
 
     streams: ClassVar[bool] = True
-
-
-STREAMS = ("stream", STREAMING)  # tensors that ask for several responses
-TRUE = b"\x01"
 
 
 class GrpcHandler(TritonHandler):

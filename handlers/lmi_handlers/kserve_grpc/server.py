@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 _refusals = Refusals(lambda count: logger.info("%d more damaged messages were refused within a second", count))
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+GRACE_SECONDS = 1.0  # for calls that end when the server stops, after those in flight had time to
+MESSAGE_OVERHEAD = 64 * 1024  # bytes: a message a little too large is refused with the model's own words
+NO_LIMIT = -1
+SLOWEST_CLIENT = 64 * 1024  # bytes per second; gRPC reports whole messages, not the progress of one
+MAX_STREAMS = 1000  # concurrent calls of a connection; its client holds back further ones
 
 
 def rpc_handlers(service: InferenceService, message_timeout: float) -> grpc.GenericRpcHandler:
@@ -72,13 +77,6 @@ async def _messages(message_type: Any, requests: Any, context: Any) -> AsyncIter
                 logger.info("a damaged message of %d bytes from %s was refused: %s", len(data), context.peer(), error)
             raise InvalidPayload(str(error)) from None
         yield message
-
-
-GRACE_SECONDS = 1.0  # for calls that end when the server stops, after those in flight had time to
-MESSAGE_OVERHEAD = 64 * 1024  # bytes: a message a little too large is refused with the model's own words
-NO_LIMIT = -1
-SLOWEST_CLIENT = 64 * 1024  # bytes per second; gRPC reports whole messages, not the progress of one
-MAX_STREAMS = 1000  # concurrent calls of a connection; its client holds back further ones
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:

@@ -19,6 +19,17 @@ from lmi_handlers.base.statuses import Statuses
 MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
 
 P = TypeVar("P", bound=BaseModel)
+SOURCE = (
+    "The adapter's folder or an archive of it: a path on the server's host, absolute or relative to the model "
+    "directory; an s3:// URL; or the URL of an archive."
+)
+PIN = "Keep the adapter on the device at all times. At most option.max_loras - 1 adapters can be pinned."
+ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
+MODEL = "model"  # in the path
+# `configuration`: the adapter's model.py cannot be loaded.
+STATUSES = Statuses(
+    adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400, out_of_memory=400
+)
 
 
 def _no_path(name: str) -> str:
@@ -29,12 +40,6 @@ def _no_path(name: str) -> str:
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
 Source = Annotated[str, Field(min_length=1)]
-
-SOURCE = (
-    "The adapter's folder or an archive of it: a path on the server's host, absolute or relative to the model "
-    "directory; an s3:// URL; or the URL of an archive."
-)
-PIN = "Keep the adapter on the device at all times. At most option.max_loras - 1 adapters can be pinned."
 
 
 class AdapterChange(BaseModel):
@@ -101,15 +106,6 @@ def read_fields(call: Call, payload_type: type[P]) -> P:
     """Return the fields of the body, overridden by the query's. Raise InvalidPayload if one is invalid."""
     body = call.json_object() if call.body else {}
     return check_payload(body | dict(call.query), payload_type)
-
-
-ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
-MODEL = "model"  # in the path
-
-# `configuration`: the adapter's model.py cannot be loaded.
-STATUSES = Statuses(
-    adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400, out_of_memory=400
-)
 
 
 class ListedAdapter(TypedDict):

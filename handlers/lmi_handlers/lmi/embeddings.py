@@ -14,6 +14,8 @@ from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import CutSide, json_number, json_numbers, scores_of, sigmoid
 
+KEYS = ("text", "text_pair", "key", "value")
+
 
 class TruncationFields(TolerantPayload):
     """The model, and Text Embeddings Inference's fields for texts that are too long."""
@@ -75,9 +77,6 @@ def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall
         require_generation(model.backend, model.name)
     payload, ignored = take_known(body, EmbeddingPayload, model.options.strict_parameters)
     return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)
-
-
-KEYS = ("text", "text_pair", "key", "value")
 
 
 class TextPair(BaseModel):

@@ -35,6 +35,33 @@ PAYLOAD_PART = {
     ":event-type": "PayloadPart",
     ":content-type": "application/octet-stream",
 }
+ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
+INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
+VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
+INVOKED_VARIANT_HEADER = "x-Amzn-Invoked-Production-Variant"
+# Headers for features of endpoints that this server lacks, and boto3's names of them.
+REFUSED_HEADERS = {
+    "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
+    "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
+}
+STREAM = "/endpoints/{endpoint}/invocations-response-stream"
+# SageMaker reports failures before the model as the endpoint's error, all others as the model's.
+ENDPOINT_ERRORS = {
+    "unauthorized": ("UnrecognizedClientException", 403),
+    "forbidden": ("AccessDeniedException", 403),
+    "model_not_found": ("ValidationError", 400),
+    "payload_too_large": ("ValidationError", 400),
+    "body_timeout": ("ValidationError", 400),
+    "unsupported_encoding": ("ValidationError", 400),
+    "model_not_ready": ("ModelNotReadyException", 429),
+    "overloaded": ("ServiceUnavailable", 503),
+    "rate_limited": ("ThrottlingException", 429),
+    "backend_unhealthy": ("ServiceUnavailable", 503),
+    "internal": ("InternalFailure", 500),
+}
+MODEL_ERROR = ("ModelError", 424)
+INVALID_STATUS = 400
+FAILED = 400
 
 
 class EventStream(Framing):
@@ -70,36 +97,6 @@ def _exception(name: str, content: dict[str, str]) -> bytes:
 def _header(name: str, value: str) -> bytes:
     name_bytes, value_bytes = name.encode(), value.encode()
     return struct.pack("!B", len(name_bytes)) + name_bytes + struct.pack("!BH", STRING, len(value_bytes)) + value_bytes
-
-
-ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
-INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
-VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
-INVOKED_VARIANT_HEADER = "x-Amzn-Invoked-Production-Variant"
-# Headers for features of endpoints that this server lacks, and boto3's names of them.
-REFUSED_HEADERS = {
-    "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
-    "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
-}
-STREAM = "/endpoints/{endpoint}/invocations-response-stream"
-
-# SageMaker reports failures before the model as the endpoint's error, all others as the model's.
-ENDPOINT_ERRORS = {
-    "unauthorized": ("UnrecognizedClientException", 403),
-    "forbidden": ("AccessDeniedException", 403),
-    "model_not_found": ("ValidationError", 400),
-    "payload_too_large": ("ValidationError", 400),
-    "body_timeout": ("ValidationError", 400),
-    "unsupported_encoding": ("ValidationError", 400),
-    "model_not_ready": ("ModelNotReadyException", 429),
-    "overloaded": ("ServiceUnavailable", 503),
-    "rate_limited": ("ThrottlingException", 429),
-    "backend_unhealthy": ("ServiceUnavailable", 503),
-    "internal": ("InternalFailure", 500),
-}
-MODEL_ERROR = ("ModelError", 424)
-INVALID_STATUS = 400
-FAILED = 400
 
 
 async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:

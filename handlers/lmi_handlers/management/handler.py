@@ -44,6 +44,12 @@ STATUSES = Statuses(
     aborted=400,
     formatter_failed=400,
 )
+ACCEPTED = 202
+LISTED = (AnswerForm(ListedModels),)
+WORKFLOWS = (AnswerForm(ListedWorkflows),)
+DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
+DONE = (AnswerForm(Status),)
+DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
 
 
 async def until_loaded(registered: RegisteredModel) -> None:
@@ -80,9 +86,6 @@ def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutin
 def _keep(call: Call, served: ServedModels, name: str, error: LmiError) -> None:
     status, message = STATUSES.of(error), without_values(error.message)
     served.metrics.errors.add(RecentError(0, time(), name, call.request_id, call.path, status, error.kind, message))
-
-
-ACCEPTED = 202
 
 
 async def list_models(call: Call, served: ServedModels) -> Answer:
@@ -158,13 +161,6 @@ def _asked(call: Call) -> tuple[str, str | None]:
 
 def _done(what: str, status: int = 200) -> Answer:
     return json_answer({"status": what}, status)
-
-
-LISTED = (AnswerForm(ListedModels),)
-WORKFLOWS = (AnswerForm(ListedWorkflows),)
-DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
-DONE = (AnswerForm(Status),)
-DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
 
 
 def _of_model(path: str) -> tuple[Route, ...]:

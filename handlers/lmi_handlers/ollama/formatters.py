@@ -14,6 +14,16 @@ from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput,
 from lmi_core.payloads.exact_json import exact_json, writable
 from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 
+logger = logging.getLogger(__name__)
+FINISH_REASONS: Mapping[FinishReason | None, str] = {
+    None: "stop",
+    "length": "length",
+    "eos_token": "stop",
+    "stop_sequence": "stop",
+    "error": "error",
+    "abort": "abort",
+}
+
 
 class Stopwatch:
     """The times of one answer in nanoseconds, from its creation on."""
@@ -45,9 +55,6 @@ def written_time(seconds: float | None = None) -> str:
     """Return a time since 1970, by default now, in the form of RFC 3339."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
-
-
-logger = logging.getLogger(__name__)
 
 
 class MessageStream:
@@ -105,16 +112,6 @@ def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
         return {"tool_calls": [{"id": call_id, "function": function}]}
     logger.info("a call of %r is answered as text: its arguments are no JSON object", name)
     return {"content": f'{{"name": {orjson.dumps(name).decode()}, "arguments": {arguments}'}
-
-
-FINISH_REASONS: Mapping[FinishReason | None, str] = {
-    None: "stop",
-    "length": "length",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "error": "error",
-    "abort": "abort",
-}
 
 
 class Members(NamedTuple):

@@ -29,6 +29,12 @@ NAMES = MappingProxyType(
 # Ollama's own, for requests that do not say otherwise.
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
+P = TypeVar("P", bound="OllamaRequest")
+ZERO = re.compile(r"[^1-9]*")
+GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
+CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
+# True asks for what is not done: told as ignored.
+UNREAD = ("truncate", "shift")
 
 
 @with_parameters(NAMES)
@@ -72,12 +78,9 @@ def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mappi
     return {**body, "options": rest}, own
 
 
-P = TypeVar("P", bound="OllamaRequest")
-
 Effort = Literal["low", "medium", "high", "max"]
 EFFORTS = get_args(Effort)
 Think = bool | Effort | None
-ZERO = re.compile(r"[^1-9]*")
 
 
 def _think(given: object) -> object:
@@ -147,10 +150,6 @@ class OllamaRequest(TolerantPayload):
         return bool(ZERO.fullmatch(given)) if isinstance(given, str) else given == 0
 
 
-GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
-CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
-
-
 class OllamaGenerate(OllamaRequest):
     """A request for the answer to a prompt."""
 
@@ -199,10 +198,6 @@ class OllamaChat(OllamaRequest):
         None, description="The conversation so far. Without messages, the response reports that the model is loaded."
     )
     tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
-
-
-# True asks for what is not done: told as ignored.
-UNREAD = ("truncate", "shift")
 
 
 def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]:

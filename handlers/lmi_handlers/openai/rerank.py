@@ -22,6 +22,7 @@ from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
 QUERY = "What is Deep Learning?"
 TEXTS: list[JsonValue] = ["A field of machine learning.", "The deep sea."]
+TEI = "/rerank"  # the one route that TEI has too
 
 
 def _text_of(document: object) -> object:
@@ -210,9 +211,6 @@ class TeiRerankWriter(EmbeddingWriter):
             for index in _ranked(vectors)
         ]
         return orjson.dumps(results)
-
-
-TEI = "/rerank"  # the one route that TEI has too
 
 
 def _rerank(path: str, *tei: type[TeiRerankRequest]) -> Route:

@@ -29,6 +29,26 @@ CONTENT_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+NOT_CHANGED = 304
+ELSEWHERE = 307
+MOVED = 308
+CHAT = "chat"
+DOCS = "docs"
+CONSOLE = "console"
+HTML = "text/html"
+# Scripts and styles only from files of this server; images also from the page itself, which shows those to be sent.
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-cache",  # ask each time, which the ETag makes cheap
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
 
 
 class StaticFile(NamedTuple):
@@ -57,29 +77,9 @@ class ReachedPages(TypedDict):
     pages: list[Literal["chat", "docs", "console"]]
 
 
-NOT_CHANGED = 304
-ELSEWHERE = 307
-MOVED = 308
-CHAT = "chat"
-DOCS = "docs"
-CONSOLE = "console"
-HTML = "text/html"
-# Scripts and styles only from files of this server; images also from the page itself, which shows those to be sent.
-POLICY = (
-    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-HEADERS = {
-    "Cache-Control": "no-cache",  # ask each time, which the ETag makes cheap
-    "Content-Security-Policy": POLICY,
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 FILES = tuple(
     AnswerForm(None, content_type.partition(";")[0], (200, NOT_CHANGED)) for content_type in CONTENT_TYPES.values()
 )
-PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
 
 
 async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:

@@ -7,6 +7,9 @@ from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
+INIT = 1  # the id of the first process of a container
+LOOK_SECONDS = 5.0
+
 
 class Signals:
     """The signals that end a server, awaited one by one."""
@@ -37,10 +40,6 @@ class Signals:
         """Let the next signal end the process immediately, along with its child processes."""
         for number in self._numbers:
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
-
-
-INIT = 1  # the id of the first process of a container
-LOOK_SECONDS = 5.0
 
 
 async def reap_adopted(look_seconds: float = LOOK_SECONDS) -> None:

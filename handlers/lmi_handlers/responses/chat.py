@@ -22,6 +22,9 @@ from lmi_handlers.responses.tools import functions
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
+logger = logging.getLogger(__name__)
+MAX_CHARACTERS = 8  # of a token, on average: a longer prompt is not tokenized to see that it does not fit
+KEPT = ("system", "developer")  # roles whose messages stay
 
 
 class ResponseChat(ChatRequest):
@@ -79,12 +82,6 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
 def own_names(request: GenerationRequest) -> dict[str, str]:
     """Return the client's names of the parameters."""
     return {parameter: NAMES.get(name, name) for parameter, name in request.names.items()}
-
-
-logger = logging.getLogger(__name__)
-
-MAX_CHARACTERS = 8  # of a token, on average: a longer prompt is not tokenized to see that it does not fit
-KEPT = ("system", "developer")  # roles whose messages stay
 
 
 def may_need_truncation(chat: ResponseChat, prompt: str | list[int], model: ServedModel) -> bool:

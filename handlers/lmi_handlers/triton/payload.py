@@ -19,6 +19,21 @@ MAX_LENGTH = 64  # of a number's text
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
+# Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
+NAMES = {
+    **VLLM_NAMES,
+    "stop": "stop_sequences",
+    "stop_words": "stop_sequences",
+    "beam_width": "num_beams",
+    "random_seed": "seed",
+    "end_id": "stop_token_ids",
+}
+LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
+OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
+SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
+EXCLUDE_INPUT = "exclude_input_in_output"
 
 
 def read_written(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
@@ -52,23 +67,6 @@ def _takes_text(annotation: object) -> bool:
     if annotation in (str, Any):
         return True
     return get_origin(annotation) is not Literal and any(map(_takes_text, get_args(annotation)))
-
-
-# Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
-NAMES = {
-    **VLLM_NAMES,
-    "stop": "stop_sequences",
-    "stop_words": "stop_sequences",
-    "beam_width": "num_beams",
-    "random_seed": "seed",
-    "end_id": "stop_token_ids",
-}
-LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
-OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
-LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
-TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
-SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
-EXCLUDE_INPUT = "exclude_input_in_output"
 
 
 def _scalar(value: object) -> object:

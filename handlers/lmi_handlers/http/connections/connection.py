@@ -13,6 +13,9 @@ from aiohttp.abc import AbstractStreamWriter
 from lmi_core.errors import BodyTimeout
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
+MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
+
 
 class Phase(StrEnum):
     """The phases in which the server waits, with their names in the log."""
@@ -60,10 +63,6 @@ class Deadline:
                 return self._limits.keep_alive_timeout
             case Phase.ANSWER:
                 return float("inf")
-
-
-MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
 
 
 class Connection(asyncio.Protocol):

@@ -11,6 +11,11 @@ from lmi_handlers.http.connections.connection import Connection, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
 Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
+logger = logging.getLogger(__name__)
+REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+MAX_REFUSED = 64  # that get the refusal and time to read it; others are closed at once
+VERSIONS = (HttpVersion10, HttpVersion11)  # an answer in another one, such as 0.9, may have no status
+AT_A_TIME = 500  # connections that are looked at before others have their turn
 
 
 def is_left_unread(request: web.Request) -> bool:
@@ -35,14 +40,6 @@ async def close_behind_unread(request: web.Request, handler: Responder) -> web.S
     if is_left_unread(request):
         await send_and_close(request, response)
     return response
-
-
-logger = logging.getLogger(__name__)
-
-REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-MAX_REFUSED = 64  # that get the refusal and time to read it; others are closed at once
-VERSIONS = (HttpVersion10, HttpVersion11)  # an answer in another one, such as 0.9, may have no status
-AT_A_TIME = 500  # connections that are looked at before others have their turn
 
 
 class Connections:

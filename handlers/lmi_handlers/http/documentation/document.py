@@ -26,6 +26,17 @@ DESCRIPTION = (
     "try first. Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` are those of each "
     "event or line. Answers may get further members."
 )
+DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("document")
+# The output formatters whose answers have a declared form.
+DESCRIBED = frozenset(
+    {
+        *("json", "jsonlines", "sse", "none"),
+        *("tgi_json", "tgi_jsonlines", "tgi_sse"),
+        *("dynamic_json", "dynamic_jsonlines"),
+        *("async_json", "async_jsonlines"),
+        *("lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse"),
+    }
+)
 
 
 class Health(TypedDict):
@@ -121,19 +132,6 @@ def _operation(handler: type[Handler] | None, route: Route, schemas: Schemas, mo
 def _path_parameter(name: str, models: list[str]) -> JsonObject:
     examples = models if name in ("model", "endpoint") else ["1"]
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "examples": examples}}
-
-
-DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("document")
-# The output formatters whose answers have a declared form.
-DESCRIBED = frozenset(
-    {
-        *("json", "jsonlines", "sse", "none"),
-        *("tgi_json", "tgi_jsonlines", "tgi_sse"),
-        *("dynamic_json", "dynamic_jsonlines"),
-        *("async_json", "async_jsonlines"),
-        *("lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse"),
-    }
-)
 
 
 def add_documentation(

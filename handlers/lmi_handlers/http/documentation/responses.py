@@ -13,28 +13,6 @@ from lmi_core.handler import Handler, Route
 JsonObject = dict[str, Any]
 
 REFERENCE = "#/components/schemas/{model}"
-
-
-class Schemas:
-    """The schemas of several types, and the definitions of named types."""
-
-    def __init__(self, types: Iterable[Any]) -> None:
-        unique = list(dict.fromkeys(types))
-        adapters = [(number, "validation", TypeAdapter(each)) for number, each in enumerate(unique)]
-        found, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)  # type: ignore[arg-type]
-        self._schemas: Mapping[Any, JsonObject] = {
-            each: found[number, "validation"] for number, each in enumerate(unique)
-        }
-        self.definitions: JsonObject = definitions.get("$defs", {})
-
-    def of(self, types: Iterable[Any]) -> JsonObject:
-        """Return the schema of a value of any of the types."""
-        schemas = [self._schemas[each] for each in types]
-        forms = [form for each in schemas for form in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
-        unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
-        return unique[0] if len(unique) == 1 else {"anyOf": unique}
-
-
 ANSWERED = "The answer"
 FAILED = "An error, in the dialect's form"
 FAILURES = {
@@ -74,6 +52,26 @@ HEADERS: Mapping[str, JsonObject] = {
 }
 ANYTHING: JsonObject = {"title": "What the model's own code writes"}
 ANY_TYPE = "*/*"
+
+
+class Schemas:
+    """The schemas of several types, and the definitions of named types."""
+
+    def __init__(self, types: Iterable[Any]) -> None:
+        unique = list(dict.fromkeys(types))
+        adapters = [(number, "validation", TypeAdapter(each)) for number, each in enumerate(unique)]
+        found, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)  # type: ignore[arg-type]
+        self._schemas: Mapping[Any, JsonObject] = {
+            each: found[number, "validation"] for number, each in enumerate(unique)
+        }
+        self.definitions: JsonObject = definitions.get("$defs", {})
+
+    def of(self, types: Iterable[Any]) -> JsonObject:
+        """Return the schema of a value of any of the types."""
+        schemas = [self._schemas[each] for each in types]
+        forms = [form for each in schemas for form in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
+        unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
+        return unique[0] if len(unique) == 1 else {"anyOf": unique}
 
 
 @dataclass(frozen=True, slots=True)
