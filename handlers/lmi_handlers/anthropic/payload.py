@@ -2,12 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, Tag, field_validator, model_validator
 
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
 from lmi_handlers.chat.request import TEMPLATE_CALL
 from lmi_handlers.fields import tool_fields as chat
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.fields.tool_schemas import check_tool_schema
 
@@ -21,10 +22,8 @@ EXAMPLE: dict[str, JsonValue] = {
 MIN_BUDGET = 1024
 
 
-class AnthropicTool(BaseModel):
+class AnthropicTool(RequestPart):
     """A tool that the client runs."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["custom"] | None = Field(None, description="`custom` or null.")
     name: str = Field(min_length=1)
@@ -62,9 +61,7 @@ OfferedTools = Annotated[
 ]
 
 
-class AnthropicToolChoice(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class AnthropicToolChoice(RequestPart):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = Field(None, min_length=1, description="With the type tool: the name of the tool to use.")
     disable_parallel_tool_use: bool | None = Field(None, description="Whether to allow at most one tool use.")
@@ -89,9 +86,7 @@ class AnthropicToolChoice(BaseModel):
 Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
 
 
-class AnthropicMessage(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class AnthropicMessage(RequestPart):
     role: Literal["user", "assistant", "system"]
     content: Blocks = Field(description="A text, or a list of blocks.")
 
@@ -101,9 +96,7 @@ class AnthropicMessage(BaseModel):
         return self
 
 
-class Thinking(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Thinking(RequestPart):
     type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = Field(None, ge=MIN_BUDGET, description="The maximum number of thinking tokens.")
     display: Literal["summarized", "omitted", "updates"] | None = Field(
@@ -117,25 +110,19 @@ class Thinking(BaseModel):
         return self
 
 
-class OutputFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class OutputFormat(RequestPart):
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema", description="The JSON schema that the answer follows.")
 
 
-class OutputConfig(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class OutputConfig(RequestPart):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`."
     )
     format: OutputFormat | None = None
 
 
-class Metadata(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Metadata(RequestPart):
     user_id: str | None = Field(None, description="The end user, written to the server's log.")
 
 

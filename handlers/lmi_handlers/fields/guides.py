@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.structural_tag import read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
-from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.parameter_fields import RequestPart, with_parameters
 
 
 def _as_schema(given: object) -> object:
@@ -33,18 +33,14 @@ class Guide(NamedTuple):
     field: str
 
 
-class JsonSchema(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class JsonSchema(RequestPart):
     name: str | None = None
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
 
 
-class ResponseFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ResponseFormat(RequestPart):
     type: Literal["text", "json_object", "json_schema", "structural_tag", "json", "regex"]
     json_schema: JsonSchema | None = None
     value: dict[str, Any] | str | None = Field(
@@ -139,10 +135,8 @@ def _same(payload: BaseModel, names: Mapping[str, str], path: str = "") -> list[
 
 
 @with_parameters(MEMBERS)
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(RequestPart):
     """The `structured_outputs` object of newer vLLM; at most one member may be set."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     json_: GivenSchema | None = Field(
         None, alias="json", description="Constrain the output to JSON that matches this JSON schema."

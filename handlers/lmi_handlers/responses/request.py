@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.responses.items import HostedCallItem, Items
 from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
@@ -43,9 +44,7 @@ NO_PLACE = MappingProxyType(
 )
 
 
-class TextFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class TextFormat(RequestPart):
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
@@ -64,16 +63,12 @@ class TextFormat(BaseModel):
         return None if self.type == "text" else self.schema_ or ANY_OBJECT
 
 
-class TextSettings(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class TextSettings(RequestPart):
     format: TextFormat | None = Field(None, description="The format: text, any JSON object, or JSON of a schema.")
     verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored.")
 
 
-class ReasoningSettings(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ReasoningSettings(RequestPart):
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )

@@ -33,15 +33,6 @@ async def send_and_close(request: web.Request, response: web.StreamResponse) -> 
     request.protocol.force_close()
 
 
-@web.middleware
-async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
-    """Close the connection after the answer to an unread body."""
-    response = await handler(request)
-    if is_left_unread(request):
-        await send_and_close(request, response)
-    return response
-
-
 class Connections:
     """All connections of a server. They are closed if they take too long, or if others need their place."""
 
