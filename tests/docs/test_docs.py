@@ -20,7 +20,7 @@ from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload
-from lmi_handlers.ollama.payload import WITHOUT_EFFECT, OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions
 from lmi_handlers.openai.embeddings import EmbeddingsRequest
 from lmi_handlers.openai.rerank import RerankRequest, ScoreRequest, TeiRerankRequest
 from lmi_handlers.responses import items as responses_items
@@ -103,7 +103,6 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *OllamaChat.model_fields,
             *OllamaMessage.model_fields,
             *OllamaOptions.model_fields,
-            *WITHOUT_EFFECT,
         },
     }
     for page in ("openai.md", "anthropic.md", "happy_vllm.md"):

@@ -72,7 +72,9 @@ class CrossOrigin:
 
     def refused_headers(self, asked: Sequence[str]) -> list[str]:
         """Return the requested headers that a page may not send."""
-        return [name for name in asked if self.headers is not None and name.lower() not in self.headers]
+        if self.headers is None:
+            return []
+        return [name for name in asked if name.lower() not in self.headers]
 
 
 def is_token(text: str) -> bool:

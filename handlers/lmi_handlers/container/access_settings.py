@@ -68,7 +68,7 @@ def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
     names = _names(headers)
     return CrossOrigin(
         admitted,
-        [each.upper() for each in _names(methods) or METHODS],
+        tuple(each.upper() for each in _names(methods) or METHODS),
         None if names is None else [each.lower() for each in names],
         with_credentials,
     )

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 import orjson
 from pydantic import ConfigDict, Field
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
@@ -84,6 +85,7 @@ class HappyVllmHandler(Handler):
             abort_request,
             "Abort a running request",
             (AbortPayload,),
+            access=Access.CLIENTS,
             answers=(AnswerForm(AbortedRequest),),
         ),
         *TOOL_ROUTES,

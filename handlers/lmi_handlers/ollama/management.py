@@ -3,6 +3,7 @@
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.handler import Answer, Call, Route
@@ -63,7 +64,7 @@ def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> 
     async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
         return json_answer({"error": f"this server {what}: {DIRECTORIES}"}, FORBIDDEN)
 
-    return Route(path, method, refuse, "Refused", payloads, guarded=False, answers=REFUSED)
+    return Route(path, method, refuse, "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED)
 
 
 # None is guarded: none changes anything.

@@ -4,6 +4,7 @@ from typing import Any
 
 import orjson
 
+from lmi_core.calls.access import Access
 from lmi_core.calls.conversations import RunningAnswer, Turn
 from lmi_core.errors import InvalidPayload, ResponseNotFound
 from lmi_core.handler import Answer, AnswerForm, Call, Route
@@ -108,7 +109,21 @@ def _json(body: bytes) -> Answer:
 KEPT = (AnswerForm(OpenAiResponse),)
 ROUTES = (
     Route(PATH, "GET", show_response, "A kept response", answers=KEPT),
-    Route(PATH, "DELETE", delete_response, "Forget a response", answers=(AnswerForm(DeletedResponse),)),
-    Route(f"{PATH}/cancel", "POST", cancel_response, "End the generation of a response", answers=KEPT),
+    Route(
+        PATH,
+        "DELETE",
+        delete_response,
+        "Forget a response",
+        access=Access.CLIENTS,
+        answers=(AnswerForm(DeletedResponse),),
+    ),
+    Route(
+        f"{PATH}/cancel",
+        "POST",
+        cancel_response,
+        "End the generation of a response",
+        access=Access.CLIENTS,
+        answers=KEPT,
+    ),
     reading(f"{PATH}/input_items", list_input_items, "The items that a response was made of", AnswerForm(InputItems)),
 )

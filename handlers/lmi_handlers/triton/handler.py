@@ -93,6 +93,7 @@ class TritonHandler(Handler):
             repository_index,
             "The models and their states",
             (IndexPayload,),
+            access=Access.CLIENTS,
             answers=(AnswerForm(list[IndexedModel]),),
         ),
     )
