@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lmi_core.formatter import AnswerWriter
 from lmi_core.handler import Answer
-from lmi_handlers.http.documentation.routes import DOCUMENT
+from lmi_handlers.http.documentation.document import DOCUMENT
 from lmi_handlers.http.exchange import Exchange, Stream
 
 MAX_EVENTS = 500  # of one stream that are checked

@@ -174,7 +174,7 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
     """Start `lmi serve` on a model directory, with a log as quiet as vLLM's."""
-    command = [sys.executable, "-m", "lmi_handlers.cli.main", "serve", str(directory), "--log-level", "warning"]
+    command = [sys.executable, "-m", "lmi_handlers.cli.entry", "serve", str(directory), "--log-level", "warning"]
     return Server(command, free_port(), log)
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 from lmi_core.generation.output import GenerationStep, Token
 from lmi_core.workers.channel import Channel
 from lmi_core.workers.messages import ALIVE, Ping, encode
-from lmi_handlers.cli.main import main as lmi
+from lmi_handlers.cli.entry import main as lmi
 from lmi_plugins.torch_engine.client import client, early, engine_worker
 from lmi_plugins.torch_engine.messages.protocol import Abort, Load, Loaded, Steps, Submit, decode_to_worker
 

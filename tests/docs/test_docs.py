@@ -19,12 +19,10 @@ from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
-from lmi_handlers.lmi.embeddings import EmbeddingPayload
-from lmi_handlers.lmi.pairs import PairsPayload
-from lmi_handlers.ollama.options import WITHOUT_EFFECT, OllamaOptions
-from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage
-from lmi_handlers.openai.embedding_fields import EmbeddingsRequest
-from lmi_handlers.openai.rerank_fields import RerankRequest, ScoreRequest, TeiRerankRequest
+from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload
+from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions
+from lmi_handlers.openai.embeddings import EmbeddingsRequest
+from lmi_handlers.openai.rerank import RerankRequest, ScoreRequest, TeiRerankRequest
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request
 from lmi_handlers.responses.request import ResponsesRequest
@@ -106,7 +104,6 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
             *OllamaChat.model_fields,
             *OllamaMessage.model_fields,
             *OllamaOptions.model_fields,
-            *WITHOUT_EFFECT,
         },
     }
     for page in ("openai.md", "anthropic.md", "happy_vllm.md"):

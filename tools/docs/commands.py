@@ -71,7 +71,7 @@ def _argument_row(argument: TyperArgument) -> str:
 def _option_row(option: TyperOption, context: typer.Context) -> str:
     value = "" if option.is_flag else f" {_value_name(option)}"
     default = option.get_default(context)
-    shown = "" if option.is_flag or default is None or not option.show_default else f"`{_plain(default)}`"
+    shown = "" if option.is_flag or default in (None, "") or not option.show_default else f"`{_plain(default)}`"
     return _row([f"{name}{value}" for name in option.opts], shown, option.help)
 
 

@@ -13,7 +13,7 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
 from lmi_handlers.access.credentials import digest_of, shown_credentials
 from lmi_handlers.access.cross_origin import CrossOrigin
-from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsages
+from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsage
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
 
 # Headers of proxies, behind which every client has the proxy's address. Whoever adds one himself only loses by it.
@@ -57,12 +57,12 @@ class AccessControl:
         models: ServedModels,
         options: AccessOptions = DEFAULT_ACCESS,
         scope: Scope = Scope.ALL,
-        usages: KeyUsages | None = None,
+        usages: dict[str, KeyUsage] | None = None,
     ) -> None:
         self.options = options
         self._models = models
         self._scope = scope
-        self._usages = usages or KeyUsages()
+        self._usages = {} if usages is None else usages  # by the keys' holders, so that reading keys again keeps them
 
     def at(self, scope: Scope) -> "AccessControl":
         """Return the rules of another address, with shared counts."""
@@ -121,7 +121,8 @@ class AccessControl:
 
     def counted(self, permit: Permit) -> AbstractContextManager[CountedRequest]:
         """Count a running generation request. Raise RateLimited."""
-        return nullcontext(UNLIMITED) if permit.key is None else self._usages.of(permit.key).one(permit.key)
+        key = permit.key
+        return nullcontext(UNLIMITED) if key is None else self._usages.setdefault(key.holder, KeyUsage()).one(key)
 
     def _check_managing(self, route: Route, caller: Caller) -> Permit:
         """Check a request at the management address, which the operator has chosen to open."""

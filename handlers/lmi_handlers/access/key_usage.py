@@ -118,16 +118,3 @@ class CountedRequest:
 
 
 UNLIMITED = CountedRequest()
-
-
-class KeyUsages:
-    """The usage of each key, by its holder, so that it survives reading the keys again."""
-
-    def __init__(self) -> None:
-        self._by_holder: dict[str, KeyUsage] = {}
-
-    def of(self, key: ApiKey) -> KeyUsage:
-        usage = self._by_holder.get(key.holder)
-        if usage is None:
-            usage = self._by_holder[key.holder] = KeyUsage()
-        return usage

@@ -1,15 +1,79 @@
 """The access options of the server."""
 
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
 
-from lmi_handlers.access.address import ListenAddress
+from lmi_core.configuration.host_patterns import is_loopback
+from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.certificate import Certificate
-from lmi_handlers.access.credentials import Secret
+from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.cross_origin import CrossOrigin
-from lmi_handlers.access.token_file import TokenFile
-from lmi_handlers.access.watched_files import Watched
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 1.0  # seconds between two looks
+
+Version = tuple[int, int, int] | None
+UNIX = "unix:"
+
+
+class Watched(NamedTuple):
+    """Files and their reader, which raises ConfigurationError if they are invalid."""
+
+    files: Sequence[Path]
+    read: Callable[[], None]
+
+
+async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
+    """Reload files when they change, until cancelled. Invalid files are logged and have no effect."""
+    versions = [_versions(each) for each in watched]
+    while watched:
+        await asyncio.sleep(interval)
+        for index, each in enumerate(watched):
+            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not answer
+            if found != versions[index]:
+                versions[index] = found
+                try:
+                    each.read()
+                except ConfigurationError as error:
+                    logger.error("%s. The previous contents stay in use", error.message)
+
+
+def _versions(each: Watched) -> list[Version]:
+    return [_version(file) for file in each.files]
+
+
+def _version(file: Path) -> Version:
+    try:
+        found = file.stat()
+    except OSError:  # it is being replaced, and reading it tells why if it stays so
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class ListenAddress(NamedTuple):
+    """A host and a port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str | None = None
+    is_secure: bool = False  # by TLS, with the server's certificate
+
+    @property
+    def is_for_this_host(self) -> bool:
+        """Whether only programs on this host can reach the address."""
+        return self.path is not None or is_loopback(self.host)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"{UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Scope(StrEnum):

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from lmi_handlers.chat.images import LINKS
+from lmi_handlers.fields.parameter_fields import RequestPart
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 # The members that a block of each type must have.
@@ -36,10 +37,8 @@ def as_no_blocks(content: object) -> object:
     return [] if content is None else as_blocks(content)
 
 
-class Source(BaseModel):
+class Source(RequestPart):
     """The source of an image or a document; its type determines its members."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["base64", "url", "text", "content", "file"]
     media_type: str | None = None
@@ -51,16 +50,12 @@ class Source(BaseModel):
     ] = None
 
 
-class Citations(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Citations(RequestPart):
     enabled: bool | None = None
 
 
-class ContentBlock(BaseModel):
+class ContentBlock(RequestPart):
     """A block; members without effect here, such as `cache_control`, are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal[
         "text", "image", "document", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"

@@ -7,7 +7,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call, Generation
 from lmi_core.served_model import ServedModel
 from lmi_core.texts.chat_template import RefusedByTemplate
-from lmi_handlers.anthropic.messages import ImagePart, chat_messages, has_system_within
+from lmi_handlers.anthropic.messages import ImagePart, chat_messages
 from lmi_handlers.anthropic.payload import CountTokensRequest, OutputFormat
 from lmi_handlers.anthropic.tolerance import BUDGET
 from lmi_handlers.chat.generation import ChatForm, chat_generation
@@ -44,7 +44,7 @@ def message_generation(payload: CountTokensRequest, call: Call, model: ServedMod
     try:
         return _generation(payload, call, model, form)
     except RefusedByTemplate:
-        if not has_system_within(payload):
+        if not any(message.role == "system" for message in payload.messages):
             raise
     return _generation(payload, call, model, form, system_first=True)
 

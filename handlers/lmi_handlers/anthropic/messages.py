@@ -31,11 +31,6 @@ def chat_messages(payload: CountTokensRequest, *, system_first: bool = False) ->
     return _checked([each for group in groups for each in (group if group[0].role == "tool" else [_joined(group)])])
 
 
-def has_system_within(payload: CountTokensRequest) -> bool:
-    """Return whether a system message follows other messages."""
-    return any(message.role == "system" for message in payload.messages)
-
-
 def _translated(payload: CountTokensRequest) -> Iterator[chat.Message]:
     for index, message in enumerate(payload.messages):
         path = f"messages.{index}.content"

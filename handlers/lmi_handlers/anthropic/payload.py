@@ -2,13 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, Tag, field_validator, model_validator
 
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
-from lmi_handlers.anthropic.tool_fields import AnthropicToolChoice, OfferedTools
 from lmi_handlers.chat.request import TEMPLATE_CALL
+from lmi_handlers.fields import tool_fields as chat
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import PassedFields
+from lmi_handlers.fields.tool_schemas import check_tool_schema
 
+CUSTOM = "custom"
 EXAMPLE: dict[str, JsonValue] = {
     "model": "model",
     "max_tokens": 256,
@@ -17,12 +21,72 @@ EXAMPLE: dict[str, JsonValue] = {
 }
 MIN_BUDGET = 1024
 
+
+class AnthropicTool(RequestPart):
+    """A tool that the client runs."""
+
+    type: Literal["custom"] | None = Field(None, description="`custom` or null.")
+    name: str = Field(min_length=1)
+    description: str | None = None
+    input_schema: dict[str, Any] | None = Field(None, description="The JSON schema of the input.")
+    strict: bool | None = Field(None, description="Ignored: required calls always follow the schema.")
+
+    @field_validator("input_schema")
+    @classmethod
+    def _a_json_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_tool_schema(schema or {})
+        return schema
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> "AnthropicTool":
+        if self.input_schema is None:
+            raise ValueError("must have an `input_schema`")
+        return self
+
+    @property
+    def for_chat(self) -> chat.Tool:
+        # Not validated a second time: the messages of a coding agent come with dozens of large schemas.
+        function = chat.FunctionDefinition.model_construct(
+            name=self.name,
+            description=self.description,
+            parameters={"type": "object", **(self.input_schema or {})},
+            strict=self.strict,
+        )
+        return chat.Tool.model_construct(type="function", function=function)
+
+
+OfferedTools = Annotated[
+    list[Annotated[Annotated[AnthropicTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(CUSTOM)]],
+    some_own(CUSTOM),
+]
+
+
+class AnthropicToolChoice(RequestPart):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = Field(None, min_length=1, description="With the type tool: the name of the tool to use.")
+    disable_parallel_tool_use: bool | None = Field(None, description="Whether to allow at most one tool use.")
+
+    @model_validator(mode="after")
+    def _names_a_tool(self) -> "AnthropicToolChoice":
+        if (self.type == "tool") != (self.name is not None):
+            raise ValueError("must have the `name` of a tool where its `type` is tool, and only there")
+        return self
+
+    @property
+    def for_chat(self) -> chat.ToolChoice:
+        match self.type:
+            case "any":
+                return chat.ToolChoice(type="required")
+            case "tool":
+                return chat.ToolChoice(type="function", function=chat.FunctionName(name=str(self.name)))
+            case "auto" | "none" as kind:
+                return chat.ToolChoice(type=kind)
+
+
 Blocks = Annotated[list[ContentBlock], BeforeValidator(as_blocks, json_schema_input_type=str | list[ContentBlock])]
 
 
-class AnthropicMessage(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class AnthropicMessage(RequestPart):
     role: Literal["user", "assistant", "system"]
     content: Blocks = Field(description="A text, or a list of blocks.")
 
@@ -32,9 +96,7 @@ class AnthropicMessage(BaseModel):
         return self
 
 
-class Thinking(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Thinking(RequestPart):
     type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = Field(None, ge=MIN_BUDGET, description="The maximum number of thinking tokens.")
     display: Literal["summarized", "omitted", "updates"] | None = Field(
@@ -48,25 +110,19 @@ class Thinking(BaseModel):
         return self
 
 
-class OutputFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class OutputFormat(RequestPart):
     type: Literal["json_schema"]
     schema_: dict[str, Any] = Field(alias="schema", description="The JSON schema that the answer follows.")
 
 
-class OutputConfig(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class OutputConfig(RequestPart):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`."
     )
     format: OutputFormat | None = None
 
 
-class Metadata(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Metadata(RequestPart):
     user_id: str | None = Field(None, description="The end user, written to the server's log.")
 
 
@@ -94,23 +150,15 @@ class CountTokensRequest(PassedFields):
         return system
 
     @model_validator(mode="after")
-    def _choice_among_tools(self) -> "CountTokensRequest":
+    def _message_fields_agree(self) -> "CountTokensRequest":
         if self.tool_choice is not None and self.tool_choice.type in ("any", "tool") and not self.tools:
             raise ValueError(f"`tool_choice` requires `tools`. Given: {self.tool_choice.type}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_name_of_a_field(self) -> "CountTokensRequest":
         if self.stop is not None and self.stop_sequences is not None:
             raise ValueError("`stop_sequences` and `stop` are the same parameter; give one of them")
         if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
             raise ValueError("`output_config.format` and `output_format` mean the same; give one of them")
         if self.thinking_token_budget is not None and self.thinking is not None:
             raise ValueError("`thinking` and `thinking_token_budget` cannot be used together")
-        return self
-
-    @model_validator(mode="after")
-    def _names_for_the_template(self) -> "CountTokensRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
                 raise ValueError(f"`chat_template_kwargs` must contain names for the template. Given: {name}")
@@ -132,23 +180,14 @@ class MessagesRequest(CountTokensRequest):
         return max_tokens
 
     @model_validator(mode="after")
-    def _one_message(self) -> "MessagesRequest":
+    def _one_message_longer_than_its_thinking(self) -> "MessagesRequest":
         if (self.n or 1) > 1:
             raise ValueError(f"`n` must be 1, as an answer is one message. Given: {self.n}")
-        return self
-
-    @model_validator(mode="after")
-    def _thinks_less_than_it_writes(self) -> "MessagesRequest":
-        budget = self.thinking.budget_tokens if self.thinking else None
-        if budget is None or self._only_prefills:
-            return self
-        if self.max_tokens is not None and budget >= self.max_tokens:
+        budget = (self.thinking.budget_tokens if self.thinking else None) or 0
+        # Where another engine continues after the prompt, requests have a `max_tokens` of 1, as in vLLM.
+        only_prefills = (self.kv_transfer_params or {}).get("do_remote_decode")
+        if self.max_tokens is not None and budget >= self.max_tokens and not only_prefills:
             raise ValueError(
                 f"`thinking.budget_tokens` must be less than `max_tokens`, {self.max_tokens}. Given: {budget}"
             )
         return self
-
-    @property
-    def _only_prefills(self) -> bool:
-        """Whether another engine continues after the prompt; such requests have a `max_tokens` of 1, as in vLLM."""
-        return bool((self.kv_transfer_params or {}).get("do_remote_decode"))

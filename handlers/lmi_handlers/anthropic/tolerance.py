@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
-from lmi_handlers.anthropic.payload import CountTokensRequest
-from lmi_handlers.anthropic.tool_fields import CUSTOM
+from lmi_handlers.anthropic.payload import CUSTOM, CountTokensRequest
 from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning import takes_limit
+from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.offered_tools import left_out
-from lmi_handlers.fields.openai_tolerance import Refused, refuse
+from lmi_handlers.fields.openai_tolerance import Refused, Tolerance, without_effect
 
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
 
+NO_THREADS = "no conversations are kept here"
 # About the hosted service, or about caches, which hold here whatever fits: any value is accepted.
 HINTS = frozenset(
     {
@@ -45,10 +45,12 @@ REFUSED = MappingProxyType(
         "container": Refused("no code is run here"),
         "logits_processors": Refused("requests bring no code", ([],)),
         "mcp_servers": Refused("this server calls no other servers", ([],)),
-        "thread": Refused("no conversations are kept here"),
+        "thread": Refused(NO_THREADS),
         "watermarking": Refused("no backend marks its answers", (False,)),
     }
 )
+
+TOLERANCE = Tolerance(HINTS, IGNORED, REFUSED)
 
 M = TypeVar("M", bound=CountTokensRequest)
 
@@ -58,16 +60,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
 
     Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
     """
-    for name in REFUSED.keys() & given.keys():
-        value = given[name]
-        try:
-            refuse(name, value, REFUSED[name])
-        except InvalidPayload as error:
-            raise (ThreadRefused(error.message) if name == "thread" else error) from None
-    kept = {name: value for name, value in given.items() if name not in HINTS and name not in REFUSED}
-    for name in IGNORED.keys() & kept.keys() if strict else ():
-        raise _without_effect(name, IGNORED[name])
-    payload, ignored = take_known(kept, payload_type, strict)
+    if given.get("thread") is not None:
+        raise ThreadRefused(f"`thread` must be null: {NO_THREADS}. Given: {shown(given['thread'])}")
+    payload, ignored = openai_tolerance.take_fields(given, payload_type, strict, TOLERANCE)
     return payload, (*left_out(payload.tools or (), CUSTOM, strict), *ignored)
 
 
@@ -79,9 +74,5 @@ def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tu
     if payload.thinking is None or payload.thinking.budget_tokens is None or takes_limit(model):
         return ()
     if model.options.strict_parameters:
-        raise _without_effect(BUDGET, NO_BUDGET)
+        raise without_effect(BUDGET, NO_BUDGET)
     return (BUDGET,)
-
-
-def _without_effect(name: str, reason: str) -> InvalidPayload:
-    return InvalidPayload(f"`{name}` has no effect: {reason}. option.strict_parameters refuses it")

@@ -1,18 +1,20 @@
-"""The adapters of a call, named in its body, headers or query."""
+"""The adapters of a call, named in its body, headers or query, and TGI's name of one."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import may_have, shown
+from lmi_core.payloads.payload import shown
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, named_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 FIELD = "adapters"  # in a body
+TGI_FIELD = "adapter_id"  # in the parameters of TGI's requests
 KEY = "adapter"  # in the query, the custom attributes, and a model function's properties
 
 AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one for each; None: the base model
@@ -56,13 +58,8 @@ def _in_attributes(headers: Mapping[str, str]) -> list[Named]:
 
 
 def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
-    if not may_have(call.body, FIELD) or is_plain_text(call.headers):
-        return call, ()
-    try:
-        payload = call.json()
-    except InvalidPayload:
-        return call, ()  # left for the dialect to report
-    if not isinstance(payload, dict) or FIELD not in payload:
+    payload = object_with(call, FIELD)
+    if payload is None or FIELD not in payload:
         return call, ()
     names = _names(payload[FIELD])
     return call.with_json({name: value for name, value in payload.items() if name != FIELD}), names
@@ -96,3 +93,38 @@ def _plain(names: AdapterNames) -> str | list[str]:
     """Return the names in the form of a body, with "" for the base model."""
     plain = [name or "" for name in names]
     return plain[0] if len(plain) == 1 else plain
+
+
+def with_adapters(call: Call) -> Call:
+    """Return the call with TGI's `adapter_id` moved to `adapters`. Raise InvalidPayload if they differ."""
+    payload = object_with(call, TGI_FIELD) or {}
+    parameters = payload.get("parameters")
+    if not isinstance(parameters, dict) or TGI_FIELD not in parameters:
+        return call
+    kept = {name: value for name, value in parameters.items() if name != TGI_FIELD}
+    adapter = _named_adapter(payload.get("adapters"), parameters[TGI_FIELD])
+    return call.with_json({**payload, "parameters": kept, **adapter})
+
+
+def object_with(call: Call, name: str) -> dict[str, Any] | None:
+    """Return the body's object if it may contain the name; None for others, whose faults the dialect reports."""
+    if not (name.encode() in call.body or b"\\u" in call.body) or is_plain_text(call.headers):
+        return None
+    with suppress(InvalidPayload):
+        payload = call.json()
+        return payload if isinstance(payload, dict) else None
+    return None
+
+
+def _named_adapter(named: object, adapter_id: object) -> dict[str, str]:
+    """Return the `adapters` field to add, if needed. Raise InvalidPayload if the two differ."""
+    if not isinstance(adapter_id, str | None):
+        raise InvalidPayload(f"`parameters.adapter_id` must be the name of an adapter. Given: {shown(adapter_id)}")
+    if not adapter_id or named in (adapter_id, [adapter_id]):
+        return {}
+    if named:
+        raise InvalidPayload(
+            f"`adapters` and `parameters.adapter_id` name different adapters: {shown(named)} and {shown(adapter_id)}."
+            " Name one"
+        )
+    return {"adapters": adapter_id}

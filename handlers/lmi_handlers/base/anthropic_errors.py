@@ -38,7 +38,8 @@ class ThreadRefused(InvalidPayload):
 
 
 def error_answer(error: LmiError, model: ServedModel | None) -> Answer:
-    status = _status(error, model)
+    configured = model is not None and THROTTLE in model.server.model_fields_set
+    status = STATUSES.of(error, model if configured else None)
     content = error_content(_type(error, status), _message(error))
     if isinstance(error, ThreadRefused):
         content["error"]["details"] = error.details
@@ -68,12 +69,6 @@ def _type(error: LmiError, status: int) -> str:
     if isinstance(error, Overloaded):
         return "rate_limit_error" if status == 429 else "overloaded_error"
     return type_of_status(status)
-
-
-def _status(error: LmiError, model: ServedModel | None) -> int:
-    if isinstance(error, Overloaded) and model is not None and THROTTLE in model.server.model_fields_set:
-        return model.server.throttle_error_http_code
-    return STATUSES.of(error)
 
 
 def _message(error: LmiError) -> str:

@@ -1,11 +1,11 @@
 """The base of OpenAI's handlers: names of models, and the form of errors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
 from lmi_core.calls.answer import json_answer
-from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, ModelNotFound
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler
@@ -39,9 +39,7 @@ class OpenAiHandler(Handler):
         return take_adapter_model(call, model)
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = USUAL.of(error)
-        if isinstance(error, Overloaded) and model is not None:
-            status = model.server.throttle_error_http_code
+        status = USUAL.of(error, model)
         content = {
             "message": _message(error, model),
             "type": _type(status),
@@ -60,19 +58,27 @@ class OpenAiHandler(Handler):
         return CODES.get(error.kind, error.kind)
 
 
-def take_adapter_model(call: Call, model: ServedModel) -> Call:
-    """Take an adapter's name in `model` for the model with that adapter, as vLLM does."""
+def _find_exactly(given: str, names: Collection[str]) -> str | None:
+    return given if given in names else None
+
+
+def take_adapter_model(
+    call: Call, model: ServedModel, find: Callable[[str, Collection[str]], str | None] = _find_exactly
+) -> Call:
+    """Take an adapter's name in `model` for the model with that adapter, as vLLM does; `find` matches names."""
     try:
         payload = call.json_object()
     except InvalidPayload:
         return call  # left for `parse`, which may get it in another form
     name = payload.get("model")
-    if not isinstance(name, str) or name in model.names or name not in model.adapters.folders:
+    if not isinstance(name, str) or find(name, model.names) is not None:
+        return call
+    if (found := find(name, model.adapters.folders)) is None:
         return call
     named = payload.get("adapters")
-    if named not in (None, [], name, [name]):
+    if named not in (None, [], found, [found]):
         raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
-    return call.with_json({**payload, "adapters": name})
+    return call.with_json({**payload, "adapters": found})
 
 
 def asked_model(call: Call, dispatcher: ServedModels, name: str | None) -> ManagedModel:

@@ -1,7 +1,7 @@
 """The names of SageMaker's headers, and the parser of the one for custom attributes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
@@ -15,15 +15,11 @@ def named_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the attributes as pairs of name and value, in order; anything except `name=value` is skipped."""
     if ATTRIBUTES_HEADER not in headers:
         return []
-    given = [attribute.partition("=") for header in _values(headers) for attribute in _SEPARATOR.split(header)]
+    values = [value for name, value in headers.items() if name.lower() == ATTRIBUTES_HEADER.lower()]  # may be repeated
+    given = [attribute.partition("=") for value in values for attribute in _SEPARATOR.split(value)]
     return [(name.strip(), value.strip()) for name, separator, value in given if separator and name.strip()]
 
 
 def named_outside(parameter: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
     """Return DJLServing's parameter in the query or, without it, in a header."""
     return query.get(parameter) or headers.get(parameter) or None
-
-
-def _values(headers: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of the header, which may be repeated."""
-    return (value for name, value in headers.items() if name.lower() == ATTRIBUTES_HEADER.lower())

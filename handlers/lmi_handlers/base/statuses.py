@@ -1,6 +1,10 @@
 """The HTTP status of each kind of error, from which the tables of the dialects derive."""
 
-from lmi_core.errors import LmiError
+from http import HTTPStatus
+from typing import Any
+
+from lmi_core.errors import LmiError, Overloaded
+from lmi_core.served_model import ServedModel
 
 # The usual HTTP status of each kind of error that is not 400, by kind.
 STATUSES = {
@@ -23,6 +27,14 @@ STATUSES = {
     "formatter_failed": 424,  # the model directory's own code raised
     "internal": 500,
 }
+# DJLServing's names of them: those of Java's exceptions.
+TYPES: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "ModelNotFoundException",
+    HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",
+    HTTPStatus.SERVICE_UNAVAILABLE: "ServiceUnavailableException",
+    HTTPStatus.INSUFFICIENT_STORAGE: "WlmOutOfMemoryException",
+}
+NO_ROUTE = "ResourceNotFoundException"
 
 
 class Statuses(dict[str, int]):
@@ -32,8 +44,22 @@ class Statuses(dict[str, int]):
         super().__init__(STATUSES | different)
         self.invalid = invalid
 
-    def of(self, error: LmiError) -> int:
+    def of(self, error: LmiError, model: ServedModel | None = None) -> int:
+        """Return the status of an error; that of an overloaded model, if given, is configured."""
+        if model is not None and isinstance(error, Overloaded):
+            return model.server.throttle_error_http_code
         return self.get(error.kind, self.invalid)
 
 
 USUAL = Statuses()
+
+
+def front_end_error(message: str, status: int, kind: str | None = None) -> dict[str, Any]:
+    """Return an error in LMI's form, with the members of DJLServing's own."""
+    otherwise = "BadRequestException" if status < HTTPStatus.INTERNAL_SERVER_ERROR else "InternalServerException"
+    return {
+        "error": message,
+        "code": status,
+        "type": kind or TYPES.get(status, otherwise),
+        "message": message,
+    }

@@ -98,16 +98,11 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[b
     yield object_with_lists(content if with_names else content | {"token_strs": None}, {"tokens": tokens} | named)
 
 
-async def detokenize(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the text, including special tokens, as vLLM does.
+async def detokenize(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool = False) -> Answer:
+    """Answer with the text, by default including special tokens, as vLLM does.
 
     Raise InvalidPayload or ModelNotFound like `asked`.
     """
-    return await decoded(call, dispatcher, skip_special_tokens=False)
-
-
-async def decoded(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool) -> Answer:
-    """Answer with the text of a call's token ids. Raise InvalidPayload or ModelNotFound like `asked`."""
     payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
     written = partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens)
     text = await read_beside(len(call.body), written)

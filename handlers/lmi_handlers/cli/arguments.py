@@ -35,7 +35,6 @@ Directory = Annotated[
         metavar="DIR",
         help="A model directory (serving.properties, the model's own files, or both), a folder of several, or the "
         "s3:// URL of either.",
-        show_default=False,
     ),
 ]
 Models = Annotated[
@@ -45,7 +44,6 @@ Models = Annotated[
         help="Model directories, optionally with names; a folder of several; s3:// URLs; or ids of models on "
         "the Hugging Face hub. Default: the models named in the environment or in config.properties, otherwise "
         "/opt/ml/model.",
-        show_default=False,
     ),
 ]
 Items = Annotated[
@@ -55,12 +53,11 @@ Items = Annotated[
         "--models",
         metavar="ITEM",
         help="Models in DJLServing's notation: [NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL, separated by commas.",
-        show_default=False,
     ),
 ]
 ModelStore = Annotated[
     str | None,
-    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories.", show_default=False),
+    typer.Option("-s", "--model-store", metavar="DIR", help="A folder of model directories."),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -70,7 +67,6 @@ ConfigFile = Annotated[
         metavar="FILE",
         help="A config.properties file, as for DJLServing: API keys, TLS, limits and more. Default: the one "
         "in MODEL_SERVER_HOME.",
-        show_default=False,
     ),
 ]
 RayAddress = Annotated[
@@ -79,7 +75,6 @@ RayAddress = Annotated[
         "--ray",
         metavar="ADDRESS",
         help="Run the engines on a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.",
-        show_default=False,
     ),
 ]
 Servers = Annotated[
@@ -99,7 +94,6 @@ Options = Annotated[
         "--option",
         metavar="KEY=VALUE",
         help="Set a key of serving.properties for every model, over file and environment. Can be repeated.",
-        show_default=False,
     ),
 ]
 
@@ -138,7 +132,6 @@ Host = Annotated[
     typer.Option(
         help="The address to listen on; 0.0.0.0 means all interfaces. Default: SERVING_INFERENCE_ADDRESS, "
         "0.0.0.0 in a SageMaker container, otherwise 127.0.0.1.",
-        show_default=False,
     ),
 ]
 Port = Annotated[
@@ -148,7 +141,6 @@ Port = Annotated[
         max=65535,
         help="The port to listen on; 0 selects a free one. Default: SAGEMAKER_BIND_TO_PORT, the port in "
         "SERVING_INFERENCE_ADDRESS, otherwise 8080.",
-        show_default=False,
     ),
 ]
 GrpcPort = Annotated[
@@ -159,7 +151,6 @@ GrpcPort = Annotated[
         max=65535,
         help="Also serve KServe's protocol over gRPC, on this port of the same host; 0 selects a free one. "
         "Default: SERVING_GRPC_PORT, otherwise no gRPC. Needs pip install 'lmi-handlers[grpc]'.",
-        show_default=False,
     ),
 ]
 Pages = Annotated[
@@ -167,7 +158,6 @@ Pages = Annotated[
     typer.Option(
         "--pages/--no-pages",
         help="Serve a chat page for browsers at /. Default: SERVING_PAGES, otherwise on.",
-        show_default=False,
     ),
 ]
 DrainSeconds = Annotated[
@@ -186,7 +176,6 @@ LogLevelOption = Annotated[
     LogLevel | None,
     typer.Option(
         help="The lowest level of messages to log. Default: info; on a terminal, warning until the models are loaded.",
-        show_default=False,
     ),
 ]
 LogFormatOption = Annotated[
@@ -213,7 +202,6 @@ Target = Annotated[
     typer.Argument(
         metavar="DIR|ORG/NAME|URL",
         help="A model directory, a model of the Hugging Face hub, or the address of a server of OpenAI's API.",
-        show_default=False,
     ),
 ]
 ApiKeyVariable = Annotated[
@@ -223,7 +211,6 @@ ApiKeyVariable = Annotated[
         metavar="NAME",
         help="The environment variable that holds the API key of the server at URL. Default: LMI_API_KEY, otherwise"
         " OPENAI_API_KEY.",
-        show_default=False,
     ),
 ]
 MaxTokens = Annotated[
@@ -231,12 +218,7 @@ MaxTokens = Annotated[
     typer.Option(
         min=1,
         help="The maximum number of tokens to generate. Default: 16 for a text, as many as fit for a chat.",
-        show_default=False,
     ),
 ]
-Temperature = Annotated[
-    float | None, typer.Option(min=0, help="Sampling temperature; 0 means greedy decoding.", show_default=False)
-]
-ModelName = Annotated[
-    str | None, typer.Option("--model", help="The model or adapter to use, if there are several.", show_default=False)
-]
+Temperature = Annotated[float | None, typer.Option(min=0, help="Sampling temperature; 0 means greedy decoding.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="The model or adapter to use, if there are several.")]

@@ -63,7 +63,7 @@ class ChatSession:
             "system": self._system,
             "set": self._set,
             "retry": self._retry,
-            "clear": self._clear,
+            "clear": lambda _: self._conversation.messages.clear(),
             "save": self._save,
             "help": lambda _: self._console.print(HELP),
         }
@@ -166,9 +166,6 @@ class ChatSession:
             self._answer()
         else:
             self._console.print("there is nothing to answer yet")
-
-    def _clear(self, _: str) -> None:
-        self._conversation.messages.clear()
 
     def _save(self, file: str) -> None:
         try:

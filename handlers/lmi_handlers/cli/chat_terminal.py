@@ -47,15 +47,11 @@ def message_prompt(environment: Mapping[str, str]) -> PromptSession[str]:
     return PromptSession("> ", multiline=True, prompt_continuation="  ", history=history, key_bindings=keys)
 
 
-def history_file(environment: Mapping[str, str]) -> Path:
-    """Return the file with the messages of earlier chats, in the folder for users' state of the XDG specification."""
-    state = environment.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "lmi" / "chat_history"
-
-
 def _history(environment: Mapping[str, str]) -> History:
+    """Return the messages of earlier chats, from a file in the folder for users' state of the XDG specification."""
+    state = environment.get("XDG_STATE_HOME")
     try:
-        file = history_file(environment)
+        file = (Path(state) if state else Path.home() / ".local" / "state") / "lmi" / "chat_history"
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
         file.chmod(0o600)  # if there was one

@@ -51,11 +51,11 @@ def run_check(
     notes = {name: [each for each in told if isinstance(each, Note)] for name, told in found.items()}
     of_files = [each for told in found.values() for each in told if not isinstance(each, Note)]
     faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
+    report = _report(launch, models, notes, faults, plugins.others)
     if as_json:
-        report = _report(launch, models, notes, faults, plugins.others)
         print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(launch, models, notes, plugins.others, every_option=every_option)
+        _print(report, launch, every_option=every_option)
     if faults:
         raise ConfigurationError("\n".join(faults))
     if strict:
@@ -120,12 +120,15 @@ def _model_report(model: Model) -> JsonObject:
         "directory": str(plan.directory),
         "backend": None if plan.backend is None else plan.backend.name,
         "reason": plan.runtime_reason,
-        "engines": None if (engines := _engines(model)) is None else str(engines),
+        "engines": _engines(model),
         "schema": plan.answer_schema,
         "output_formatters": {"whole": plan.formatters.whole, "stream": plan.formatters.stream},
         "code": list(plan.code.descriptions()),
         "code_that_runs": code_that_runs(plan),
-        "downloads": {f"option.{option}": text for option, text in _downloads(plan).items()},
+        "downloads": {
+            f"option.{option}": forecast(remote, os.environ)
+            for option, remote in plan.runtime.downloads(plan.setup).items()
+        },
         "options": {
             effective.key: {"value": shown_value(effective.key, effective.value), "source": effective.source}
             for effective in plan.configuration.effective()
@@ -135,40 +138,28 @@ def _model_report(model: Model) -> JsonObject:
     }
 
 
-def _engines(model: Model) -> Placement | None:
+def _engines(model: Model) -> str | None:
     """Return how many engines the model would have, and where, unless that is one."""
     setup = model.plan.setup
     placement = model.runtime.placement(setup.replicas) if model.generates and model.backend.replicates else Placement()
-    return placement if placement.replicas.maximum > 1 or placement.idle else None
+    return str(placement) if placement.replicas.maximum > 1 or placement.idle else None
 
 
-def _downloads(plan: ModelPlan) -> dict[str, str]:
-    return {option: forecast(remote, os.environ) for option, remote in plan.runtime.downloads(plan.setup).items()}
-
-
-def _print(
-    launch: Launch,
-    models: list[Model],
-    notes: Mapping[str, Sequence[str]],
-    plugins: Sequence[str],
-    *,
-    every_option: bool,
-) -> None:
+def _print(report: JsonObject, launch: Launch, *, every_option: bool) -> None:
     console = new_console()
-    _print_launch(console, launch, plugins)
-    for model in models:
-        _print_model(console, model)
-        for note in notes[model.name]:
-            console.print(f"  note: {note}")
-        effective = list(model.plan.configuration.effective())
-        shown = [each for each in effective if every_option or each.source != DEFAULT]
+    _print_launch(console, launch, report["server"]["plugins"])
+    for model in report["models"]:
+        for line in _lines(model):
+            console.print(line)
+        options = model["options"]
+        shown = {key: each for key, each in options.items() if every_option or each["source"] != DEFAULT}
         if shown:
             rows = table("option", "value", "from")
-            for each in shown:
-                rows.add_row(each.key, shown_value(each.key, each.value), each.source)
+            for key, each in shown.items():
+                rows.add_row(key, each["value"], each["source"])
             console.print(rows)
-        if len(shown) < len(effective):
-            console.print(f"  {len(effective) - len(shown)} options have their default: --all shows them")
+        if len(shown) < len(options):
+            console.print(f"  {len(options) - len(shown)} options have their default: --all shows them")
 
 
 def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> None:
@@ -192,22 +183,21 @@ def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> N
     console.print(rows)
 
 
-def _print_model(console: Console, model: Model) -> None:
-    plan = model.plan
-    console.print(f"model {plan.name}: {plan.directory}")
-    if plan.backend is None:
-        console.print(f"  model function: {plan.runtime_reason}")
+def _lines(model: JsonObject) -> Iterator[str]:
+    """Yield the lines about a model above its options."""
+    yield f"model {model['name']}: {model['directory']}"
+    if model["backend"] is None:
+        yield f"  model function: {model['reason']}"
     else:
-        console.print(f"  backend: {plan.backend.name} ({plan.runtime_reason})")
-        if (engines := _engines(model)) is not None:
-            console.print(f"  engines: {engines}")
-    console.print(f"  output formatter: {plan.formatters.whole}; {plan.formatters.stream} for streams")
-    if plan.answer_schema is not None:
-        console.print(f"  schema on /invocations and /predictions: {plan.answer_schema}")
-    console.print(f"  code that runs: {code_that_runs(plan)}")
-    for line in plan.code.descriptions():
-        console.print(f"  {line}")
-    for option, text in _downloads(plan).items():
-        console.print(f"  option.{option}: {text}")
-    for warning in model.warnings:
-        console.print(f"  warning: {warning}")
+        yield f"  backend: {model['backend']} ({model['reason']})"
+        if model["engines"] is not None:
+            yield f"  engines: {model['engines']}"
+    formatters = model["output_formatters"]
+    yield f"  output formatter: {formatters['whole']}; {formatters['stream']} for streams"
+    if model["schema"] is not None:
+        yield f"  schema on /invocations and /predictions: {model['schema']}"
+    yield f"  code that runs: {model['code_that_runs']}"
+    yield from (f"  {line}" for line in model["code"])
+    yield from (f"  {option}: {text}" for option, text in model["downloads"].items())
+    yield from (f"  warning: {warning}" for warning in model["warnings"])
+    yield from (f"  note: {note}" for note in model["notes"])

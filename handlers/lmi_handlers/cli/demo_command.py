@@ -19,7 +19,11 @@ QUESTION = "What is Deep Learning?"
 
 def run_demo(runner: asyncio.Runner, model: Path, port: int | None, *, opens: bool | None) -> None:
     """Serve the model until a signal, after one answer in the terminal."""
-    welcome = _Welcome(has_display() if opens is None else opens)
+    showing: list[asyncio.Task[None]] = []
+
+    def welcome(server: Server) -> None:
+        showing.append(asyncio.create_task(_show(server, opens=has_display() if opens is None else opens)))
+
     run(runner, Arguments((str(model),), port=port), drain_seconds=0, welcome=welcome)
 
 
@@ -30,28 +34,19 @@ def has_display() -> bool:
     return sys.platform in ("darwin", "win32") or any(os.environ.get(each) for each in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
-class _Welcome:
-    """The addresses and one answer, once the server is ready."""
-
-    def __init__(self, opens: bool) -> None:
-        self._opens = opens
-        self._task: asyncio.Task[None] | None = None
-
-    def __call__(self, server: Server) -> None:
-        self._task = asyncio.create_task(self._show(server))
-
-    async def _show(self, server: Server) -> None:
-        flush_log()
-        print(*addresses(server), "", f"> {QUESTION}", sep="\n", flush=True)
-        payload = {"messages": [{"role": "user", "content": QUESTION}]}
-        statistics = Statistics()
-        try:
-            async with aiohttp.ClientSession(f"{server.url}/") as client:
-                async for choice in ask(client, "v1/chat/completions", payload, statistics):
-                    print(choice["delta"].get("content") or "", end="", flush=True)
-            print(f"\n{statistics.line}")
-        except AnswerFailed as error:
-            print(f"lmi: {error}", file=sys.stderr)
-        print("\nAsk your own in the chat; Ctrl-C ends the demo.", flush=True)
-        if self._opens:
-            await asyncio.to_thread(webbrowser.open, server.url)
+async def _show(server: Server, *, opens: bool) -> None:
+    """Print the addresses and one answer of a server that is ready."""
+    flush_log()
+    print(*addresses(server), "", f"> {QUESTION}", sep="\n", flush=True)
+    payload = {"messages": [{"role": "user", "content": QUESTION}]}
+    statistics = Statistics()
+    try:
+        async with aiohttp.ClientSession(f"{server.url}/") as client:
+            async for choice in ask(client, "v1/chat/completions", payload, statistics):
+                print(choice["delta"].get("content") or "", end="", flush=True)
+        print(f"\n{statistics.line}")
+    except AnswerFailed as error:
+        print(f"lmi: {error}", file=sys.stderr)
+    print("\nAsk your own in the chat; Ctrl-C ends the demo.", flush=True)
+    if opens:
+        await asyncio.to_thread(webbrowser.open, server.url)

@@ -8,3 +8,7 @@ def main() -> None:
     from lmi_handlers.cli.main import app
 
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError
@@ -25,10 +26,9 @@ from lmi_core.workers.shared_worker import HOST_VARIABLE, NUMBER_VARIABLE, Ready
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
 from lmi_handlers.metrics.front_ends import answers
-from lmi_handlers.process.adopted import INIT, reap_adopted
 from lmi_handlers.process.front import Front
 from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, heeded_signals
-from lmi_handlers.process.signals import Signals
+from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class FrontEnd:
             **os.environ,
             HOST_VARIABLE: str(self._parent.host.address),
             NUMBER_VARIABLE: str(self._number),
-            FRONT_VARIABLE: str(front),
+            FRONT_VARIABLE: msgspec.json.encode(front).decode(),
             LOG_LEVEL_VARIABLE: level if front.port is None else QUIET,
         }
         self.ready = asyncio.get_running_loop().create_future()

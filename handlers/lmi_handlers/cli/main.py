@@ -46,7 +46,7 @@ from lmi_handlers.cli.arguments import (
     TgiEnvironment,
     Workflows,
 )
-from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP, prepare_process
+from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
 EXIT_GIVEN_UP = 1
 EXIT_CONFIGURATION = 2
@@ -233,7 +233,7 @@ def check(
 @app.command("try")
 def try_(
     directory: Directory,
-    prompt: Annotated[str | None, typer.Option(help="The prompt to send.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Option(help="The prompt to send.")] = None,
     body: Annotated[Path | None, typer.Option(help="A file with the request body, instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
     route: Annotated[str, typer.Option(help="The path of the request, with its query.")] = "/invocations",
@@ -241,7 +241,7 @@ def try_(
         str,
         typer.Option("-X", "--request", metavar="METHOD", help="The HTTP method; GET sends no body."),
     ] = "POST",
-    say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.", show_default=False)] = None,
+    say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.")] = None,
     real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat the request each time a file is saved.")] = False,
     options: Options = None,
@@ -300,7 +300,7 @@ def generate(
 @app.command()
 def chat(
     target: Target,
-    system: Annotated[str, typer.Option(help="The system prompt.", show_default=False)] = "",
+    system: Annotated[str, typer.Option(help="The system prompt.")] = "",
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     model: ModelName = None,
@@ -365,12 +365,3 @@ def options(plugins_directory: PluginsDirectory = None) -> None:
 
     with _one_line_errors():
         print_options(plugins_directory)
-
-
-def main() -> None:
-    prepare_process()
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from lmi_core import tolerance
+from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.logs.progress_display import shown_on_terminal
@@ -24,6 +26,32 @@ from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.launch import read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.http.application import create_application
+
+SCRIPTED = "scripted"
+DEFAULT_PROMPT = "What is Deep Learning?"
+DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
+
+
+def scripted_plan(plan: ModelPlan, plugins: Plugins, text: str | None) -> ModelPlan:
+    """Return the plan with the scripted backend, which answers with the text; plans with a model function stay
+    unchanged.
+    """
+    if plan.backend is None or (plan.backend.name == SCRIPTED and text is None):
+        return plan
+    backend = plugins.backends.get(SCRIPTED)
+    properties = backend.properties_type.model_validate(
+        {"scripted_delay": DELAY} | ({} if text is None else {"scripted_text": text})
+    )
+    return replace(plan, backend=backend, setup=BackendSetup(plan.directory, properties, {}, 0))
+
+
+def prompt_body(route: str, prompt: str) -> dict[str, object]:
+    """Return the request body for the prompt in the schema of the route."""
+    if "chat" in route:
+        return {"messages": [{"role": "user", "content": prompt}]}
+    if route.startswith("/v1/"):
+        return {"prompt": prompt}
+    return {"text_input" if route.startswith("/v2/") else "inputs": prompt}
 
 
 @asynccontextmanager

@@ -35,7 +35,6 @@ from lmi_handlers.access.control import AccessControl
 from lmi_handlers.cli.plans import launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
-from lmi_handlers.container.server_keys import OTLP_TRACES_ENDPOINT
 from lmi_handlers.container.settings import for_models
 from lmi_handlers.http.connections.limits import raise_descriptor_limit
 from lmi_handlers.http.server import PAGES, Listener, Server, serve
@@ -237,7 +236,7 @@ def create_server(dispatcher: Dispatcher, plugins: Plugins, launch: Launch) -> S
 
 def _tracer(launch: Launch) -> "RequestTracer | None":
     """Return the writer of spans, or None if they are off. Raise ConfigurationError without its libraries."""
-    endpoint = launch.settings.get(OTLP_TRACES_ENDPOINT)
+    endpoint = launch.settings.get("otlp_traces_endpoint")
     if endpoint is None:
         return None
     if not endpoint.value.startswith(("http://", "https://")):

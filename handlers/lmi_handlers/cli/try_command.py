@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import orjson
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_handlers.cli.private_server import one_plan, own_server
-from lmi_handlers.cli.scripted_plan import DEFAULT_PROMPT, prompt_body, scripted_plan
+from lmi_handlers.cli.private_server import DEFAULT_PROMPT, one_plan, own_server, prompt_body, scripted_plan
 
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400
@@ -54,7 +52,7 @@ def run_trial(trial: Trial) -> bool:
     for warning in only.warnings:
         print(f"lmi: warning: {warning}", file=sys.stderr)
     plan = only.plan if trial.real else scripted_plan(only.plan, only.plugins, trial.say)
-    return asyncio.run(_ask(plan, only.plugins, trial))
+    return asyncio.run(_print_answer(plan, only.plugins, trial))
 
 
 def watch(trial: Trial) -> None:
@@ -85,21 +83,18 @@ def _state(directory: Path) -> dict[Path, tuple[int, int]]:
     return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}
 
 
-async def _ask(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
-    async with own_server(plan, plugins) as client:
-        return await _print_answer(client, trial)
-
-
-async def _print_answer(client: aiohttp.ClientSession, trial: Trial) -> bool:
-    begun = time.perf_counter()
+async def _print_answer(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
     body = _body(trial)
     headers = {} if body is None else {"Content-Type": "application/json"}
-    async with client.request(trial.method, trial.route, data=body, headers=headers) as response:
-        print(f"{response.status} {response.headers.get('Content-Type', '')}")
-        async for chunk in response.content.iter_any():
-            milliseconds = (time.perf_counter() - begun) * 1000
-            print(f"{milliseconds:9.1f} ms  {_on_one_line(chunk)}", flush=True)
-        return response.status < FAILED
+    async with own_server(plan, plugins) as client:
+        begun = time.perf_counter()
+        async with client.request(trial.method, trial.route, data=body, headers=headers) as response:
+            print(f"{response.status} {response.headers.get('Content-Type', '')}")
+            async for chunk in response.content.iter_any():
+                milliseconds = (time.perf_counter() - begun) * 1000
+                text = chunk.decode(errors="backslashreplace").replace("\n", "\\n")
+                print(f"{milliseconds:9.1f} ms  {text}", flush=True)
+            return response.status < FAILED
 
 
 def _body(trial: Trial) -> bytes | None:
@@ -114,7 +109,3 @@ def _body(trial: Trial) -> bytes | None:
     except OSError as error:
         raise ConfigurationError(f"{trial.body} cannot be read: {error.strerror}") from None
     return orjson.dumps(orjson.loads(body) | {"stream": True}) if trial.stream else body
-
-
-def _on_one_line(chunk: bytes) -> str:
-    return chunk.decode(errors="backslashreplace").replace("\n", "\\n")

@@ -12,11 +12,9 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import PlainHandler
+from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
-from lmi_handlers.console.memory import MemoryReader
-from lmi_handlers.console.state import registered_models, shown_errors, shown_models
-from lmi_handlers.management.served import registry_of
+from lmi_handlers.console.state import MemoryReader, registered_models, shown_errors, shown_models
 
 VERSION = version("lmi-handlers")
 STARTED = time.time()

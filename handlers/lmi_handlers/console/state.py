@@ -1,20 +1,69 @@
-"""The state of a server for its console, collected on demand."""
+"""The state and the memory of a server for its console, collected on demand."""
 
+import asyncio
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lmi_core.configuration.location import without_secrets
+from lmi_core.host.devices import visible_gpus
+from lmi_core.host.memory import DeviceMemory, free_main_memory, gpu_memory, total_main_memory
 from lmi_core.host.pauses import with_pauses
+from lmi_core.host.processes import memory_of
 from lmi_core.metrics.model_metrics import CLIENT_LEFT, FAILED, ModelMetrics
 from lmi_core.metrics.recent_errors import RecentError
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
-from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
+from lmi_handlers.console.answers import Gpu, MainMemory, ShownError, ShownMemory, ShownModel, ShownProgress
 from lmi_handlers.management.descriptions import fault_of
 
+SECONDS = 2.0  # as long as what was read is told again
+SERVER = ""  # among the names of models
 UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
 AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """One reading of the memory; `by_model` contains the bytes of each model's own processes."""
+
+    main: MainMemory = field(default_factory=lambda: MainMemory(total=None, free=None))
+    gpus: tuple[DeviceMemory, ...] = ()
+    server: int | None = None
+    by_model: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> ShownMemory:
+        gpus = [Gpu(number=each.number, name=each.name, used=each.used, total=each.total) for each in self.gpus]
+        return ShownMemory(main=self.main, gpus=gpus, server=self.server)
+
+
+class MemoryReader:
+    """A reader in another thread, shared by concurrent requests."""
+
+    def __init__(self) -> None:
+        self._read = MemoryRead()
+        self._at = -float("inf")
+        self._reading = asyncio.Lock()
+
+    async def read(self, process_ids: Mapping[str, list[int]]) -> MemoryRead:
+        """Return the memory, including that of each model's processes; a recent reading is reused."""
+        async with self._reading:
+            now = time.monotonic()
+            if now - self._at >= SECONDS:
+                self._read = await asyncio.to_thread(_look, process_ids)
+                self._at = now
+        return self._read
+
+
+def _look(process_ids: Mapping[str, list[int]]) -> MemoryRead:
+    gpus = tuple(gpu_memory()) if visible_gpus() else ()
+    by_model = memory_of({**process_ids, SERVER: [os.getpid()]})
+    main = MainMemory(total=total_main_memory(), free=free_main_memory())
+    return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)
 
 
 class Registered(NamedTuple):

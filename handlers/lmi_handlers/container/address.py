@@ -8,9 +8,8 @@ from typing import NamedTuple
 from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.configuration.host_patterns import DEFAULT_PORTS
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.address import UNIX, ListenAddress
+from lmi_handlers.access.options import UNIX, ListenAddress
 from lmi_handlers.container.declarations import COMMAND_LINE
-from lmi_handlers.container.server_keys import GRPC_PORT, INFERENCE_ADDRESS, MANAGEMENT_ADDRESS, PORT
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import BIND_TO_PORT
 
@@ -39,7 +38,7 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     """
     if host == "":
         raise ConfigurationError("--host must be an address, such as 127.0.0.1, or 0.0.0.0 for all. Given: nothing")
-    address = settings.get(INFERENCE_ADDRESS)
+    address = settings.get("inference_address")
     given_host, given_port = _parse(address) if address else (None, None)
     bind_to_port = settings.get(BIND_TO_PORT)
     sign = bind_to_port.source if bind_to_port else in_container
@@ -52,7 +51,7 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     ports = [
         Given("port", str(port), COMMAND_LINE) if port is not None else None,
         checked_port(bind_to_port),
-        checked_port(settings.get(PORT)),
+        checked_port(settings.get("port")),
         given_port,
         Given("port", str(DEFAULT_PORT), DEFAULT),
     ]
@@ -62,13 +61,13 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
 def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
     """Return the port of gRPC; None if it is off. Raise ConfigurationError if it is invalid."""
     if port is not None:
-        return Given(GRPC_PORT, str(port), COMMAND_LINE)
-    return checked_port(settings.get(GRPC_PORT))
+        return Given("grpc_port", str(port), COMMAND_LINE)
+    return checked_port(settings.get("grpc_port"))
 
 
 def choose_management(settings: Settings, inference: Address) -> ListenAddress | None:
     """Return management's own address, if any. Raise ConfigurationError if it is invalid."""
-    given = settings.get(MANAGEMENT_ADDRESS)
+    given = settings.get("management_address")
     if given is None:
         return None
     if given.value.lower().startswith(UNIX):

@@ -1,7 +1,6 @@
 """The combined settings of `lmi serve` from command line, environment, config.properties and /opt/ml/model."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,23 +8,18 @@ from lmi_core.configuration.configuration import DEFAULT, Given
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
-from lmi_handlers.container.access_settings import choose_access
+from lmi_handlers.container.access_settings import choose_access, choose_limits
 from lmi_handlers.container.address import Address, checked_port, choose_address, choose_grpc_port
-from lmi_handlers.container.connection_limits import choose_limits
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
-from lmi_handlers.container.server_keys import EVICT_MODELS, PAGES, PROMETHEUS
-from lmi_handlers.container.settings import FILE_NAME, Settings, is_true, read_file
+from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
 from lmi_handlers.container.tgi_environment import DEFAULT_HOST, FLAG, read_tgi_environment
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 
 BASE = Path("/opt/ml")  # in SageMaker's containers
 HOME = Path("/opt/djl")  # in DJLServing's containers
-
-FOLDER = "plugins"
-HOOK = b"def lmi_register_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +60,10 @@ def read_launch(
         environment, arguments = tgi.rest, _with_model(arguments, tgi.model)
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
     file = arguments.config_file or _config_file(home)
-    settings = Settings(environment, read_file(file) if file else ())
+    settings = Settings(environment, read_file(file) if file else (), () if tgi is None else tgi.common)
     if MODEL_SERVER_HOME in environment and not home.is_dir():
         settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
     if tgi is not None:
-        settings.add_for_models(tgi.common)
         settings.warnings += tgi.warnings
     base_directory = settings.get(BASE_DIRECTORY)
     default = Path(base_directory.value if base_directory else base) / "model"
@@ -83,11 +76,10 @@ def read_launch(
     models = [replace(model, overrides=(*model.overrides, *_overrides(arguments))) for model in models]
     grpc_port = choose_grpc_port(arguments.grpc_port, settings)
     access = choose_access(settings, environment, address)
-    unloaded = unloaded_plugins([model.directory for model in models], arguments.plugins_directory)
-    warnings = (*settings.warnings, *search.warnings, *unloaded)
-    pages, metrics = _is_on(PAGES, settings, arguments.pages), _is_on(PROMETHEUS, settings)
+    warnings = (*settings.warnings, *search.warnings)
+    pages = settings.is_on("pages", True) if arguments.pages is None else arguments.pages
+    metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
-    evicts = (given := settings.get(EVICT_MODELS)) is not None and is_true(given)
     placed = by_one_name(models)
     return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts)
 
@@ -109,17 +101,6 @@ def _as_tgi(address: Address, port: Given) -> Address:
     return address
 
 
-def _is_on(key: str, settings: Settings, asked: bool | None = None) -> bool:
-    """Return whether a setting that is on by default is on.
-
-    Raise ConfigurationError if it is neither true nor false.
-    """
-    given = settings.get(key)
-    if asked is not None or given is None:
-        return asked is not False
-    return is_true(given)
-
-
 def _overrides(arguments: Arguments) -> Iterator[Given]:
     for option in arguments.options:
         key, equals, value = option.partition("=")
@@ -131,21 +112,3 @@ def _overrides(arguments: Arguments) -> Iterator[Given]:
 def _config_file(home: Path) -> Path | None:
     places = (home / "conf" / FILE_NAME, home / FILE_NAME)
     return next((place for place in places if place.is_file()), None)
-
-
-def unloaded_plugins(directories: Iterable[Path], plugins_directory: Path | None) -> list[str]:
-    """Return a warning for each model directory with plugins that are not loaded; none if a plugins folder is given."""
-    if plugins_directory is not None:
-        return []
-    folders = dict.fromkeys(directory / FOLDER for directory in directories)
-    return [
-        f"the plugins in {folder} are not loaded: --plugins-dir {folder} loads them"
-        for folder in folders
-        if _has_plugin(folder)
-    ]
-
-
-def _has_plugin(folder: Path) -> bool:
-    with suppress(OSError):
-        return any(HOOK in file.read_bytes() for file in folder.glob("*.py"))
-    return False

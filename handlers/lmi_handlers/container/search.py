@@ -16,7 +16,6 @@ from lmi_core.remote.hub_cache import cached_snapshot
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
-from lmi_handlers.container.server_keys import LOAD_MODELS, MODEL_STORE
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import MULTI_MODEL
 
@@ -91,7 +90,7 @@ class Search:
             return []
         if items := self._items_of_settings():
             return self._place(items)
-        if given := self._settings.get(MODEL_STORE):
+        if given := self._settings.get("model_store"):
             return self._in_given_store(given)
         if self._default.is_dir():
             with suppress(ConfigurationError):  # no model there; the message below lists more ways to name one
@@ -108,19 +107,19 @@ class Search:
         return [*(parse_item(text, COMMAND_LINE) for text in self._arguments.models), *items]
 
     def _warn_of_unused(self, store: str | None) -> None:
-        given = [given for key in (LOAD_MODELS, MODEL_STORE) if (given := self._settings.get(key))]
+        given = [given for key in ("load_models", "model_store") if (given := self._settings.get(key))]
         unused = [f"{each.source}: {each.name}={each.value}" for each in given if each.value.upper() != ALL]
         unused += [] if store is None else [f"-s {store}"]
         self.warnings += [f"{each} has no effect: the command line names the models" for each in unused]
 
     def _items_of_settings(self) -> list[ModelItem]:
-        given = self._settings.get(LOAD_MODELS)
+        given = self._settings.get("load_models")
         if given is None or given.value.upper() == ALL or self._asks_for_all():
             return []
         return parse_items(given.value, given.source)
 
     def _begins_empty(self) -> bool:
-        given = self._settings.get(LOAD_MODELS)
+        given = self._settings.get("load_models")
         return given is not None and given.value.upper() == NONE and not self._asks_for_all()
 
     def _asks_for_all(self) -> bool:

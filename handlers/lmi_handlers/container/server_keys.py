@@ -6,138 +6,107 @@ defaults of all models.
 
 from lmi_handlers.container.declarations import Declared, honoured, ignored, refused
 
-INFERENCE_ADDRESS = "inference_address"
-LOAD_MODELS = "load_models"
-EVICT_MODELS = "evict_models"
-MODEL_STORE = "model_store"
-PORT = "port"
-GRPC_PORT = "grpc_port"
-PAGES = "pages"
-PROMETHEUS = "prometheus"
-OTLP_TRACES_ENDPOINT = "otlp_traces_endpoint"
-MANAGEMENT_ADDRESS = "management_address"
-MANAGEMENT_TOKEN = "management_token"
-MANAGEMENT_TOKEN_FILE = "management_token_file"
-CERTIFICATE_FILE = "certificate_file"
-PRIVATE_KEY_FILE = "private_key_file"
-API_KEYS = "api_keys"
-API_KEYS_FILE = "api_keys_file"
-KEY_REQUESTS = "key_requests_per_minute"
-KEY_RUNNING = "key_max_concurrent_requests"
-METRICS_NEED_KEY = "metrics_need_key"
-CORS_ORIGIN = "cors_allowed_origin"
-CORS_METHODS = "cors_allowed_methods"
-CORS_HEADERS = "cors_allowed_headers"
-CORS_CREDENTIALS = "cors_allow_credentials"
-MAX_CONNECTIONS = "max_connections"
-HEADER_TIMEOUT = "header_timeout"
-BODY_TIMEOUT = "body_timeout"
-WRITE_TIMEOUT = "write_timeout"
-KEEP_ALIVE_TIMEOUT = "keep_alive_timeout"
-MIN_TRANSFER_RATE = "min_transfer_rate"
-MAX_PENDING_BODY_BYTES = "max_pending_body_bytes"
-
 KEYSTORE = "certificate_file and private_key_file are the server's certificate and its key, in PEM"
 NETTY = "it tunes Netty; this server has one event loop for all connections"
 
 SERVER_KEYS: tuple[Declared, ...] = (
     honoured(
-        INFERENCE_ADDRESS,
+        "inference_address",
         "The address to listen on: `http://HOST[:PORT]`, or `https://` with a `certificate_file`; no Unix socket.",
     ),
-    honoured(PORT, "The port to listen on; overrides the one in `inference_address`."),
+    honoured("port", "The port to listen on; overrides the one in `inference_address`."),
     honoured(
-        GRPC_PORT,
+        "grpc_port",
         "The port of KServe's protocol over gRPC, on the same host. Without it there is no gRPC.",
     ),
     honoured(
-        PAGES,
+        "pages",
         "`false` turns off the chat page at `/`. Default: `true`.",
     ),
     honoured(
-        PROMETHEUS,
+        "prometheus",
         "`false` turns off the metrics at `/metrics` and `/server/metrics`. Default: `true`, unlike DJLServing's.",
     ),
     honoured(
-        OTLP_TRACES_ENDPOINT,
+        "otlp_traces_endpoint",
         "URL of an OpenTelemetry collector, such as `http://localhost:4318/v1/traces`, which gets a span "
         "for each request over HTTP. Needs `pip install 'lmi-handlers[tracing]'`.",
     ),
     honoured(
-        MAX_CONNECTIONS,
+        "max_connections",
         "The maximum number of client connections, 10000 by default. Beyond it, the connection that has "
         "waited longest for its client is closed; if none is waiting, new ones get 503.",
     ),
     honoured(
-        HEADER_TIMEOUT,
+        "header_timeout",
         "The maximum time for the headers of a request, or for the first one of a new connection, in "
         "seconds; 30 by default.",
     ),
     honoured(
-        BODY_TIMEOUT,
+        "body_timeout",
         "The time over which a request body must average `min_transfer_rate`, in seconds; 30 by default. "
         "A slower body is refused with 408.",
     ),
     honoured(
-        WRITE_TIMEOUT,
+        "write_timeout",
         "The time over which a client must read an answer at `min_transfer_rate` on average, unless the "
         "answer itself is slower, in seconds; 60 by default. A slower client is disconnected, and its request "
         "aborted.",
     ),
     honoured(
-        KEEP_ALIVE_TIMEOUT,
+        "keep_alive_timeout",
         "The time after which a connection without a request is closed, in seconds; 75 by default. Set "
         "it higher than the keep-alive time of the proxy or load balancer in front.",
     ),
     honoured(
-        MIN_TRANSFER_RATE,
+        "min_transfer_rate",
         "The minimum rate of request bodies and answers, in bytes per second, averaged over "
         "`body_timeout` or `write_timeout`; 1024 by default.",
     ),
     honoured(
-        MAX_PENDING_BODY_BYTES,
+        "max_pending_body_bytes",
         "The maximum total size of all request bodies that are being received, in bytes; 536870912 by "
         "default. Beyond it, bodies of more than 64 KB get 503.",
     ),
     honoured(
-        LOAD_MODELS,
+        "load_models",
         "The models to serve: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`, separated by commas. `ALL`, the "
         "default, means the models of the model store; `NONE` means that requests load models later.",
     ),
-    honoured(MODEL_STORE, "The folder of model directories to serve, or a single model directory."),
+    honoured("model_store", "The folder of model directories to serve, or a single model directory."),
     honoured(
-        MANAGEMENT_ADDRESS,
+        "management_address",
         "The address of the routes that manage the server, `http[s]://HOST:PORT` or `unix:PATH`; it "
         "serves no inference. Without it, these routes are at the inference address, for this host only.",
     ),
     honoured(
-        MANAGEMENT_TOKEN,
+        "management_token",
         "The secret for management routes, sent as `Authorization: Bearer`.",
         secret=True,
     ),
-    honoured(MANAGEMENT_TOKEN_FILE, "A file with the `management_token`, read again when it changes."),
+    honoured("management_token_file", "A file with the `management_token`, read again when it changes."),
     honoured(
-        API_KEYS,
+        "api_keys",
         "API keys of clients, separated by commas, each in the form of a line of `api_keys_file`. "
         "Without either, clients need no key.",
         secret=True,
     ),
     honoured(
-        API_KEYS_FILE,
+        "api_keys_file",
         "A file of API keys, read again when it changes. Each line is `[NAME] KEY`, optionally followed "
         "by the limits `requests_per_minute=NUMBER` and `max_concurrent_requests=NUMBER`.",
     ),
     honoured(
-        KEY_REQUESTS,
+        "key_requests_per_minute",
         "The maximum number of requests per minute for each key whose line has no limit of its own; each "
         "sequence counts as a request.",
     ),
     honoured(
-        KEY_RUNNING,
+        "key_max_concurrent_requests",
         "The maximum number of concurrent requests for each key whose line has no limit of its own; each "
         "sequence counts as a request.",
     ),
-    honoured(METRICS_NEED_KEY, "`true` makes metrics require a key too. Default: `false`."),
+    honoured("metrics_need_key", "`true` makes metrics require a key too. Default: `false`."),
     ignored("cluster_address", "a server runs on one machine"),
     refused("load_workflows", "workflows are not supported: name their models in load_models"),
     ignored(
@@ -150,23 +119,23 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ignored("use_native_io", NETTY),
     ignored("io_ratio", NETTY),
     honoured(
-        CORS_ORIGIN,
+        "cors_allowed_origin",
         "The origins of the web pages that may use client routes, separated by commas, such as "
         "`https://app.example.com`, `https://*.example.com` or `http://localhost:*`; `*` allows every page. "
         "Without it, pages of other web sites cannot read answers. Management routes are never available to pages.",
     ),
     honoured(
-        CORS_METHODS,
+        "cors_allowed_methods",
         "The methods that those pages may use, separated by commas; `*`, the default, means those of "
         "client routes, `GET, HEAD, POST, DELETE`.",
     ),
     honoured(
-        CORS_HEADERS,
+        "cors_allowed_headers",
         "The headers that those pages may send, separated by commas; `*`, the default, means all, "
         "including `Authorization`.",
     ),
     honoured(
-        CORS_CREDENTIALS,
+        "cors_allow_credentials",
         "`true` lets those pages send cookies and certificates, for a proxy in front that requires them; "
         "API keys do not need it. Cannot be used with `*` as origin. Default: `false`.",
     ),
@@ -174,14 +143,14 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ignored("keystore_pass", KEYSTORE, secret=True),
     ignored("keystore_type", KEYSTORE),
     honoured(
-        CERTIFICATE_FILE,
+        "certificate_file",
         "A certificate in PEM, followed by its intermediate certificates, for HTTPS and gRPC over TLS; "
         "read again when it changes. Needs `private_key_file`, and `https://` in `inference_address` if that is "
         "set.",
     ),
-    honoured(PRIVATE_KEY_FILE, "The private key of `certificate_file`, in PEM and without a password."),
+    honoured("private_key_file", "The private key of `certificate_file`, in PEM and without a password."),
     honoured(
-        EVICT_MODELS,
+        "evict_models",
         "`true` unloads the least recently used models when another one needs their memory; their next "
         "requests load them again. Default: `false`, and a model that does not fit gets 507.",
     ),

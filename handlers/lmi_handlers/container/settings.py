@@ -1,6 +1,6 @@
 """Server settings from the environment and config.properties."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmi_core.configuration import java_properties
@@ -24,11 +24,14 @@ _MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (
 class Settings:
     """The effective server settings, the defaults for all models, and warnings about ineffective settings."""
 
-    def __init__(self, environment: Mapping[str, str], file: Iterable[Given] = ()) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], file: Iterable[Given] = (), defaults: Sequence[Given] = ()
+    ) -> None:
+        """`defaults` are keys for all models that file and environment override."""
         self.warnings: list[str] = []
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
-        self._of_tgi: list[Given] = []
+        self._defaults = defaults
         self.shown: list[tuple[str, Given]] = []  # each with its effect, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
@@ -43,16 +46,22 @@ class Settings:
 
     def get(self, name: str) -> Given | None:
         """Return the effective value of an honoured key or variable; None if it is not set."""
+        assert name in _KEYS or name in _VARIABLES, f"{name} is not declared"
         return self._values.get(name)
 
-    def add_for_models(self, given: Iterable[Given]) -> None:
-        """Add keys for all models, after the existing ones."""
-        self._of_tgi += given
+    def is_on(self, name: str, default: bool = False) -> bool:
+        """Return whether a setting is true. Raise ConfigurationError if it is neither true nor false."""
+        given = self.get(name)
+        if given is None:
+            return default
+        if (value := given.value.lower()) not in ("true", "false"):
+            raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
+        return value == "true"
 
     @property
     def for_models(self) -> list[Given]:
         """The defaults for keys that a model's own file and environment do not set; the last of equal keys wins."""
-        return [*self._of_tgi, *self._of_file, *self._of_variables]
+        return [*self._defaults, *self._of_file, *self._of_variables]
 
     def _take(self, known: Declared | None, given: Given) -> None:
         """Apply a setting, or warn that it has no effect. Raise ConfigurationError if it is refused."""
@@ -83,13 +92,6 @@ class Settings:
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
         self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
-
-
-def is_true(given: Given) -> bool:
-    """Return whether a setting is true. Raise ConfigurationError if it is neither true nor false."""
-    if (value := given.value.lower()) not in ("true", "false"):
-        raise ConfigurationError(f"{given.source}: {given.name} must be true or false. Given: {given.value}")
-    return value == "true"
 
 
 def read_file(path: Path) -> list[Given]:

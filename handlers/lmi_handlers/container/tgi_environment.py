@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 from lmi_core.configuration.configuration import Given
 from lmi_core.configuration.properties import environment_variable
 from lmi_handlers.access.api_keys import HASHED
-from lmi_handlers.container.server_keys import API_KEYS, CORS_ORIGIN
 
 FLAG = "--tgi-environment"
 MODEL_ID = "MODEL_ID"
@@ -18,10 +17,6 @@ ORIGINS = "CORS_ALLOW_ORIGIN"
 DEFAULT_HOST = "0.0.0.0"  # the launcher's own
 DEFAULT_PORT = "3000"
 OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher takes any other value for true
-
-
-def _boolean(value: str) -> str:
-    return "false" if value.lower() in OFF else "true"
 
 
 QUANTIZE = "QUANTIZE"
@@ -44,7 +39,9 @@ READ: Final[Mapping[str, Read]] = MappingProxyType(
         "DTYPE": Read("option.dtype"),
         QUANTIZE: Read("option.quantize"),
         "KV_CACHE_DTYPE": Read("option.kv_cache_dtype", lambda value: CACHE_TYPES.get(value, value)),
-        "TRUST_REMOTE_CODE": Read("option.trust_remote_code", _boolean),
+        "TRUST_REMOTE_CODE": Read(
+            "option.trust_remote_code", lambda value: "false" if value.lower() in OFF else "true"
+        ),
         "MAX_TOTAL_TOKENS": Read("option.max_model_len"),
         "PAYLOAD_LIMIT": Read("max_request_size"),
     }
@@ -118,10 +115,10 @@ def _keys(given: Mapping[str, str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     if API_KEY in given:
-        own = environment_variable(API_KEYS)
+        own = environment_variable("api_keys")
         key = f"tgi {HASHED}{hashlib.sha256(given[API_KEY].encode()).hexdigest()}"
         found[own] = ",".join(filter(None, (given.get(own), key)))
     if ORIGINS in given:
-        own = environment_variable(CORS_ORIGIN)
+        own = environment_variable("cors_allowed_origin")
         found[own] = given.get(own, given[ORIGINS])
     return found

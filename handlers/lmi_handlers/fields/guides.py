@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.structural_tag import read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
-from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.parameter_fields import RequestPart, with_parameters
 
 
 def _as_schema(given: object) -> object:
@@ -33,18 +33,14 @@ class Guide(NamedTuple):
     field: str
 
 
-class JsonSchema(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class JsonSchema(RequestPart):
     name: str | None = None
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
 
 
-class ResponseFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ResponseFormat(RequestPart):
     type: Literal["text", "json_object", "json_schema", "structural_tag", "json", "regex"]
     json_schema: JsonSchema | None = None
     value: dict[str, Any] | str | None = Field(
@@ -70,13 +66,9 @@ class ResponseFormat(BaseModel):
         return others | {"json_schema": value if isinstance(value.get("schema"), dict) else {"schema": value}}
 
     @model_validator(mode="after")
-    def _schema_is_given(self) -> "ResponseFormat":
+    def _has_what_its_type_says(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("must have `json_schema` if and only if its `type` is json_schema")
-        return self
-
-    @model_validator(mode="after")
-    def _right_value(self) -> "ResponseFormat":
         if self.type == "regex":
             if not isinstance(self.value, str) or self.schema_ is not None:
                 raise ValueError("must have a regular expression as `value` and no `schema`")
@@ -87,6 +79,8 @@ class ResponseFormat(BaseModel):
                 raise ValueError("must have a JSON schema as `value`")
         elif self.value is not None or self.schema_ is not None:
             raise ValueError(f"must have neither `value` nor `schema` if its `type` is {self.type}")
+        if self.type == "structural_tag":
+            read_structural_tag(self.structural_tag)
         return self
 
     @property
@@ -96,12 +90,6 @@ class ResponseFormat(BaseModel):
         if schema is not None and not isinstance(schema, dict):
             raise ValueError("must have a JSON schema, an object, as `value`")
         return schema
-
-    @model_validator(mode="after")
-    def _right_tag(self) -> "ResponseFormat":
-        if self.type == "structural_tag":
-            read_structural_tag(self.structural_tag)
-        return self
 
     @property
     def structural_tag(self) -> dict[str, Any] | None:
@@ -148,10 +136,8 @@ def _same(payload: BaseModel, names: Mapping[str, str], path: str = "") -> list[
 
 
 @with_parameters(MEMBERS)
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(RequestPart):
     """The `structured_outputs` object of newer vLLM; at most one member may be set."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     json_: GivenSchema | None = Field(
         None, alias="json", description="Constrain the output to JSON that matches this JSON schema."

@@ -7,10 +7,11 @@ them. A request with hosted tools only cannot be served.
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator
+from pydantic import AfterValidator, BaseModel, Discriminator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
+from lmi_handlers.fields.parameter_fields import RequestPart
 
 NO_TOOLS = "this server has no tools of its own"
 OWN, HOSTED = "<own>", "<hosted>"  # tags of a tool
@@ -18,10 +19,8 @@ OWN, HOSTED = "<own>", "<hosted>"  # tags of a tool
 T = TypeVar("T", bound=BaseModel)
 
 
-class HostedTool(BaseModel):
+class HostedTool(RequestPart):
     """A tool that a hosted service runs; only its type is read."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: str
 

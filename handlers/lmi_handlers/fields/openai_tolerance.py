@@ -63,7 +63,20 @@ REFUSED = MappingProxyType(
 )
 
 
-def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -> tuple[M, tuple[str, ...]]:
+class Tolerance(NamedTuple):
+    """The fields of a dialect without effect here: accepted ones, ignored ones, and refused ones."""
+
+    hints: frozenset[str]
+    ignored: Mapping[str, str]
+    refused: Mapping[str, Refused]
+
+
+OPENAI = Tolerance(HINTS, IGNORED, REFUSED)
+
+
+def take_fields(
+    given: Mapping[str, Any], payload_type: type[M], strict: bool, tolerance: Tolerance = OPENAI
+) -> tuple[M, tuple[str, ...]]:
     """Return the payload and the names of the ignored fields.
 
     Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
@@ -73,13 +86,18 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     for name, value in given.items():
         if name in fields:
             kept[name] = value
-        elif name in REFUSED:
-            refuse(name, value, REFUSED[name])
-        elif name not in HINTS:
+        elif name in tolerance.refused:
+            refuse(name, value, tolerance.refused[name])
+        elif name not in tolerance.hints:
             kept[name] = value
-    for name in IGNORED.keys() & kept.keys() if strict else ():
-        raise InvalidPayload(f"`{name}` has no effect: {IGNORED[name]}. option.strict_parameters=true refuses it")
+    for name in tolerance.ignored.keys() & kept.keys() if strict else ():
+        raise without_effect(name, tolerance.ignored[name])
     return take_known(kept, payload_type, strict)
+
+
+def without_effect(name: str, reason: str) -> InvalidPayload:
+    """Return the error for an ignored field where parameters are strict."""
+    return InvalidPayload(f"`{name}` has no effect: {reason}. option.strict_parameters=true refuses it")
 
 
 def refuse(name: str, value: object, refused: Refused) -> None:

@@ -1,9 +1,9 @@
-"""Fields of a dialect's requests that are parameters of LMI's table."""
+"""Fields of a dialect's requests that are parameters of LMI's table, and objects in requests."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from lmi_core.generation.parameters import ExtendedParameters
@@ -11,6 +11,12 @@ from lmi_core.generation.parameters import ExtendedParameters
 M = TypeVar("M", bound=BaseModel)
 
 TABLE = ExtendedParameters.model_fields
+
+
+class RequestPart(BaseModel):
+    """An object in a request; members that are not declared are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 def all_names(renamed: Mapping[str, str], left_out: Collection[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import ALL_TOKENS
@@ -64,16 +64,26 @@ def _can_be_in_a_header(name: str) -> str:
 RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_header)]
 
 
-class PassedFields(AnswerFields):
-    """Fields that are passed to the engine: vLLM's own, the request's id, and the cache salt."""
-
-    only_vllm: ClassVar[tuple[str, ...]] = ("vllm_xargs", *TRANSFERS)
+class NamedRequest(BaseModel):
+    """A request whose body may have its id."""
 
     request_id: RequestId | None = Field(
         None,
         description="The id of the request in its answer, in the log and for aborting it; the header x-request-id "
         "overrides it.",
     )
+
+    def named(self, call: Call) -> Call:
+        """Return the call with the request's own id, unless a header sets one."""
+        in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
+        return call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
+
+
+class PassedFields(NamedRequest, AnswerFields):
+    """Fields that are passed to the engine: vLLM's own, and the cache salt."""
+
+    only_vllm: ClassVar[tuple[str, ...]] = ("vllm_xargs", *TRANSFERS)
+
     priority: int | None = Field(
         None,
         ge=-(2**63),
@@ -98,17 +108,17 @@ class PassedFields(AnswerFields):
         if detection is not None and detection.max_pattern_size:  # 0 disables it
             parameters["repetition_detection"] = detection.model_dump()
         if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
-            _check_for_vllm(given, model)
+            for name, value in given.items() if VLLM_FIELDS not in model.backend.parameters_type.model_fields else ():
+                raise InvalidPayload(
+                    f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
+                    f"{model.backend.name} backend. Given: {shown(value)}"
+                )
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
             given["priority"] = self.priority  # to other backends a hint
         if given:
             parameters[VLLM_FIELDS] = given
             names[VLLM_FIELDS] = ""
         return parameters, names
-
-    def named(self, call: Call) -> Call:
-        """Return the call with the request's own id, unless a header sets one."""
-        return named_call(call, self.request_id)
 
 
 class ChatFields(PassedFields):
@@ -127,19 +137,3 @@ class ChatFields(PassedFields):
     media_io_kwargs: dict[str, dict[str, Any]] | None = Field(
         None, description="How images are read, under `image`; only vLLM, with option.trust_request_mm_kwargs."
     )
-
-
-def named_call(call: Call, request_id: str | None) -> Call:
-    """Return the call with the id in its body, if any, unless a header sets one."""
-    in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
-    return call if request_id is None or in_header else replace(call, request_id=request_id)
-
-
-def _check_for_vllm(given: Mapping[str, Any], model: ServedModel) -> None:
-    if VLLM_FIELDS in model.backend.parameters_type.model_fields:
-        return
-    for name, value in given.items():
-        raise InvalidPayload(
-            f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
-            f"{model.backend.name} backend. Given: {shown(value)}"
-        )

@@ -113,7 +113,9 @@ class CallFields(SamplingFields):
     )
 
     @model_validator(mode="after")
-    def _named_tokens_are_log_probabilities(self) -> "CallFields":
+    def _call_fields_agree(self) -> "CallFields":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("`stream_options` requires `stream`: true")
         if not self.logprob_token_ids:
             return self
         log_probs = getattr(self, "logprobs", None)
@@ -125,12 +127,6 @@ class CallFields(SamplingFields):
             raise ValueError(
                 "`logprob_token_ids` and `echo` cannot be used together: they are not available for prompts"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _options_of_a_stream(self) -> "CallFields":
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("`stream_options` requires `stream`: true")
         return self
 
     @property

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CHOICES = ("none", "auto", "required")
@@ -20,9 +21,7 @@ class ToolNames(NamedTuple):
     allowed_tool: str = "tool_choice.allowed_tools.tools.{}.function.name"  # with the index of one
 
 
-class FunctionName(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class FunctionName(RequestPart):
     name: str = Field(min_length=1)
 
 
@@ -45,9 +44,7 @@ class FunctionDefinition(FunctionName):
         return {name: value for name, value in self if value is not None}
 
 
-class Tool(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class Tool(RequestPart):
     type: Literal["function"] = "function"
     function: FunctionDefinition
 
@@ -57,25 +54,19 @@ class Tool(BaseModel):
         return {"type": self.type, "function": self.function.given}
 
 
-class AllowedTool(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class AllowedTool(RequestPart):
     type: Literal["function"] = "function"
     function: FunctionName
 
 
-class AllowedTools(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class AllowedTools(RequestPart):
     mode: Literal["auto", "required"]
     tools: list[AllowedTool] = Field(
         min_length=1, description="The subset of the request's `tools` that may be called."
     )
 
 
-class ToolChoice(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ToolChoice(RequestPart):
     type: Literal["none", "auto", "required", "function", "allowed_tools"]
     function: FunctionName | None = None
     allowed_tools: AllowedTools | None = None

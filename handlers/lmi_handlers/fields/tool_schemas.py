@@ -1,7 +1,7 @@
 """Validation of the JSON schemas of tools' arguments, with errors for the client."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -57,35 +57,24 @@ def _schemas_in(place: Place) -> Iterator[Place]:
             yield Place(path, value)
 
 
-def _is_type(value: object) -> bool:
-    names = value if isinstance(value, list) and value else [value]
-    return all(isinstance(name, str) and name in TYPES for name in names)
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_filled_list(value: object) -> bool:
-    return isinstance(value, list) and bool(value)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _are_texts(values: object, allowed: Container[str] | None = None) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) and each in (allowed or [each]) for each in values)
 
 
 MEMBERS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "type": (_is_type, f"one of {', '.join(TYPES)}, or a list of these"),
-    "required": (_is_texts, "a list of names"),
-    "enum": (_is_filled_list, "a list of values"),
-    "pattern": (_is_text, "a string"),
-    "$ref": (_is_text, "a string"),
-    **dict.fromkeys(SCHEMAS_BY_NAME, (_is_object, "an object with a JSON schema for each name")),
-    **dict.fromkeys(LISTS_OF_SCHEMAS, (_is_filled_list, "a list of JSON schemas")),
+    "type": (
+        lambda value: _are_texts(value if isinstance(value, list) and value else [value], TYPES),
+        f"one of {', '.join(TYPES)}, or a list of these",
+    ),
+    "required": (_are_texts, "a list of names"),
+    "enum": (lambda value: isinstance(value, list) and bool(value), "a list of values"),
+    **dict.fromkeys(("pattern", "$ref"), (lambda value: isinstance(value, str), "a string")),
+    **dict.fromkeys(
+        SCHEMAS_BY_NAME, (lambda value: isinstance(value, dict), "an object with a JSON schema for each name")
+    ),
+    **dict.fromkeys(
+        LISTS_OF_SCHEMAS, (lambda value: isinstance(value, list) and bool(value), "a list of JSON schemas")
+    ),
 }
 
 

@@ -11,12 +11,8 @@ from pydantic import BeforeValidator
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 
-
-def _in_lower_case(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-CutSide = Annotated[Side, BeforeValidator(_in_lower_case)]  # as Text Embeddings Inference writes it, `Left` too
+# As Text Embeddings Inference writes it, `Left` too.
+CutSide = Annotated[Side, BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)]
 
 
 def json_numbers(vector: bytes) -> bytes:

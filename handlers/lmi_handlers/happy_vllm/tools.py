@@ -1,26 +1,119 @@
 """Routes of happy_vllm without generation: information, health and tokenizer."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TypeVar
+from itertools import islice
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
+from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.beside_loop import read_beside, read_in_steps
+from lmi_core.payloads.json_list import encoded_items, object_with_lists
 from lmi_core.payloads.payload import check_payload
-from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.route import inquiry, reading
-from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
 from lmi_handlers.base.admission import described_model, generating_model
-from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, decoded, tokenize
+from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, detokenize, tokenize
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
-from lmi_handlers.happy_vllm.texts import MetadataPayload, SplitPayload, ToolPayload, metadata, split
+
+SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
+MAX_SEPARATORS = 256
+MAX_SEPARATOR_LENGTH = 128  # characters
+STEP = 1000  # tokens
+DECODE = partial(detokenize, skip_special_tokens=True)
+
+
+class ToolPayload(TolerantPayload):
+    model: str | None = Field(None, description="The name of the model; required if several are served.")
+
+
+class SplitPayload(ToolPayload):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Hey, how are you ? I am fine.", "num_tokens_in_chunk": 4}]}
+    )
+
+    text: str = Field(description="The text to split.")
+    num_tokens_in_chunk: int = Field(200, ge=1, description="The minimum number of tokens in a chunk.")
+    separators: list[Annotated[str, Field(min_length=1, max_length=MAX_SEPARATOR_LENGTH)]] = Field(
+        SEPARATORS,
+        max_length=MAX_SEPARATORS,
+        description=f"The separators with which a chunk ends: at most {MAX_SEPARATORS}, each of at most "
+        f"{MAX_SEPARATOR_LENGTH} characters.",
+    )
+
+
+class MetadataPayload(ToolPayload):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": "Hey, how are you ?", "truncation_side": "left", "max_length": 2}]}
+    )
+
+    text: str = Field(description="The text to count the tokens of.")
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="Whether to add special tokens. Default: the tokenizer's choice."
+    )
+    max_length: int | None = Field(
+        None, ge=0, description="The maximum number of tokens before the text is truncated. Default: the model's."
+    )
+
+
+def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]:
+    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
+    written, chunks = list[bytes](), _chunks(payload, tokenizer)
+    while some := list(islice(chunks, STEP)):
+        written.append(encoded_items([chunk for chunk in some if chunk]))
+        yield None
+    yield object_with_lists({}, {"split_text": written})
+
+
+def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the chunk that each token completes, or "", and finally the rest."""
+    separators: dict[str, tuple[str, ...]] = {}  # by their last character
+    for separator in payload.separators:
+        separators[separator[-1]] = (*separators.get(separator[-1], ()), separator)
+    detokenizer = tokenizer.detokenizer([])
+    chunk, count = "", 0
+    unwritten: list[int] = []  # ids without a text yet: the part of a character, or what looks like one
+    for token_id in tokenizer.encode(payload.text, add_special_tokens=False):
+        text = detokenizer.step(token_id) or _special_text(token_id, tokenizer)
+        if text:
+            unwritten.clear()
+        else:
+            unwritten.append(token_id)
+        chunk += text
+        count += 1
+        if count >= payload.num_tokens_in_chunk and chunk.endswith(separators.get(chunk[-1:], ())):
+            yield chunk
+            chunk, count = "", 0
+        else:
+            yield ""
+    if chunk or unwritten:
+        yield chunk + tokenizer.decode(unwritten)
+
+
+def _special_text(token_id: int, tokenizer: Tokenizer) -> str:
+    """Return the text of a special token in the text to split, such as `<s>`; "" for other tokens."""
+    return "" if tokenizer.decode([token_id]) else tokenizer.decode([token_id], skip_special_tokens=False)
+
+
+def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
+    """Return the number of tokens, and the text beyond `max_length` that truncation would remove."""
+    tokenizer = model.backend.tokenizer
+    ids = tokenizer.encode(payload.text, add_special_tokens=False)
+    longest = model.backend.max_length if payload.max_length is None else payload.max_length
+    side = payload.truncation_side or tokenizer.truncation_side
+    cut_off = ids[longest:] if side == "right" else ids[: max(len(ids) - longest, 0)]
+    return {"tokens_nb": len(ids), "truncated_text": tokenizer.decode(cut_off, skip_special_tokens=False)}
+
 
 P = TypeVar("P", bound=ToolPayload)
 
@@ -49,10 +142,6 @@ async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
     except LmiError:
         return json_answer({"ready": "ko"}, 503)
     return json_answer({"ready": "ok"})
-
-
-async def decode(call: Call, dispatcher: ServedModels) -> Answer:
-    return await decoded(call, dispatcher, skip_special_tokens=True)
 
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
@@ -101,7 +190,7 @@ ROUTES = (
         access=Access.EVERYBODY,
     ),
     inquiry("/v2/tokenizer", tokenize, "Tokenize a text", TOKENIZE_PAYLOADS, AnswerForm(TokenizedText)),
-    inquiry("/v2/decode", decode, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
+    inquiry("/v2/decode", DECODE, "Detokenize token ids", (DetokenizeRequest,), AnswerForm(DetokenizedText)),
     inquiry("/v1/split_text", split_text, "Split a text at separators", (SplitPayload,), AnswerForm(SplitChunks)),
     inquiry("/v1/metadata_text", metadata_text, "Count a text's tokens", (MetadataPayload,), AnswerForm(TextMetadata)),
 )

@@ -15,9 +15,9 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.http.answer import ACCESS, Answering, answer
 from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
-from lmi_handlers.http.connections.connections import Connections, close_behind_unread
+from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
-from lmi_handlers.http.documentation.routes import add_documentation
+from lmi_handlers.http.documentation.document import add_documentation
 from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.origins.cross_origin import CrossOriginAnswers
 from lmi_handlers.http.origins.same_origin import SERVER_HOST
@@ -36,7 +36,7 @@ def create_application(
 
     `connections`, if given, tracks its requests; `access` contains the access rules.
     """
-    application = web.Application(middlewares=[close_behind_unread if connections is None else connections.follow])
+    application = web.Application(middlewares=[] if connections is None else [connections.follow])
     if host is not None:
         application[SERVER_HOST] = host
     application[DISPATCHER] = dispatcher

@@ -14,8 +14,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.certificate import Certificate
+from lmi_handlers.access.options import ListenAddress
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import ConnectionLimits
 from lmi_handlers.process.front import Front

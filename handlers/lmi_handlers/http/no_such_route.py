@@ -1,7 +1,5 @@
 """The answers to requests without a matching route."""
 
-from collections.abc import Iterable
-
 from aiohttp import web
 
 from lmi_core.calls.answer import json_answer
@@ -9,7 +7,7 @@ from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.handler import Answer
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
-from lmi_handlers.base.front_end_errors import NO_ROUTE, front_end_error
+from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
 OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
@@ -30,7 +28,8 @@ async def no_such_route(request: web.Request) -> web.Response:
     if methods:
         message = f"{request.path} supports {allowed}, not {request.method}."
     else:
-        paths = _shown_paths(request.app)
+        known = (resource.canonical for resource in request.app.router.resources())
+        paths = [path for path in known if path == "/" or not path.endswith("/")]
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
     if methods and request.headers.get("Upgrade", "").lower() == "websocket":
@@ -39,12 +38,6 @@ async def no_such_route(request: web.Request) -> web.Response:
     headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
     headers |= {"Upgrade": "HTTP/1.1"} if status == 426 else {}
     return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
-
-
-def _shown_paths(application: web.Application) -> Iterable[str]:
-    """Return the routes' paths, without those that differ only by a trailing slash."""
-    paths = [resource.canonical for resource in application.router.resources()]
-    return [path for path in paths if path == "/" or not path.endswith("/")]
 
 
 def error_of_path(path: str, message: str, status: int, name: str) -> Answer:

@@ -13,17 +13,14 @@ from lmi_core.handler import Handler
 from lmi_core.logs.progress_display import shown
 from lmi_core.plugins.registry import Registry
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.access.options import Scope
-from lmi_handlers.access.watched_files import watch
+from lmi_handlers.access.options import ListenAddress, Scope, watch
 from lmi_handlers.http.application import create_application
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 from lmi_handlers.http.listener import HttpListener
-from lmi_handlers.process.adopted import INIT, reap_adopted
 from lmi_handlers.process.front import Front
-from lmi_handlers.process.signals import Signals
+from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import grpc
 from grpc import StatusCode
+from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
@@ -19,7 +20,6 @@ from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.kserve_grpc.calls import headers_of
-from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange
 from lmi_handlers.telemetry.ending import Ending
 from lmi_handlers.telemetry.refusals import refusals_of
@@ -29,8 +29,6 @@ _refusals = refusals_of(logger)
 
 IP = ("ipv4", "ipv6")  # the kinds of a peer's address that have a host
 OK = 200  # in HTTP's terms
-
-LOOKS = 4  # at a client that does not read, before its time is over
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
 
@@ -101,14 +99,12 @@ class InferStream:
         self._ends_at_error = self._headers.get(ENDS_AT_ERROR, "").lower() == "true"
         self._writing = asyncio.Lock()
         self._write_timeout = write_timeout
-        self._seen_writing: int | None = None  # how often the present write was looked at; None: there is none
-        self._watch: asyncio.TimerHandle | None = None
+        self._stalled = asyncio.timeout(None)  # ends while a response waits for its client
 
     async def run(self, requests: Any) -> None:
         """Answer every request until the client ends the stream; if it disconnects, running requests are aborted."""
         try:
-            async with asyncio.timeout(None) as stalled, asyncio.TaskGroup() as tasks:
-                self._look(stalled)
+            async with self._stalled, asyncio.TaskGroup() as tasks:
                 async for message in requests:
                     tasks.create_task(self._answer(message))
         except TimeoutError:
@@ -120,23 +116,6 @@ class InferStream:
             if not isinstance(first, LmiError):
                 raise
             await abort(self._context, first)
-        finally:
-            if self._watch is not None:
-                self._watch.cancel()
-
-    def _look(self, stalled: asyncio.Timeout) -> None:
-        """Check from time to time whether a response waits for its client, without a timer for each.
-
-        Checks are counted instead of seconds, because after a long pause of the server itself, every client would seem
-        too slow.
-        """
-        loop = asyncio.get_running_loop()
-        if self._seen_writing is not None:
-            self._seen_writing += 1
-            if self._seen_writing > LOOKS:
-                stalled.reschedule(0)
-                return
-        self._watch = loop.call_later(self._write_timeout / LOOKS, self._look, stalled)
 
     async def _answer(self, message: Any) -> None:
         """Answer one request. Raise its error only if that must end the stream."""
@@ -154,9 +133,9 @@ class InferStream:
 
     async def _write(self, response: Any) -> None:
         async with self._writing:
-            self._seen_writing = 0
+            self._stalled.reschedule(asyncio.get_running_loop().time() + self._write_timeout)
             await self._context.write(response)
-            self._seen_writing = None
+            self._stalled.reschedule(None)
 
 
 async def _answer(

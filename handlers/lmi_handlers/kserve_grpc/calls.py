@@ -1,5 +1,6 @@
 """Conversion of gRPC requests into calls of the HTTP dialect, so that both are parsed in the same way."""
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,19 +8,68 @@ import orjson
 from multidict import CIMultiDict
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.tensors import LENGTH_SIZE
+from lmi_core.generation.tensors import LENGTH_SIZE, STRUCT_FORMATS
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import read_object
+from lmi_core.payloads.payload import read_object, shown
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
-from lmi_handlers.kserve_grpc.contents import input_data
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
 
+FIELDS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
 ADAPTERS = "adapters"  # the parameter of this name names an adapter too
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
 RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
+
+
+def input_data(message: Any) -> list[bytes]:
+    """Return the data of each input tensor. Raise InvalidPayload if they violate the protocol."""
+    raw = message.raw_input_contents
+    if not raw:
+        return [_packed(tensor) for tensor in message.inputs]
+    for tensor in message.inputs:
+        if tensor.HasField("contents"):
+            raise InvalidPayload(f"`{tensor.name}` cannot have `contents` where the request has `raw_input_contents`")
+    if len(raw) != len(message.inputs):
+        raise InvalidPayload(
+            f"`raw_input_contents` must have the data of each of the {len(message.inputs)} inputs. Given: {len(raw)}"
+        )
+    return list(raw)
+
+
+def _packed(tensor: Any) -> bytes:
+    """Return the bytes of a tensor's `contents`."""
+    field = FIELDS.get(tensor.datatype)
+    for given, _ in tensor.contents.ListFields():
+        if given.name != field:
+            advice = f"its values are `{field}`" if field else "give it as `raw_input_contents`"
+            raise InvalidPayload(f"`{tensor.name}` of type {tensor.datatype} cannot have `{given.name}`: {advice}")
+    if field is None:
+        return b""
+    values = getattr(tensor.contents, field)
+    if field == "bytes_contents":
+        return b"".join(len(value).to_bytes(LENGTH_SIZE, "little") + value for value in values)
+    try:
+        return struct.pack(f"<{len(values)}{STRUCT_FORMATS[tensor.datatype]}", *values)
+    except struct.error:
+        raise InvalidPayload(
+            f"`{tensor.name}` holds a value that does not fit {tensor.datatype}. Given: {shown(list(values))}"
+        ) from None
+
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

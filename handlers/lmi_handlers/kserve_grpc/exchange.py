@@ -2,23 +2,20 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from lmi_core.errors import FormatterFailed, LmiError, PayloadTooLarge
-from lmi_core.formatter import AnswerWriter, OutputFormatter, joined
+from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
-from lmi_core.handler import Answer, Call
+from lmi_core.handler import Call
 from lmi_core.inference import ResponseWriter
-from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure, written
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, infer_call, plain, request_id
-from lmi_handlers.kserve_grpc.handler import GrpcHandler
-from lmi_handlers.kserve_grpc.writer import GrpcFormatter
+from lmi_handlers.kserve_grpc.handler import GrpcFormatter, GrpcHandler
 from lmi_handlers.triton.infer_payload import InferPayload
 
 logger = logging.getLogger(__name__)
@@ -49,11 +46,6 @@ class GrpcExchange(ModelExchange[None]):
         version: str = self._message.model_version
         return version or None
 
-    @property
-    def is_received(self) -> bool:
-        """Return True: the whole message has arrived."""
-        return True
-
     async def call(self, limit: int) -> Call:
         """Return the call. Raise PayloadTooLarge if the message is longer than `limit` bytes."""
         if self._message.ByteSize() > limit:
@@ -65,13 +57,6 @@ class GrpcExchange(ModelExchange[None]):
         parameters = model.backend.parameters_type
         model.ignored.report(names, lambda: names_of([InferPayload, parameters]) | {"adapters"})
         self._ignored = names
-
-    async def send(self, answer: Answer) -> None:
-        raise FormatterFailed("an answer of this dialect has tensors")
-
-    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send nothing: HTTP/2 has its own pings."""
-        return nullcontext()
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """Send the answer after the latest step; the text of the model's own formatter is `text_output`."""
@@ -88,12 +73,6 @@ class GrpcExchange(ModelExchange[None]):
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """Send one of a backend's responses."""
         await self._respond(response, final=not writer.streams or isinstance(response, LastResponse))
-
-    async def answer(self, answer: Answer) -> None:
-        raise FormatterFailed("an answer of this dialect has tensors")
-
-    async def relay(self, reply: Head | Chunk) -> None:
-        raise FormatterFailed("the model function's answers have no tensors")
 
     async def finish(self) -> None:
         """Send an empty final response if the client asked for one and none was marked as final."""

@@ -5,31 +5,31 @@ from typing import Any
 
 from google.protobuf import json_format
 from grpc import StatusCode
+from tritonclient.grpc import service_pb2
 
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.served_model import ManagedModel
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
-from lmi_handlers.kserve_grpc.definitions import service_pb2
-from lmi_handlers.triton.metadata import configuration, find_version, model_description, server_description
-from lmi_handlers.triton.repository import every_version, index, statistics
+from lmi_handlers.triton.metadata import (
+    configuration,
+    every_version,
+    find_version,
+    index,
+    model_description,
+    server_description,
+    statistics,
+)
 
 LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
 NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
-NO_TRACES = "requests are not traced here"
-NO_LOG_SETTINGS = "logging is set when the server is started, by --log-level"
 NOT_SERVED = {
-    "RepositoryModelLoad": LOADS_NOTHING,
-    "RepositoryModelUnload": LOADS_NOTHING,
-    "SystemSharedMemoryRegister": NO_SHARED_MEMORY,
-    "SystemSharedMemoryStatus": NO_SHARED_MEMORY,
-    "SystemSharedMemoryUnregister": NO_SHARED_MEMORY,
-    "CudaSharedMemoryRegister": NO_SHARED_MEMORY,
-    "CudaSharedMemoryStatus": NO_SHARED_MEMORY,
-    "CudaSharedMemoryUnregister": NO_SHARED_MEMORY,
-    "TraceSetting": NO_TRACES,
-    "LogSettings": NO_LOG_SETTINGS,
+    **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), LOADS_NOTHING),
+    **{f"SystemSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
+    **{f"CudaSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
+    "TraceSetting": "requests are not traced here",
+    "LogSettings": "logging is set when the server is started, by --log-level",
 }
 
 Method = Callable[[Any, Any], Awaitable[Any]]

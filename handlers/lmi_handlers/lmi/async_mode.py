@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import orjson
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
@@ -67,11 +66,9 @@ def with_adapter_as_model(call: Call, model: ServedModel) -> Call:
 
 def chat_form(stream: bool) -> ChatForm:
     """Return the form of the answers to chats: vLLM's."""
-
-    def lines(answer: ChatAnswer) -> OutputFormatter:
-        return LinesFormatter(OpenAiChatStreamFormatter(answer))
-
-    return ChatForm(lines if stream else OpenAiChatFormatter, details=True)
+    if not stream:
+        return ChatForm(OpenAiChatFormatter, details=True)
+    return ChatForm(lambda answer: LinesFormatter(OpenAiChatStreamFormatter(answer)), details=True)
 
 
 def completion(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:

@@ -1,17 +1,20 @@
-"""LMI's embedding requests: texts as `inputs`, on the same routes as generation."""
+"""LMI's requests for vectors and for scores of pairs, on the same routes as generation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
+from lmi_core.errors import InvalidPayload
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
-from lmi_handlers.fields.vectors import CutSide, json_numbers
+from lmi_handlers.fields.vectors import CutSide, json_number, json_numbers, scores_of, sigmoid
+
+KEYS = ("text", "text_pair", "key", "value")
 
 
 class TruncationFields(TolerantPayload):
@@ -74,3 +77,66 @@ def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall
         require_generation(model.backend, model.name)
     payload, ignored = take_known(body, EmbeddingPayload, model.options.strict_parameters)
     return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)
+
+
+class TextPair(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    text: str
+    text_pair: str
+
+
+def _as_pair(given: object) -> object:
+    """Return a pair with DJLServing's other names of the texts, or given as an array, in the one form."""
+    if isinstance(given, list) and len(given) == 2:
+        return {"text": given[0], "text_pair": given[1]}
+    if isinstance(given, dict) and {"key", "value"} <= given.keys():
+        return {"text": given["key"], "text_pair": given["value"]}
+    return given
+
+
+class PairsPayload(TruncationFields):
+    """A reranker's request; a body of DJLServing's forms is brought into this one."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": [{"text": "What is Deep Learning?", "text_pair": "A field."}]}]}
+    )
+
+    inputs: Annotated[list[Annotated[TextPair, BeforeValidator(_as_pair)]], Field(min_length=1)] = Field(
+        description="A pair of texts, or several."
+    )
+
+    def requests(self) -> tuple[EmbeddingRequest, ...]:
+        """Return a request for each pair, for the model's own score."""
+        pairs = [(pair.text, pair.text_pair) for pair in self.inputs]
+        return scores_of(pairs, "inputs", truncates=self.truncate, side=self.truncation_direction)
+
+
+class PairWriter(LmiEmbeddingWriter):
+    """DJLServing's scores, with sigmoid: an array with the score of a pair, or an array of these."""
+
+    def vector(self, data: bytes) -> bytes:
+        return b"[%b]" % json_number(sigmoid(data))
+
+
+def pairs_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:
+    """Return a parsed call for scores. Raise InvalidPayload, or ModelNotFound for a chat."""
+    if "messages" in body:
+        require_generation(model.backend, model.name)
+    inputs = _inputs(body)
+    several = isinstance(inputs, list)
+    others = {name: value for name, value in body.items() if name not in (*KEYS, "query", "texts")}
+    given = {**others, "inputs": inputs if several else [inputs]}
+    payload, ignored = take_known(given, PairsPayload, model.options.strict_parameters)
+    return EmbeddingCall(payload.requests(), PairWriter(several=several), ignored)
+
+
+def _inputs(body: Mapping[str, Any]) -> Any:
+    if "query" in body:
+        texts = body.get("texts")
+        if not isinstance(texts, list):
+            raise InvalidPayload("`texts` must be an array of strings, beside `query`")
+        return [[body["query"], text] for text in texts]
+    if "inputs" in body:
+        return body["inputs"]
+    return {name: body[name] for name in KEYS if name in body}

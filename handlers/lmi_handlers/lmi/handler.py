@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
-from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound, Overloaded
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.formatter import OutputFormatter, joined
 from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
@@ -22,18 +22,16 @@ from lmi_core.payloads.plain_text import is_csv, is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
-from lmi_handlers.base.front_end_errors import front_end_error
+from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, named_outside
-from lmi_handlers.base.statuses import Statuses
+from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.tgi_adapters import with_adapters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
-from lmi_handlers.lmi.embeddings import EmbeddingPayload, embedding_call
-from lmi_handlers.lmi.pairs import PairsPayload, pairs_call
+from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
 from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
@@ -148,10 +146,8 @@ class LmiHandler(Handler):
         return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
-        status = STATUSES.of(error)
+        status = STATUSES.of(error, model)
         asynchronous = model is not None and model.options.asynchronous is not None
-        if isinstance(error, Overloaded) and model is not None:
-            status = model.server.throttle_error_http_code
         if error.kind not in BEFORE_DISPATCH:
             if model is not None and model.options.dynamic_batching:
                 status = VALIDATION_STATUS

@@ -1,9 +1,12 @@
 """The handler of SageMaker's runtime API (boto3's `sagemaker-runtime`), which wraps LMI's dialect."""
 
+import struct
+from binascii import crc32
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import orjson
 from multidict import CIMultiDict
 from typing_extensions import TypedDict
 
@@ -14,15 +17,24 @@ from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.payloads.plain_text import is_plain_text
-from lmi_core.route import inquiry
+from lmi_core.route import Framing, inquiry
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
-from lmi_handlers.lmi.sagemaker_events import CONTENT_TYPE, EventStream
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
 
+CONTENT_TYPE = "application/vnd.amazon.eventstream"
+LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload
+STRING = 7  # the type number of a header's value
+MAX_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
+
+PAYLOAD_PART = {
+    ":message-type": "event",
+    ":event-type": "PayloadPart",
+    ":content-type": "application/octet-stream",
+}
 ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
 VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
@@ -33,7 +45,6 @@ REFUSED_HEADERS = {
     "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
 }
 STREAM = "/endpoints/{endpoint}/invocations-response-stream"
-
 # SageMaker reports failures before the model as the endpoint's error, all others as the model's.
 ENDPOINT_ERRORS = {
     "unauthorized": ("UnrecognizedClientException", 403),
@@ -51,6 +62,41 @@ ENDPOINT_ERRORS = {
 MODEL_ERROR = ("ModelError", 424)
 INVALID_STATUS = 400
 FAILED = 400
+
+
+class EventStream(Framing):
+    """Framing of each write as a `PayloadPart` event, and of a failure as an exception at the end."""
+
+    def headers(self, headers: dict[str, str]) -> dict[str, str]:
+        return headers | {"Content-Type": CONTENT_TYPE, "X-Amzn-SageMaker-Content-Type": headers["Content-Type"]}
+
+    def frame(self, data: bytes) -> bytes:
+        parts = [data[start : start + MAX_PAYLOAD] for start in range(0, len(data), MAX_PAYLOAD)]
+        return b"".join([message(PAYLOAD_PART, part) for part in parts])
+
+    def failure(self, error: LmiError) -> bytes:
+        content = {"Message": error.message}
+        if error.kind == "generation_timeout":
+            return _exception("ModelStreamError", content | {"ErrorCode": "ModelInvocationTimeExceeded"})
+        return _exception("InternalStreamFailure", content)
+
+
+def message(headers: dict[str, str], payload: bytes) -> bytes:
+    """Return an encoded message: lengths, their checksum, headers, payload, and the checksum of all."""
+    head = b"".join([_header(name, value) for name, value in headers.items()])
+    lengths = struct.pack("!II", LENGTHS_AND_CHECKSUMS + len(head) + len(payload), len(head))
+    checked = lengths + struct.pack("!I", crc32(lengths)) + head + payload
+    return checked + struct.pack("!I", crc32(checked))
+
+
+def _exception(name: str, content: dict[str, str]) -> bytes:
+    headers = {":message-type": "exception", ":exception-type": name, ":content-type": "application/json"}
+    return message(headers, orjson.dumps(content))
+
+
+def _header(name: str, value: str) -> bytes:
+    name_bytes, value_bytes = name.encode(), value.encode()
+    return struct.pack("!B", len(name_bytes)) + name_bytes + struct.pack("!BH", STRING, len(value_bytes)) + value_bytes
 
 
 async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:

@@ -7,10 +7,6 @@ from typing_extensions import TypedDict
 from lmi_handlers.lmi.adapters import ListedAdapter
 
 
-class Status(TypedDict):
-    status: str
-
-
 class ListedModel(TypedDict):
     """A version of a model in a list."""
 

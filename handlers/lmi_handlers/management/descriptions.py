@@ -1,7 +1,5 @@
 """Descriptions of models for the management routes."""
 
-from collections.abc import Iterator
-
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import LmiError
@@ -9,7 +7,7 @@ from lmi_core.host.pauses import with_pauses
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.serving.model import Model
-from lmi_handlers.base.page import Page
+from lmi_handlers.base.plain_handler import Page
 from lmi_handlers.lmi.adapters import listed_adapters
 from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
 from lmi_handlers.management.workers import worker_groups
@@ -30,16 +28,10 @@ async def listed(registry: ModelRegistry, page: Page) -> ListedModels:
     """Return a page of the models, by name, each with all its versions."""
     names = registry.names
     end = page.next_page_token + page.limit
-    found = [each for name in names[page.next_page_token : end] for each in _versions(registry, name)]
+    pages = (registry.versions(name) for name in names[page.next_page_token : end])
+    found = [(each, each is versions.default) for versions in pages for each in versions]
     models = [_listed(*each) async for each in with_pauses(found, AT_ONCE)]
     return {"models": models, "nextPageToken": str(end)} if end < len(names) else {"models": models}
-
-
-def _versions(registry: ModelRegistry, name: str) -> Iterator[tuple[RegisteredModel, bool]]:
-    """Yield each version of a model, and whether it is the default."""
-    versions = registry.versions(name)
-    default = versions.default
-    yield from ((each, each is default) for each in versions)
 
 
 def _listed(registered: RegisteredModel, is_default: bool) -> ListedModel:

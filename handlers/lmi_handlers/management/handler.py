@@ -1,37 +1,91 @@
 """The routes that manage models: DJLServing's management API, which SageMaker's multi-model endpoints use, too."""
 
 import asyncio
-from collections.abc import Callable
-from typing import ClassVar
+import logging
+from collections.abc import Callable, Coroutine
+from time import time
+from typing import Any, ClassVar
 
 from lmi_core.calls.answer import json_answer
 from lmi_core.configuration.location import without_secrets
-from lmi_core.errors import InvalidPayload
+from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.payloads.payload import check_payload
+from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.registry.registration import Registration
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.page import Page
-from lmi_handlers.base.plain_handler import PlainHandler, operator_route, refusals
+from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals, registry_of
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.container.locations import name_of_url
-from lmi_handlers.management.afterwards import STATUSES, until_loaded, watch_change, watch_loading
+from lmi_handlers.lmi.adapters import Status
 from lmi_handlers.management.answers import (
     DescribedWorkflow,
     ListedModel,
     ListedModels,
     ListedWorkflow,
     ListedWorkflows,
-    Status,
 )
 from lmi_handlers.management.changes import begin_changes
 from lmi_handlers.management.descriptions import described, listed
 from lmi_handlers.management.fields import ModelChange, NewModel, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
-from lmi_handlers.management.served import registry_of
 
+logger = logging.getLogger(__name__)
+
+# As DJLServing and SageMaker have them: a model that cannot be loaded is the fault of the request for it.
+STATUSES = Statuses(
+    model_exists=409,
+    adapter_not_found=400,
+    rate_limited=400,
+    generation_failed=400,
+    generation_timeout=400,
+    aborted=400,
+    formatter_failed=400,
+)
 ACCEPTED = 202
+LISTED = (AnswerForm(ListedModels),)
+WORKFLOWS = (AnswerForm(ListedWorkflows),)
+DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
+DONE = (AnswerForm(Status),)
+DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
+
+
+async def until_loaded(registered: RegisteredModel) -> None:
+    """Wait until a model is loaded or has failed; loading continues if the client disconnects."""
+    loading = registered.loading
+    if loading is not None:
+        await asyncio.wait([loading])
+
+
+def watch_loading(call: Call, served: ServedModels, registered: RegisteredModel) -> None:
+    """Add the failure of an unwatched model to the latest errors."""
+
+    async def watch() -> None:
+        await until_loaded(registered)
+        if registered.failure is not None:  # the registry has logged it
+            _keep(call, served, registered.name, registered.failure)
+
+    registry_of(served).spawn(watch())
+
+
+def watch_change(call: Call, served: ServedModels, name: str, changing: Coroutine[Any, Any, None]) -> None:
+    """Change a model in the background, and log failures."""
+
+    async def change() -> None:
+        try:
+            await changing
+        except LmiError as error:
+            logger.error("model %s: the change of request %s failed: %s", name, call.request_id, error.message)
+            _keep(call, served, name, error)
+
+    registry_of(served).spawn(change())
+
+
+def _keep(call: Call, served: ServedModels, name: str, error: LmiError) -> None:
+    status, message = STATUSES.of(error), without_values(error.message)
+    served.metrics.errors.add(RecentError(0, time(), name, call.request_id, call.path, status, error.kind, message))
 
 
 async def list_models(call: Call, served: ServedModels) -> Answer:
@@ -107,13 +161,6 @@ def _asked(call: Call) -> tuple[str, str | None]:
 
 def _done(what: str, status: int = 200) -> Answer:
     return json_answer({"status": what}, status)
-
-
-LISTED = (AnswerForm(ListedModels),)
-WORKFLOWS = (AnswerForm(ListedWorkflows),)
-DESCRIBED = (AnswerForm(list[DescribedWorkflow]),)
-DONE = (AnswerForm(Status),)
-DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
 
 
 def _of_model(path: str) -> tuple[Route, ...]:

@@ -14,9 +14,9 @@ ADAPTER = (*MODEL, "adapter")
 class Scrape(msgspec.Struct):
     """What a scrape asks for."""
 
-    accepted: str = ""  # the `Accept` header
-    names: frozenset[str] = frozenset()
-    as_vllm: bool = False
+    accepted: str = ""  # the `Accept` header, which chooses the content type
+    names: frozenset[str] = frozenset()  # of samples, such as `lmi_requests_total`; without any, all
+    as_vllm: bool = False  # under vLLM's names
 
 
 class DeclaredMetric(NamedTuple):

@@ -1,6 +1,7 @@
 """Families of metrics, written as text with the values of one scrape."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from math import inf
 
 from prometheus_client import Metric
 
@@ -28,7 +29,7 @@ class Families:
             shown, counts = _shown(declared.labels, labels), value.cumulative()  # requests end meanwhile
             with_bound = shown and shown + ","
             for bound, count in counts:
-                self._write(declared, "_bucket", f'{with_bound}le="{_bound(bound)}"', count)
+                self._write(declared, "_bucket", f'{with_bound}le="{"+Inf" if bound == inf else bound}"', count)
             self._write(declared, "_count", shown, counts[-1][1])
             self._write(declared, "_sum", shown, value.total)
         elif value is not None:
@@ -73,7 +74,3 @@ def _shown(names: Sequence[str], values: Sequence[str]) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _bound(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else str(bound)

@@ -1,6 +1,6 @@
 """The handler of the routes that Prometheus scrapes."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,8 +11,7 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.host.beside_loop import WRITING
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
-from lmi_handlers.base.plain_handler import PlainHandler
-from lmi_handlers.management.served import registry_of
+from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
 from lmi_handlers.process.front import this_front
 
@@ -42,8 +41,7 @@ async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes
     """Return the content type and the metrics of this process."""
     # Here, as models and requests come and go in this thread.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
-    server, (accepted, names, as_vllm) = models.metrics, (asked.accepted, asked.names, asked.as_vllm)
-    return await WRITING.run(lambda: exposition(server, served, accepted, names, as_vllm=as_vllm))
+    return await WRITING.run(lambda: exposition(models.metrics, served, asked))
 
 
 class MetricsHandler(PlainHandler):
@@ -64,19 +62,8 @@ def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
     register(MetricsHandler)
 
 
-def exposition(
-    server: ServerMetrics,
-    models: "Sequence[Scraped]",
-    accepted: str,
-    names: Collection[str] = (),
-    *,
-    as_vllm: bool = False,
-) -> tuple[str, bytes]:
-    """Return the content type, chosen by an `Accept` header, and the current metrics.
-
-    `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included. `as_vllm`
-    gives them vLLM's names.
-    """
+def exposition(server: ServerMetrics, models: "Sequence[Scraped]", asked: Scrape) -> tuple[str, bytes]:
+    """Return the content type and the current metrics."""
     # Here, as start-up need not wait for prometheus_client, which `scrape` needs too.
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
@@ -85,12 +72,12 @@ def exposition(
 
     from lmi_handlers.metrics.scrape import scrape
 
-    families = scrape(server, models, names, as_vllm=as_vllm)
+    families = scrape(server, models, asked)
     registry = CollectorRegistry(auto_describe=True)
     registry.register(families)
     ProcessCollector(registry=registry)
-    encode, content_type = choose_encoder(accepted)
-    theirs = registry.restricted_registry(list(names)) if names else registry
+    encode, content_type = choose_encoder(asked.accepted)
+    theirs = registry.restricted_registry(list(asked.names)) if asked.names else registry
     if content_type.startswith(OPEN_METRICS):
         # Its own choice would write `vllm:` in names as `vllm_`; no name needs UTF-8.
         encode = partial(write_open_metrics, escaping=ALLOWUTF8)

@@ -1,13 +1,14 @@
 """The values of all metrics at the time of one scrape."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from socket import gethostname
 
 from lmi_core.metrics.model_metrics import ABORTS, REJECTIONS, ModelMetrics, ServerMetrics, TokenCounts
 from lmi_core.serving.model import Model
 from lmi_handlers.metrics import declared
+from lmi_handlers.metrics.declared import Scrape
 from lmi_handlers.metrics.families import Families
 from lmi_handlers.metrics.vllm_names import VllmFamilies
 
@@ -20,21 +21,16 @@ MAX_DETAILED = 50  # models whose histograms have all bounds, which take as much
 NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 
-def scrape(
-    server: ServerMetrics, models: Sequence[Scraped], names: Collection[str] = (), *, as_vllm: bool = False
-) -> Families:
-    """Return all current metrics, or the samples with these names; may be called in any thread.
-
-    `as_vllm` returns those that vLLM has, under its names, unless the engine itself reports them.
-    """
-    families = VllmFamilies(names) if as_vllm else Families(names)
+def scrape(server: ServerMetrics, models: Sequence[Scraped], asked: Scrape) -> Families:
+    """Return the requested metrics, with vLLM's names unless the engine itself reports these; may run in any thread."""
+    families = VllmFamilies(asked.names) if asked.as_vllm else Families(asked.names)
     detailed = 0
     families.add(declared.INFO, 1, VERSION)
     _add_requests(families, NO_MODEL, server.without_model)
     for model, tokens in models:
         of_engine = list(model.runtime.metrics())
         families.merge(of_engine)
-        if as_vllm and of_engine:
+        if asked.as_vllm and of_engine:
             continue
         labels = (model.name, model.version or "")
         _add_requests(families, labels, model.metrics)

@@ -125,8 +125,9 @@ class AsyncModel:
                     yield text
 
     async def _completion(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
-        outputs = [each async for each in self._items(TextHandler(), _text_body(prompt, parameters), _last)]
-        return Completion.of(next(each for each in outputs if each is not None))
+        body = _text_body(prompt, parameters)
+        outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: output)]
+        return Completion.of(outputs[-1])
 
     async def _items(
         self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], convert: Callable[[Output, Formatter], T]
@@ -148,10 +149,6 @@ class AsyncModel:
             finally:
                 request.cancel()
                 await asyncio.gather(request, return_exceptions=True)
-
-
-def _last(output: Output, _: Formatter) -> Output | None:
-    return output if output.finished else None
 
 
 def _written_by(output: Output, formatter: Formatter) -> bytes:

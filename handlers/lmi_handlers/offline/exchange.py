@@ -2,22 +2,18 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import orjson
 
-from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError, ModelNotFound
-from lmi_core.formatter import AnswerWriter, OutputFormatter
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
+from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
-from lmi_core.generation.tensors import Tensor
-from lmi_core.handler import Answer, Call, Generation
-from lmi_core.inference import ResponseWriter
+from lmi_core.handler import Call, Generation
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.served_model import ServedModel
-from lmi_core.serving.model import Model
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.openai_handler import OpenAiHandler
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
@@ -71,7 +67,7 @@ class ChatHandler(OpenAiHandler):
 
 
 class OfflineExchange(ModelExchange[None]):
-    """One request; `write` gets each step with the formatter of its dialect."""
+    """One request, whose unknown names are errors; `write` gets each step with the formatter of its dialect."""
 
     handler: TextHandler | ChatHandler
 
@@ -79,17 +75,6 @@ class OfflineExchange(ModelExchange[None]):
         super().__init__(handler, {}, secrets.token_hex(8))
         self._body = body
         self._write = write
-
-    def model_name(self, only: Model | None) -> str | None:
-        return None
-
-    def model_version(self) -> None:
-        """Return None: there is only one version."""
-
-    @property
-    def is_received(self) -> bool:
-        """Return True: the whole request is available."""
-        return True
 
     async def call(self, limit: int) -> Call:
         """Return the request as a call with a JSON body. Raise InvalidPayload for values without a JSON form."""
@@ -99,25 +84,9 @@ class OfflineExchange(ModelExchange[None]):
             raise InvalidPayload(f"the request cannot be written as JSON: {error}") from None
         return Call(path_parameters={}, headers={}, body=body, request_id=self.request_id)
 
-    def ignore(self, model: Model, names: Collection[str]) -> None:
-        """Do nothing: unknown names are errors here."""
-
-    async def send(self, answer: Answer) -> None:
-        raise FormatterFailed("this request has no answer in text")
-
-    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send nothing: there is no connection."""
-        return nullcontext()
-
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         self._write(output, self.handler.base)  # not the model's own formatter, which writes for clients
         await asyncio.sleep(0)
-
-    async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
-        raise FormatterFailed("this request has no answer in text")
-
-    async def answer(self, answer: Answer) -> None:
-        raise FormatterFailed("this request has no answer in text")
 
     async def relay(self, reply: Head | Chunk) -> None:
         raise ModelNotFound("the model has no engine: its model function answers requests, which `lmi serve` takes")

@@ -15,8 +15,7 @@ from lmi_core.script.formatters.model_code import ModelCode, choose
 from lmi_core.script.formatters.model_script import custom_output
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_handlers.cli.plans import read_plans
-from lmi_handlers.cli.private_server import own_server
-from lmi_handlers.cli.scripted_plan import DEFAULT_PROMPT, SCRIPTED, prompt_body, scripted_plan
+from lmi_handlers.cli.private_server import DEFAULT_PROMPT, SCRIPTED, own_server, prompt_body, scripted_plan
 from lmi_handlers.offline.loop_thread import LoopThread
 
 MODEL_NAME = "model"

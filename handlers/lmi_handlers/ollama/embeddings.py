@@ -1,6 +1,6 @@
 """Ollama's routes for embeddings; the older one takes a single text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
 
 import orjson
@@ -17,8 +17,8 @@ from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
+from lmi_handlers.ollama.formatters import Stopwatch
 from lmi_handlers.ollama.handler import OllamaHandler, name_asked
-from lmi_handlers.ollama.stopwatch import Stopwatch
 
 OLDER = "/api/embeddings"
 
@@ -105,19 +105,12 @@ class OllamaEmbeddingHandler(OllamaHandler):
 
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
         older = call.path == OLDER
-        payload, ignored = _taken(call.json_object(), model, older=older)
+        payload_type: type[OllamaEmbed | OllamaEmbeddings] = OllamaEmbeddings if older else OllamaEmbed
+        payload: OllamaEmbed | OllamaEmbeddings
+        payload, ignored = take_known(call.json_object(), payload_type, model.options.strict_parameters)
         name = name_asked(payload.model, call, model)
         try:
             require_embeddings(model.backend, model.name)
         except ModelNotFound as error:  # in Ollama's words, by which clients know it
             raise InvalidPayload(f"this model does not support embeddings: {error.message}") from None
         return EmbeddingCall(payload.requests(), OllamaVectorWriter(name, older=older), ignored)
-
-
-def _taken(
-    given: Mapping[str, Any], model: ServedModel, *, older: bool
-) -> tuple[OllamaEmbed | OllamaEmbeddings, tuple[str, ...]]:
-    """Return the payload, and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
-    if older:
-        return take_known(given, OllamaEmbeddings, model.options.strict_parameters)
-    return take_known(given, OllamaEmbed, model.options.strict_parameters)

@@ -3,12 +3,11 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from lmi_core.errors.fault import Fault
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header
@@ -16,6 +15,7 @@ from lmi_core.texts.json_files import read_json
 
 FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
 CONFIGURATION = "config.json"
+T = TypeVar("T")
 # Types of the safetensors format, as Ollama names those that it has.
 TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
 
@@ -52,36 +52,26 @@ class ModelFiles:
         return str(method.get("quant_method", "")).upper() + (f"_{bits}BIT" if bits else "")
 
 
-class FileState(NamedTuple):
-    path: Path
-    size: int
-    modified: float
-
-
 def read_files(folder: Path) -> ModelFiles:
     """Read the facts from the files of a folder; of weights, read only the headers."""
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    return _read(folder, tuple(FileState(path, (state := path.stat()).st_size, state.st_mtime) for path in paths))
-
-
-@lru_cache(maxsize=64)  # clients ask again and again
-def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
-    weights = {each.path: _weights(each.path) for each in states if each.path.suffix == ".safetensors"}
-    configuration = _configuration(folder / CONFIGURATION)
+    states = {path: path.stat() for path in sorted(folder.iterdir()) if path.is_file()}
+    weights = {path: _unless_damaged(read_header, path) for path in states if path.suffix == ".safetensors"}
+    configuration = _unless_damaged(read_json, folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # parameters are packed, several in an element
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
+    most = max(elements, key=lambda name: elements[name], default="")
     # Of weights, the digest includes only headers and sizes.
     told = hashlib.sha256()
-    for path, size, _ in states:
-        told.update(f"{path.name}\0{size}\0".encode())
+    for path, state in states.items():
+        told.update(f"{path.name}\0{state.st_size}\0".encode())
         told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
     return ModelFiles(
-        size=sum(each.size for each in states),
-        modified=max((each.modified for each in states), default=None),
+        size=sum(state.st_size for state in states.values()),
+        modified=max((state.st_mtime for state in states.values()), default=None),
         digest=told.hexdigest(),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
-        element_type=_type(max(elements, key=lambda name: elements[name])) if elements else "",
+        element_type=TYPES.get(most, most),
         configuration=configuration,
     )
 
@@ -94,22 +84,12 @@ def human_number(count: int) -> str:
     return str(count)
 
 
-def _type(name: str) -> str:
-    return TYPES.get(name, name)
-
-
-def _configuration(path: Path) -> dict[str, Any]:
+def _unless_damaged(read: Callable[[Path], dict[str, T]], path: Path) -> dict[str, T]:
+    """Return the contents of a file; none of a damaged one, which the engine reports when it loads it."""
     try:
-        return read_json(path)
+        return read(path)
     except Fault:
         return {}
-
-
-def _weights(path: Path) -> dict[str, WeightFacts]:
-    try:
-        return read_header(path)
-    except Fault:
-        return {}  # the engine says so when it loads it
 
 
 def _elements(weights: Iterable[WeightFacts]) -> Counter[str]:

@@ -1,6 +1,9 @@
-"""The output formatters of Ollama's two routes, for whole answers and for streams."""
+"""The output formatters of Ollama's two routes, for whole answers and for streams, and the times in answers."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import ClassVar, NamedTuple
 
 import orjson
@@ -8,10 +11,10 @@ import orjson
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
-from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, WholeChatFormatter, answers
-from lmi_handlers.ollama.calls import MessageStream, message_with_calls
-from lmi_handlers.ollama.stopwatch import Stopwatch, written_time
+from lmi_core.payloads.exact_json import exact_json, writable
+from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 
+logger = logging.getLogger(__name__)
 FINISH_REASONS: Mapping[FinishReason | None, str] = {
     None: "stop",
     "length": "length",
@@ -20,6 +23,95 @@ FINISH_REASONS: Mapping[FinishReason | None, str] = {
     "error": "error",
     "abort": "abort",
 }
+
+
+class Stopwatch:
+    """The times of one answer in nanoseconds, from its creation on."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter_ns()
+        self._first: int | None = None
+
+    def note_step(self) -> None:
+        """Record a generation step; the first one ends the prompt's time."""
+        if self._first is None:
+            self._first = time.perf_counter_ns()
+
+    def durations(self, prompt_tokens: int, tokens: int) -> dict[str, int]:
+        """Return the members for times and counts; the prompt's time includes that in the queue."""
+        now = time.perf_counter_ns()
+        first = now if self._first is None else self._first
+        return {
+            "total_duration": now - self._begun,
+            "load_duration": 0,  # the model was loaded before the server took requests
+            "prompt_eval_count": prompt_tokens,
+            "prompt_eval_duration": first - self._begun,
+            "eval_count": tokens,
+            "eval_duration": max(now - first, 1),  # clients divide by it
+        }
+
+
+def written_time(seconds: float | None = None) -> str:
+    """Return a time since 1970, by default now, in the form of RFC 3339."""
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+class MessageStream:
+    """The state of one streamed sequence, which returns each tool call when it is complete."""
+
+    def __init__(self, stream: ChatStream) -> None:
+        self._stream = stream
+        self._call: JsonObject | None = None  # begun and not complete, with its arguments so far
+        self._num_calls = 0
+
+    def deltas(self, token: Token, last: bool) -> list[JsonObject]:
+        deltas: list[JsonObject] = []
+        for delta in self._stream.deltas(token, last):
+            if "tool_calls" not in delta:
+                deltas += [*self._completed(), delta]
+                continue
+            (part,) = delta["tool_calls"]
+            if "id" in part:
+                deltas += self._completed()
+                self._call = {"id": part["id"], "name": part["function"]["name"], "arguments": ""}
+            if self._call is not None:
+                self._call["arguments"] += part["function"]["arguments"]
+        return deltas + (self._completed() if last else [])
+
+    def _completed(self) -> list[JsonObject]:
+        call, self._call = self._call, None
+        if call is None:
+            return []
+        written = _written(call["id"], self._num_calls, call["name"], call["arguments"])
+        self._num_calls += 1
+        return [written]
+
+
+def message_with_calls(message: JsonObject) -> JsonObject:
+    """Convert a whole message in OpenAI's form to Ollama's content, reasoning and calls."""
+    calls = message.get("tool_calls") or ()
+    written = [
+        _written(call["id"], place, call["function"]["name"], call["function"]["arguments"])
+        for place, call in enumerate(calls)
+    ]
+    content = "".join([message["content"] or "", *(each.get("content", "") for each in written)])
+    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+    complete = [call for each in written for call in each.get("tool_calls", ())]
+    return {**kept, "content": content} | ({"tool_calls": complete} if complete else {})
+
+
+def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
+    """Return the delta of a call; a call with truncated arguments becomes content."""
+    try:
+        value = exact_json(arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    if isinstance(value, dict):
+        function = {"index": index, "name": name, "arguments": writable(value)}
+        return {"tool_calls": [{"id": call_id, "function": function}]}
+    logger.info("a call of %r is answered as text: its arguments are no JSON object", name)
+    return {"content": f'{{"name": {orjson.dumps(name).decode()}, "arguments": {arguments}'}
 
 
 class Members(NamedTuple):
@@ -62,7 +154,8 @@ class OllamaFormatter(ChatSchemaFormatter):
         self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
 
     def error(self, error: LmiError) -> bytes:
-        return error_line(error)
+        """Return the error's object, which ends a stream as its last line."""
+        return _line({"error": error.message})
 
     def line(self, members: JsonObject) -> bytes:
         """Return the line of an object with the common members, then these."""
@@ -132,11 +225,6 @@ class OllamaStreamFormatter(OllamaFormatter):
                 members |= details
             lines.append(self.line(members))
         return lines
-
-
-def error_line(error: LmiError) -> bytes:
-    """Return the error's object, which ends a stream as its last line."""
-    return _line({"error": error.message})
 
 
 def _line(content: JsonObject) -> bytes:

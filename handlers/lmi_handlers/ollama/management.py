@@ -1,7 +1,5 @@
 """Ollama's routes that change the set of models, which a server of model directories does not support."""
 
-from collections.abc import Awaitable, Callable
-
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -62,17 +60,11 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(200, LINES, b"".join(lines), ignored)
 
 
-def _refused(what: str) -> Callable[[Call, ServedModels], Awaitable[Answer]]:
+def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> Route:
     async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
         return json_answer({"error": f"this server {what}: {DIRECTORIES}"}, FORBIDDEN)
 
-    return refuse
-
-
-def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> Route:
-    return Route(
-        path, method, _refused(what), "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED
-    )
+    return Route(path, method, refuse, "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED)
 
 
 # None is guarded: none changes anything.

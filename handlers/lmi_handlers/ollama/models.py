@@ -22,9 +22,9 @@ from lmi_core.serving.capabilities import capabilities, chat_template
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
+from lmi_handlers.ollama.formatters import written_time
 from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
-from lmi_handlers.ollama.stopwatch import written_time
 
 API_VERSION = "0.12.11"  # of Ollama, whose API this is: clients ask for it to know what they can use
 NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded

@@ -2,30 +2,85 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.own_parameters import take_own
+from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.sampling import SEEDS
 from lmi_handlers.fields.tool_fields import Tool
-from lmi_handlers.ollama.options import OllamaOptions, without_effect
+from lmi_handlers.fields.vocabulary import translate
 
+NAMES = MappingProxyType(
+    {
+        "num_predict": "max_new_tokens",
+        "repeat_penalty": "repetition_penalty",
+        "stop": "stop_sequences",
+        **{name: name for name in ("min_p", "typical_p", "presence_penalty", "frequency_penalty")},
+    }
+)
+# Ollama's own, for requests that do not say otherwise.
+DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
+RANDOM_SEED = -1
 P = TypeVar("P", bound="OllamaRequest")
+ZERO = re.compile(r"[^1-9]*")
+GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
+CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
+# True asks for what is not done: told as ignored.
+UNREAD = ("truncate", "shift")
 
-DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's, as in `1h30m`
+
+@with_parameters(NAMES)
+class OllamaOptions(TolerantPayload):
+    """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
+
+    num_predict: int | None = Field(
+        None,
+        ge=-2,
+        description="The maximum number of tokens to generate; -1, -2 and 0 mean as many as fit. Default: -1.",
+    )
+    temperature: float | None = Field(None, description="Sampling temperature; 0 means greedy decoding. Default: 0.8.")
+    top_k: int | None = Field(None, description="Sample from the k most likely tokens; 0 means all. Default: 40.")
+    top_p: float | None = Field(None, description="Top-p sampling: the probability mass to keep. Default: 0.9.")
+    seed: int | None = Field(
+        None, description="Seed of the random choices: the same seed gives the same text; -1 means random. Default: -1."
+    )
+    stop: str | list[str] | None = Field(None, description="A string, or several, that end the generation.")
+
+    def parameters(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return LMI's parameters, and the client's name of each."""
+        given = {**DEFAULTS, **self.model_dump(exclude_none=True)}
+        if given.get("num_predict", 0) <= 0:
+            given.pop("num_predict", None)
+        if "stop" in given:
+            texts = [self.stop] if isinstance(self.stop, str) else self.stop or []
+            given["stop"] = [text for text in texts if text] or None
+        if (seed := given.get("seed")) is not None:
+            given["seed"] = None if seed == RANDOM_SEED else seed % SEEDS
+        parameters, spellings = translate(given, NAMES)
+        parameters["do_sample"] = given["temperature"] > 0
+        return parameters, {name: f"options.{spelling}" for name, spelling in spellings.items()}
+
+
+def take_own_options(body: Mapping[str, Any], model: ServedModel) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Split the backend's own parameters from the body's `options`."""
+    options = body.get("options")
+    if not isinstance(options, dict):
+        return body, {}
+    rest, own = take_own(options, model, OllamaOptions)
+    return {**body, "options": rest}, own
+
+
 Effort = Literal["low", "medium", "high", "max"]
 EFFORTS = get_args(Effort)
 Think = bool | Effort | None
-ZERO = re.compile(r"[^1-9]*")
-
-
-def _duration(given: float | str | None) -> float | str | None:
-    if isinstance(given, str) and not DURATION.fullmatch(given):
-        raise ValueError("must be seconds as a number, or a duration such as 5m")
-    return given
 
 
 def _think(given: object) -> object:
@@ -67,9 +122,7 @@ class OllamaRequest(TolerantPayload):
         BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
     ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
     options: OllamaOptions | None = Field(None, description="The sampling parameters.")
-    keep_alive: Annotated[float | str | None, AfterValidator(_duration)] = Field(
-        None, description="Ignored: the model always stays loaded."
-    )
+    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
     think: Annotated[
         Think,
         BeforeValidator(_think, json_schema_input_type=Think),
@@ -95,10 +148,6 @@ class OllamaRequest(TolerantPayload):
         """Whether a request without a prompt asks to unload the model."""
         given = self.keep_alive
         return bool(ZERO.fullmatch(given)) if isinstance(given, str) else given == 0
-
-
-GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
-CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
 
 
 class OllamaGenerate(OllamaRequest):
@@ -151,10 +200,6 @@ class OllamaChat(OllamaRequest):
     tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
 
 
-# True asks for what is not done: told as ignored.
-UNREAD = ("truncate", "shift")
-
-
 def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]:
     """Return the payload and the names of the ignored fields, including those in `options`.
 
@@ -163,9 +208,7 @@ def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -
     told: tuple[str, ...] = ()
     kept = dict(body)
     if isinstance(options := body.get("options"), dict):
-        effective, told = without_effect(options, strict)
-        kept["options"], unknown = drop_unknown_fields(effective, OllamaOptions, strict)
-        told += unknown
+        kept["options"], told = drop_unknown_fields(options, OllamaOptions, strict)
     payload, unknown = take_known(kept, payload_type, strict)
     unread = tuple(name for name in UNREAD if getattr(payload, name))
     for name in unread if strict else ():

@@ -4,8 +4,11 @@ A page is a folder of `static/` with an index.html; `shared/` contains common fi
 is loaded from other hosts.
 """
 
-from collections.abc import Callable
-from typing import ClassVar, Literal
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
 
 from typing_extensions import TypedDict
 
@@ -17,15 +20,15 @@ from lmi_core.hookspecs import hookimpl
 from lmi_core.route import reading
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
-from lmi_handlers.pages.files import CONTENT_TYPES, INDEX, StaticFile, static_files
 
-
-class ReachedPages(TypedDict):
-    """The pages that a client can reach with credentials."""
-
-    pages: list[Literal["chat", "docs", "console"]]
-
-
+STATIC = Path(__file__).with_name("static")
+INDEX = "index.html"
+CONTENT_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 NOT_CHANGED = 304
 ELSEWHERE = 307
 MOVED = 308
@@ -45,12 +48,38 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
+
+
+class StaticFile(NamedTuple):
+    """A file to send."""
+
+    content_type: str
+    body: bytes
+    tag: str  # the ETag, which changes with the body
+
+
+@lru_cache(maxsize=1)
+def static_files() -> Mapping[tuple[str, str], StaticFile]:
+    """Return the files by page (or `shared`) and file name."""
+    found = (path for path in STATIC.glob("*/*") if path.suffix in CONTENT_TYPES)
+    return {(path.parent.name, path.name): _read(path) for path in sorted(found)}
+
+
+def _read(path: Path) -> StaticFile:
+    body = path.read_bytes()
+    return StaticFile(CONTENT_TYPES[path.suffix], body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+class ReachedPages(TypedDict):
+    """The pages that a client can reach with credentials."""
+
+    pages: list[Literal["chat", "docs", "console"]]
+
+
 FILES = tuple(
     AnswerForm(None, content_type.partition(";")[0], (200, NOT_CHANGED)) for content_type in CONTENT_TYPES.values()
 )
-REACHED = (AnswerForm(ReachedPages),)
-WITH_SLASH = (AnswerForm(None, TEXT, (MOVED,)),)
-PAGE = (AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (200, ELSEWHERE)))  # 200: Ollama's dialect
 
 
 async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
@@ -62,30 +91,27 @@ async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(answer.status, answer.content_type, answer.body, headers={**answer.headers, "Vary": "Accept"})
 
 
-async def console_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the console."""
-    return _sent(static_files()[CONSOLE, INDEX], call)
+def _page(name: str, summary: str, access: Access) -> tuple[Route, Route]:
+    """Return the routes of a page: one with a trailing slash leads to the other, for which relative links are right."""
 
+    async def page(call: Call, dispatcher: ServedModels) -> Answer:
+        return _sent(static_files()[name, INDEX], call)
 
-async def console_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
-    return Answer(MOVED, "text/plain", b"the page is /console\n", headers={**HEADERS, "Location": "../console"})
+    async def moved(call: Call, dispatcher: ServedModels) -> Answer:
+        headers = {**HEADERS, "Location": f"../{name}"}
+        return Answer(MOVED, "text/plain", f"the page is /{name}\n".encode(), headers=headers)
+
+    page_form, moved_form = AnswerForm(None, HTML, (200, NOT_CHANGED)), AnswerForm(None, TEXT, (MOVED,))
+    return (
+        reading(f"/{name}", page, summary, page_form, moved_form, access=access),
+        reading(f"/{name}/", moved, f"Leads to /{name}", moved_form, access=access),
+    )
 
 
 async def reached_pages(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the names of the pages that the client can reach, so that pages link only to these."""
     reached = {CHAT: call.reach.generates, DOCS: True, CONSOLE: call.reach.manages}
     return json_answer({"pages": [name for name, is_reached in reached.items() if is_reached]})
-
-
-async def docs_page(call: Call, dispatcher: ServedModels) -> Answer:
-    """Answer with the page of the API: first steps, and every route."""
-    return _sent(static_files()[DOCS, INDEX], call)
-
-
-async def docs_without_slash(call: Call, dispatcher: ServedModels) -> Answer:
-    """Redirect to the page without the trailing slash, for which the page's relative links are right."""
-    return Answer(MOVED, "text/plain", b"the page is /docs\n", headers={**HEADERS, "Location": "../docs"})
 
 
 async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
@@ -119,29 +145,13 @@ class PagesHandler(PlainHandler):
             access=Access.EVERYBODY,
             answers=PAGE,
         ),
-        reading(
-            "/docs",
-            docs_page,
-            "A page of this API: what to try first, and every route",
-            AnswerForm(None, HTML, (200, NOT_CHANGED)),
-            *WITH_SLASH,
-            access=Access.EVERYBODY,
-        ),
-        reading("/docs/", docs_without_slash, "Leads to /docs", *WITH_SLASH, access=Access.EVERYBODY),
-        reading(
-            "/console",
-            console_page,
-            "A page to manage the models: their state, what they do, and errors",
-            AnswerForm(None, HTML, (200, NOT_CHANGED)),
-            *WITH_SLASH,
-            access=Access.CONSOLE,
-        ),
-        reading("/console/", console_without_slash, "Leads to /console", *WITH_SLASH, access=Access.CONSOLE),
+        *_page(DOCS, "A page of this API: what to try first, and every route", Access.EVERYBODY),
+        *_page(CONSOLE, "A page to manage the models: their state, what they do, and errors", Access.CONSOLE),
         reading(
             "/pages",
             reached_pages,
             "The names of the pages that this client reaches at this address",
-            *REACHED,
+            AnswerForm(ReachedPages),
             access=Access.EVERYBODY,
         ),
         reading("/pages/{page}/{file}", page_file, "A file of the pages for browsers", *FILES, access=Access.EVERYBODY),

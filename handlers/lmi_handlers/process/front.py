@@ -5,7 +5,6 @@ import socket
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Self
 
 import msgspec
 
@@ -19,20 +18,12 @@ UNCHANGEABLE = (
 ELSEWHERE = ", or another front end has it (--servers)"  # of what each front end keeps for itself
 
 
-class Front(NamedTuple):
+class Front(msgspec.Struct, frozen=True):
     """The number of a front end, from 0, of so many, and the port."""
 
     number: int
     total: int
     port: int | None = None  # None: this front end is the first to listen, and no other may listen there
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        number, count, port = text.split()
-        return cls(int(number), int(count), int(port) if port != "-" else None)
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.total} {'-' if self.port is None else self.port}"
 
     @property
     def joins(self) -> bool:
@@ -67,4 +58,4 @@ def elsewhere() -> str:
 def this_front() -> Front | None:
     """Return which front end this process is; None if it is the only server."""
     text = os.environ.get(FRONT_VARIABLE)
-    return None if text is None else Front.read(text)
+    return None if text is None else msgspec.json.decode(text, type=Front)

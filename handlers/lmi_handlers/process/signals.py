@@ -1,10 +1,14 @@
-"""The signals that end a server."""
+"""The signals that end a server, and the duty of process 1 in a container to reap orphaned processes."""
 
 import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
+
+INIT = 1  # the id of the first process of a container
+LOOK_SECONDS = 5.0
 
 
 class Signals:
@@ -36,3 +40,28 @@ class Signals:
         """Let the next signal end the process immediately, along with its child processes."""
         for number in self._numbers:
             asyncio.get_running_loop().add_signal_handler(number, os._exit, 128 + number)
+
+
+async def reap_adopted(look_seconds: float = LOOK_SECONDS) -> None:
+    """Reap dead adopted children, forever.
+
+    Own children are reaped by their starter as soon as they die; a child that is dead at two checks was adopted.
+    """
+    before: int | None = None
+    while True:
+        await asyncio.sleep(look_seconds)
+        found = _dead_child()
+        if found is not None and found == before:
+            with suppress(ChildProcessError):
+                os.waitpid(found, os.WNOHANG)
+            found = None
+        before = found
+
+
+def _dead_child() -> int | None:
+    """Return the id of a dead child that is not reaped, or None."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid

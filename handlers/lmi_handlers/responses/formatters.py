@@ -12,8 +12,7 @@ from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput,
 from lmi_core.generation.request import ValidRequest
 from lmi_handlers.chat.openai_events import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
-from lmi_handlers.responses.output import ResponseOutput
-from lmi_handlers.responses.output_items import UNNUMBERED, event
+from lmi_handlers.responses.output import UNNUMBERED, ResponseOutput, event
 from lmi_handlers.responses.response import STATUSES, AskedResponse, usage
 
 FAILED = GenerationFailed("the engine failed while it generated the answer")
@@ -117,7 +116,9 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         events += map(self._encoded, self.end(reason))
         response = self.ended(output, reason)
         self._forget()
-        return [*events, self._encoded(event(_last_event(reason), {"response": orjson.Fragment(response)}))]
+        status = STATUSES[reason]
+        last = status if status in ("completed", "failed") else "incomplete"
+        return [*events, self._encoded(event(last, {"response": orjson.Fragment(response)}))]
 
     def error(self, error: LmiError) -> list[bytes]:
         """Return the events of a failure, with the response generated so far."""
@@ -149,8 +150,3 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         self._number += 1
         kind: str = told["type"]
         return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(told) + b"\n\n"
-
-
-def _last_event(reason: FinishReason) -> str:
-    status = STATUSES[reason]
-    return status if status in ("completed", "failed") else "incomplete"

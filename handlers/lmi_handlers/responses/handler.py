@@ -7,25 +7,59 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.calls.conversations import Conversations, Turn
+from lmi_core.calls.answer import json_answer
+from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
-from lmi_core.handler import Call, Generation, Route
-from lmi_core.served_model import ServedModel
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.host.beside_loop import read_beside
+from lmi_core.route import inquiry
+from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
-from lmi_handlers.chat.generation import ChatForm, chat_generation
+from lmi_handlers.base.tokenizing import asked
+from lmi_handlers.chat.generation import ChatForm, chat_generation, chat_prompt
+from lmi_handlers.chat.images import image_parts
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.responses.answers import RESPONSES
-from lmi_handlers.responses.chat import ResponseChat, own_names, response_chat
-from lmi_handlers.responses.counting import ROUTE as COUNT
+from lmi_handlers.responses.answers import RESPONSES, InputTokens
+from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncated
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
-from lmi_handlers.responses.request import ResponsesRequest, read_request
+from lmi_handlers.responses.request import ResponsesRequest, read_fields
 from lmi_handlers.responses.response import AskedResponse, repeated
 from lmi_handlers.responses.stored import ROUTES as STORED
 from lmi_handlers.responses.tools import members_of_calls
-from lmi_handlers.responses.truncation import may_need_truncation, truncated
+
+
+async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer with the number of tokens in the prompt of a response.
+
+    The call takes no place in the model's queue. Raise InvalidPayload or ResponseNotFound if the request is invalid,
+    and ModelNotFound or ModelNotReady if the model cannot answer.
+    """
+    payload, model, ignored = await asked(call, dispatcher, ResponsesRequest, read_fields)
+    previous = previous_turn(payload, model, call.key)
+    size = len(call.body) + sum(turn.size for turn in (previous.conversation() if previous else ()))
+    count = await read_beside(size, partial(_count, payload, previous, model, call))
+    return json_answer({"object": "response.input_tokens", "input_tokens": count}, ignored=ignored)
+
+
+def _count(payload: ResponsesRequest, previous: Turn | None, model: ManagedModel, call: Call) -> int:
+    chat = response_chat(payload, conversation(payload, previous, model, call.key))
+    for place, _ in image_parts(chat):
+        raise InvalidPayload(f"`{place}` is an image, and only the tokens of texts are counted here")
+    if payload.truncation == "auto":
+        chat = truncated(chat, model, call.request_id)
+    return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))
+
+
+COUNT_ROUTE = inquiry(
+    "/v1/responses/input_tokens",
+    count_input_tokens,
+    "The number of a response's input tokens",
+    (ResponsesRequest,),
+    AnswerForm(InputTokens),
+)
 
 
 class OpenAiResponsesHandler(OpenAiHandler):
@@ -33,7 +67,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
     summary: ClassVar[str] = "OpenAI's responses"
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/v1/responses", summary="Answer a conversation", payloads=(ResponsesRequest,), answers=RESPONSES),
-        COUNT,
+        COUNT_ROUTE,
         *STORED,
     )
 
@@ -47,7 +81,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         given, own = take_own(call.json_object(), model, ResponsesRequest)
-        payload, ignored = read_request(given, model)
+        payload, ignored = read_fields(given, ResponsesRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         call = payload.named(call)
         previous = previous_turn(payload, model, call.key)
@@ -96,18 +130,11 @@ def _asked(
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
-    return replace(asked, keep=partial(_keep, model.conversations, asked, own, previous))
 
+    def keep(answer: bytes, item_ids: Sequence[str]) -> None:
+        model.conversations.keep(asked.response_id, Turn(own, answer, previous, item_ids, asked.key))
 
-def _keep(
-    conversations: Conversations,
-    asked: AskedResponse,
-    question: bytes,
-    previous: Turn | None,
-    answer: bytes,
-    item_ids: Sequence[str],
-) -> None:
-    conversations.keep(asked.response_id, Turn(question, answer, previous, item_ids, asked.key))
+    return replace(asked, keep=keep)
 
 
 def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:

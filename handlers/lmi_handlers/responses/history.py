@@ -1,7 +1,7 @@
-"""The items of a conversation: those of the continued responses, then the request's own."""
+"""The items of a conversation, those of the continued responses first, and the messages that they become."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import TypeAdapter
@@ -10,9 +10,20 @@ from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
 from lmi_core.payloads.payload import shown
 from lmi_core.served_model import ServedModel
+from lmi_handlers.chat.messages import ContentPart, FunctionCall, Message, ToolCall
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.process.front import elsewhere
-from lmi_handlers.responses.items import CallItem, FunctionOutputItem, Item, ItemReference, Known
+from lmi_handlers.responses.items import (
+    CallItem,
+    FunctionOutputItem,
+    HostedCallItem,
+    InputPart,
+    Item,
+    ItemReference,
+    Known,
+    MessageItem,
+    ReasoningItem,
+)
 from lmi_handlers.responses.request import ResponsesRequest
 
 PREVIOUS = "previous_response_id"
@@ -107,3 +118,83 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
                 f"`{field}.call_id` must match an earlier call, in `input` or in the responses that "
                 f"`{PREVIOUS}` continues. Given: {shown(item.call_id)}"
             )
+
+
+class PlacedMessage(NamedTuple):
+    """A message, and its content's field in the request."""
+
+    message: Message
+    field: str
+
+
+class AssistantMessage:
+    """A message of the assistant, assembled from the items of an answer."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+        self._reasoning: list[str] = []
+        self._texts: list[str] = []
+        self._calls: list[ToolCall] = []
+
+    def takes(self, item: MessageItem | ReasoningItem | CallItem) -> bool:
+        """Return whether the item belongs to this message; if it has calls, all items up to their results do."""
+        if isinstance(item, CallItem) or self._calls:
+            return True
+        return not self._texts and (isinstance(item, MessageItem) or not self._reasoning)
+
+    def add(self, item: MessageItem | ReasoningItem | CallItem) -> None:
+        match item:
+            case ReasoningItem():
+                self._reasoning.append(item.written)
+            case MessageItem():
+                self._texts += [part.written for part in item.content]
+            case _:
+                call = FunctionCall(name=item.name_in_chat, arguments=item.arguments)
+                self._calls.append(ToolCall(id=item.call_id, function=call))
+
+    def placed(self) -> PlacedMessage:
+        members: dict[str, Any] = {"role": "assistant", "tool_calls": self._calls or None}
+        if self._texts:
+            members["content"] = [ContentPart(type="text", text="".join(self._texts))]
+        if any(self._reasoning):
+            members["reasoning"] = "".join(self._reasoning)
+        return PlacedMessage(Message.model_validate(members), self.field)
+
+
+def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list[PlacedMessage]:
+    """Return the messages; items of one answer (reasoning, text, calls) become one message of the assistant."""
+    messages: list[PlacedMessage] = []
+    if instructions:
+        messages.append(
+            PlacedMessage(_message("system", [InputPart(type="input_text", text=instructions)]), "instructions")
+        )
+    answer: AssistantMessage | None = None
+    for item, field in items:
+        if isinstance(item, HostedCallItem) or (isinstance(item, ReasoningItem) and not item.written):
+            continue
+        if not isinstance(item, FunctionOutputItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
+            if answer is None or not answer.takes(item):
+                messages += [answer.placed()] if answer else []
+                answer = AssistantMessage(field)
+            answer.add(item)
+            continue
+        messages += [answer.placed()] if answer else []
+        answer = None
+        messages.append(_placed(item, field))
+    return [*messages, answer.placed()] if answer else messages
+
+
+def _is_text_answer(item: MessageItem) -> bool:
+    return item.role == "assistant" and all(part.type != "input_image" for part in item.content)
+
+
+def _placed(item: MessageItem | FunctionOutputItem, field: str) -> PlacedMessage:
+    if isinstance(item, MessageItem):
+        message = _message(item.role, item.content)
+        return PlacedMessage(message, f"{field}.content")
+    message = _message("tool", item.output, tool_call_id=item.call_id)
+    return PlacedMessage(message, f"{field}.output")
+
+
+def _message(role: str, parts: Iterable[InputPart], **further: str) -> Message:
+    return Message.model_validate({"role": role, "content": [part.for_chat() for part in parts], **further})

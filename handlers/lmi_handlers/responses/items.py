@@ -4,19 +4,18 @@ from typing import Annotated, Any, Literal, get_args
 from uuid import uuid4
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from lmi_handlers.chat.messages import ContentPart, ImageUrl
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.responses.tools import name_in_chat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class InputItem(BaseModel):
+class InputItem(RequestPart):
     """The base of items; members that are not declared, such as `annotations`, are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     id: str | None = None
     status: Status | None = None
@@ -26,10 +25,8 @@ class InputItem(BaseModel):
         return {"id": self.id or f"{ID_PREFIXES[type(self)]}_{uuid4().hex}", "status": self.status or "completed"}
 
 
-class InputPart(BaseModel):
+class InputPart(RequestPart):
     """A text or an image."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["input_text", "output_text", "text", "refusal", "input_image"]
     text: str | None = None
@@ -160,9 +157,7 @@ class FunctionOutputItem(InputItem):
         return {"type": self.type, **super().listed(), "call_id": self.call_id, "output": output}
 
 
-class ReasoningPart(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ReasoningPart(RequestPart):
     type: Literal["reasoning_text", "summary_text", "text"]
     text: str
 

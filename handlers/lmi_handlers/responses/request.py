@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.responses.items import HostedCallItem, Items
 from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
@@ -44,9 +44,7 @@ NO_PLACE = MappingProxyType(
 )
 
 
-class TextFormat(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class TextFormat(RequestPart):
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
@@ -65,16 +63,12 @@ class TextFormat(BaseModel):
         return None if self.type == "text" else self.schema_ or ANY_OBJECT
 
 
-class TextSettings(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class TextSettings(RequestPart):
     format: TextFormat | None = Field(None, description="The format: text, any JSON object, or JSON of a schema.")
     verbosity: Literal["low", "medium", "high"] | None = Field(None, description="Ignored.")
 
 
-class ReasoningSettings(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ReasoningSettings(RequestPart):
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         None, description="Passed to the chat template as `reasoning_effort`; none also as `enable_thinking`: false."
     )
@@ -140,13 +134,14 @@ class ResponsesRequest(ChatFields):
         return bool(self.top_logprobs) or LOG_PROBS in (self.include or ())
 
 
-def read_request(given: Mapping[str, Any], model: ServedModel) -> tuple[ResponsesRequest, tuple[str, ...]]:
+def read_fields(
+    given: Mapping[str, Any], payload_type: type[ResponsesRequest], strict: bool
+) -> tuple[ResponsesRequest, tuple[str, ...]]:
     """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
     for name, refused in (REFUSED | NO_PLACE).items():
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
-    strict = model.options.strict_parameters
-    payload, ignored = take_fields(rest, ResponsesRequest, strict)
+    payload, ignored = take_fields(rest, payload_type, strict)
     return payload, (*left_out(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
 
 

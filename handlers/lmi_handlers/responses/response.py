@@ -38,10 +38,6 @@ STATUSES = MappingProxyType[FinishReason, str](
 Keep = Callable[[bytes, Sequence[str]], None]  # takes the Response object and the ids of its items
 
 
-def _keep_nothing(response: bytes, item_ids: Sequence[str]) -> None:
-    """Do nothing, for a response that is not stored."""
-
-
 @dataclass(frozen=True, slots=True)
 class AskedResponse:
     """The facts about a request for its output formatter, in addition to those about the chat."""
@@ -49,7 +45,7 @@ class AskedResponse:
     members: JsonObject  # that repeat the request
     request_id: str = ""
     key: str | None = None  # the holder of the API key that it belongs to
-    keep: Keep = _keep_nothing
+    keep: Keep = lambda response, item_ids: None  # of one that is not stored
     functions: Mapping[str, JsonObject] = field(default_factory=dict)  # members of their calls, by name in the chat
     response_id: str = field(default_factory=lambda: f"resp_{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
 
 FUNCTION = "function"
@@ -32,10 +33,8 @@ class FunctionTool(FunctionDefinition):
         return {"type": "function", **self.model_dump(exclude={"type"})}
 
 
-class NamespaceTool(BaseModel):
+class NamespaceTool(RequestPart):
     """Functions under a common name, as Codex offers those of an MCP server."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["namespace"]
     name: str = Field(min_length=1)
@@ -79,16 +78,12 @@ def members_of_calls(tools: Iterable[OwnTool | HostedTool]) -> dict[str, JsonObj
     }
 
 
-class ChosenTool(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ChosenTool(RequestPart):
     type: Literal["function"] = "function"
     name: str = Field(min_length=1)
 
 
-class ResponseToolChoice(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ResponseToolChoice(RequestPart):
     type: Literal["none", "auto", "required", "function", "allowed_tools"]
     name: str | None = Field(None, min_length=1, description="The function to call.")
     mode: Literal["auto", "required"] | None = Field(None, description="auto, or required: call a tool.")
@@ -116,10 +111,10 @@ class ResponseToolChoice(BaseModel):
         return self.type if self.type in CHOICES else self.model_dump(exclude_none=True)
 
 
-def _as_choice(value: object) -> object:
-    return {"type": value} if isinstance(value, str) else value
-
-
 GivenChoice = Annotated[
-    ResponseToolChoice, BeforeValidator(_as_choice, json_schema_input_type=str | ResponseToolChoice)
+    ResponseToolChoice,
+    BeforeValidator(
+        lambda value: {"type": value} if isinstance(value, str) else value,
+        json_schema_input_type=str | ResponseToolChoice,
+    ),
 ]

@@ -101,7 +101,11 @@ async def running_server(
     models = {plan.name: Model(plan, loaded.formatters) for plan in plans}
     dispatcher = Dispatcher(models, DirectoryReader(loaded, {}))
     control = AccessControl(dispatcher, access)
-    others = _grpc_server(dispatcher, host, control, limits) if grpc else ()
+    others: list[Listener] = []
+    if grpc:
+        from lmi_handlers.kserve_grpc.server import GrpcServer
+
+        others.append(GrpcServer(dispatcher, host, 0, control, limits))
     server = Server(dispatcher, loaded.handlers, host, 0, others, limits, control)
     try:
         await server.listen()
@@ -110,9 +114,3 @@ async def running_server(
             yield RunningServer(server, client)
     finally:
         await server.stop()
-
-
-def _grpc_server(dispatcher: Dispatcher, host: str, control: AccessControl, limits: ConnectionLimits) -> list[Listener]:
-    from lmi_handlers.kserve_grpc.server import GrpcServer
-
-    return [GrpcServer(dispatcher, host, 0, control, limits)]

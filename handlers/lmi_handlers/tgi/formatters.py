@@ -18,10 +18,6 @@ def token_object(token: Token) -> JsonObject:
     return {"id": token.id, "text": token.text, "logprob": token.log_prob, "special": token.special}
 
 
-def top_tokens(tokens: list[Token]) -> list[list[JsonObject]]:
-    return [[token_object(top) for top in token.top_tokens or ()] for token in tokens]
-
-
 def used_seed(parameters: GenerationParameters) -> int | None:
     """Return the seed of the answer; None for greedy decoding, which needs none."""
     return parameters.seed if parameters.do_sample and parameters.temperature > 0 else None
@@ -107,7 +103,7 @@ def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObjec
         "tokens": [token_object(token) for token in sequence.tokens],
     }
     if any(token.top_tokens is not None for token in sequence.tokens):
-        details["top_tokens"] = top_tokens(sequence.tokens)
+        details["top_tokens"] = [[token_object(top) for top in token.top_tokens or ()] for token in sequence.tokens]
     return details
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import read_object, shown
+from lmi_handlers.base.adapter_names import object_with
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
 
@@ -17,14 +18,8 @@ def with_adapters(call: Call) -> Call:
 
     Raise InvalidPayload if it is not a name, or if `adapters` differs.
     """
-    may_name_one = LORA_NAME.encode() in call.body or b"\\u" in call.body  # also in an object written as a string
-    if not may_name_one or HEADER_LENGTH in call.headers:
-        return call
-    try:
-        payload = call.json()
-    except InvalidPayload:
-        return call  # left for the dialect to report
-    if not isinstance(payload, dict):
+    payload = None if HEADER_LENGTH in call.headers else object_with(call, LORA_NAME)
+    if payload is None:
         return call
     kept, names = take_lora_names(payload)
     adapters = {*names, *([payload["adapters"]] if isinstance(payload.get("adapters"), str) else [])}

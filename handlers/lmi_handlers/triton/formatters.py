@@ -73,12 +73,12 @@ class TritonFormatter(OutputFormatter):
 
     def answer(self, requests: Sequence[ValidRequest], parts: Sequence[Part]) -> dict[str, Any]:
         """Return the answer's members, as scalars for one sequence and lists for several."""
-        answer: dict[str, Any] = {**self._head, "text_output": _scalar([part.text for part in parts])}
+        answer: dict[str, Any] = {**self._head, "text_output": scalar([part.text for part in parts])}
         for name, of_part in ADDITIONAL_OUTPUTS.items():
             if name in self._outputs:
-                answer[name] = _scalar([of_part(part) for part in parts])
+                answer[name] = scalar([of_part(part) for part in parts])
         if "num_input_tokens" in self._outputs:
-            answer["num_input_tokens"] = _scalar([len(request.prompt_ids) for request in requests])
+            answer["num_input_tokens"] = scalar([len(request.prompt_ids) for request in requests])
         return answer
 
 
@@ -121,5 +121,6 @@ def _begin(request: ValidRequest) -> str:
     return request.prompt if request.parameters.return_full_text else ""
 
 
-def _scalar(values: list[Any]) -> Any:
+def scalar(values: Any) -> Any:
+    """Return values as Triton does: a list, or the value alone if there is one."""
     return values[0] if len(values) == 1 else values

@@ -1,6 +1,6 @@
 """Parser of Triton's generate extension, for a text or, with a tensor backend, tensors by name."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lmi_core.errors import InvalidPayload
@@ -85,11 +85,7 @@ def _of_tensors(
         raise InvalidPayload(f"`id` must be a valid string. Given: {shown(request_id)}")
     known = {each.name: each for each in specifications}
     values = _values(body)
-    ignored = (
-        ()
-        if model.options.strict_parameters
-        else dropped_scalars(values, known.keys() | known_parameters(model.backend.parameters_type))
-    )
+    ignored = dropped_scalars(values, model, *known)
     inputs = {name: _tensor(name, value, known) for name, value in values.items() if name not in ignored}
     if not streams:
         refuse_stream(inputs)
@@ -97,8 +93,14 @@ def _of_tensors(
     return Inference(inputs, writer(head(model, request_id)), ignored=ignored)
 
 
-def dropped_scalars(values: Mapping[str, Any], known: Collection[str]) -> tuple[str, ...]:
-    """Return the names of the unknown scalars, to be dropped. Raise InvalidPayload if that would change the answer."""
+def dropped_scalars(values: Mapping[str, Any], model: ServedModel, *tensors: str) -> tuple[str, ...]:
+    """Return the names of unknown scalars, to be dropped unless parameters are strict; `tensors` are known too.
+
+    Raise InvalidPayload if that would change the answer.
+    """
+    if model.options.strict_parameters:
+        return ()
+    known = known_parameters(model.backend.parameters_type).union(tensors)
     names = tuple(name for name, value in values.items() if name not in known and is_scalar(value))
     for name in names:
         if instead := never_dropped(name):

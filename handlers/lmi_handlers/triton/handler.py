@@ -29,16 +29,19 @@ from lmi_handlers.triton.generate import generate
 from lmi_handlers.triton.infer import infer
 from lmi_handlers.triton.infer_payload import InferPayload
 from lmi_handlers.triton.metadata import (
+    IndexPayload,
+    all_statistics,
     check_version,
     live,
     model_configuration,
     model_metadata,
     model_ready,
+    model_statistics,
     ready,
+    repository_index,
     server_metadata,
 )
 from lmi_handlers.triton.payload import TritonPayload
-from lmi_handlers.triton.repository import IndexPayload, all_statistics, model_statistics, repository_index
 
 STATISTICS = (AnswerForm(TritonStatistics),)
 

@@ -93,7 +93,8 @@ class InferRequest:
         for name in SCHEDULING:
             if not self.parameters.get(name, True):
                 del self.parameters[name]  # neutral values, which clients send; others are told as ignored
-        self.outputs = _outputs(payload.outputs)
+        selected = {output.name: output.parameters.binary_data for output in payload.outputs or ()}
+        self.outputs = selected or None  # with `binary_data` of each, if given; None selects all
 
     def check_outputs(self, known: Collection[str]) -> None:
         """Raise InvalidPayload if the request selects an unknown output."""
@@ -150,13 +151,6 @@ def _tensor(each: InferInput, data: bytes) -> Tensor:
         return Tensor(each.datatype, tuple(each.shape), data)
     except ValueError as error:
         raise InvalidPayload(f"`{each.name}`: {error}") from None
-
-
-def _outputs(outputs: list[InferOutput] | None) -> dict[str, bool | None] | None:
-    """Return the selected outputs, each with its `binary_data` if given; None selects all."""
-    if not outputs:
-        return None
-    return {output.name: output.parameters.binary_data for output in outputs}
 
 
 def _timeout(parameters: dict[str, Any]) -> float | None:

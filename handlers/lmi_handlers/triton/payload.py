@@ -1,18 +1,24 @@
 """The request of Triton's generate extension."""
 
+import re
 from collections.abc import Mapping
 from types import NoneType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
 from lmi_core.payloads.payload import read_object, shown
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate
-from lmi_handlers.triton.written_values import read_scalar, read_written
 
+BOOLEANS = {"true": True, "false": False}
+MAX_LENGTH = 64  # of a number's text
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 # Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
 NAMES = {
     **VLLM_NAMES,
@@ -28,6 +34,39 @@ LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM tha
 TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
 SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
 EXCLUDE_INPUT = "exclude_input_in_output"
+
+
+def read_written(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return the parameters with strings of numbers and booleans parsed.
+
+    Strings for text fields and unknown fields stay unchanged.
+    """
+    return {name: _read(value, fields.get(name)) for name, value in values.items()}
+
+
+def read_scalar(text: str) -> object:
+    """Return the number or boolean in a text, otherwise the text itself."""
+    stripped = text.strip()
+    if stripped.lower() in BOOLEANS:
+        return BOOLEANS[stripped.lower()]
+    if len(stripped) > MAX_LENGTH or not stripped.isascii():
+        return text
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    return float(stripped) if _NUMBER.fullmatch(stripped) else text
+
+
+def _read(value: object, field: FieldInfo | None) -> object:
+    if isinstance(value, str) and field is not None and not _takes_text(field.annotation):
+        return read_scalar(value)
+    return value
+
+
+def _takes_text(annotation: object) -> bool:
+    """Return whether a type accepts any string, also within a list; a Literal does not count."""
+    if annotation in (str, Any):
+        return True
+    return get_origin(annotation) is not Literal and any(map(_takes_text, get_args(annotation)))
 
 
 def _scalar(value: object) -> object:

@@ -8,7 +8,7 @@ import orjson
 from lmi_core.errors import LmiError
 from lmi_core.generation.tensors import Tensor
 from lmi_core.inference import ResponseWriter
-from lmi_handlers.triton.formatters import EVENTS
+from lmi_handlers.triton.formatters import EVENTS, scalar
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH, InferRequest
 from lmi_handlers.triton.tensors import flat_array
 
@@ -49,7 +49,7 @@ class GenerateWriter(ResponseWriter):
         self._head = head
 
     def write(self, response: Mapping[str, Tensor]) -> bytes:
-        outputs = {name: _values(tensor) for name, tensor in response.items()}
+        outputs = {name: scalar(flat_array(tensor)) for name, tensor in response.items()}
         return self.frame(orjson.dumps({**self._head, **outputs}, option=orjson.OPT_SERIALIZE_NUMPY))
 
     def error(self, error: LmiError) -> bytes:
@@ -76,9 +76,3 @@ def _output(name: str, tensor: Tensor, binary: bool) -> dict[str, Any]:
     if binary:
         return described | {"parameters": {"binary_data_size": len(tensor.data)}}
     return described | {"data": flat_array(tensor)}
-
-
-def _values(tensor: Tensor) -> Any:
-    """Return the tensor's values as Triton does: a list, or the value alone if there is one."""
-    values = flat_array(tensor)
-    return values[0] if len(values) == 1 else values

@@ -15,9 +15,8 @@ from cryptography.x509.oid import NameOID
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.certificate import Certificate
-from lmi_handlers.access.options import AccessOptions
+from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.container.launch import read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server

@@ -9,11 +9,9 @@ import aiohttp
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.api_keys import ApiKeys
-from lmi_handlers.access.credentials import Secret
-from lmi_handlers.access.options import AccessOptions
-from lmi_handlers.access.token_file import TokenFile
+from lmi_handlers.access.credentials import Secret, TokenFile
+from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.cli.serving import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments

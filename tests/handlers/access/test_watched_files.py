@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.watched_files import Watched, watch
+from lmi_handlers.access.options import Watched, watch
 
 SECONDS = 60
 

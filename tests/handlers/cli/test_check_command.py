@@ -126,17 +126,6 @@ def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)["models"][0]["notes"]) == (0, [note])
 
 
-def test_plugins_that_nobody_loads(model_dir: ModelDirectory) -> None:
-    directory = model_dir(
-        {"serving.properties": SCRIPTED, "plugins/mine.py": "def lmi_register_backends(register): ..."}
-    )
-    warning = f"the plugins in {directory}/plugins are not loaded: --plugins-dir {directory}/plugins loads them"
-    found = lmi("check", directory, "--json")
-    assert (found.returncode, json.loads(found.stdout)["server"]["warnings"]) == (0, [warning])
-    strict = lmi("check", directory, "--strict")
-    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (2, warning)
-
-
 def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
     (plugins := tmp_path / "plugins").mkdir()
     (plugins / "mine.py").write_text("")

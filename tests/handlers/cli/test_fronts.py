@@ -175,7 +175,7 @@ async def test_a_killed_front_end_loses_its_own_connections_and_is_back(
     async with served.client() as client:
         streams = await begin(served, client, tokens=1000)  # none ends before the kill
         killed, other = served.fronts
-        number = killed.environ()["LMI_FRONT"].split()[0]
+        number = json.loads(killed.environ()["LMI_FRONT"])["number"]
         os.kill(killed.pid, signal.SIGKILL)
         kept = [each for each in streams if each.front == other.pid]
         for prompt, text in (await texts(kept)).items():

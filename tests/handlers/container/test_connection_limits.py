@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.configuration.configuration import Given
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.container.connection_limits import choose_limits
+from lmi_handlers.container.access_settings import choose_limits
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.http.connections.limits import ConnectionLimits
 

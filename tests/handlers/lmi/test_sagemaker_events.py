@@ -6,8 +6,8 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 
 from lmi_core.errors import GenerationFailed, GenerationTimeout, LmiError
-from lmi_handlers.lmi import sagemaker_events
-from lmi_handlers.lmi.sagemaker_events import EventStream
+from lmi_handlers.lmi import sagemaker
+from lmi_handlers.lmi.sagemaker import EventStream
 
 
 def read(data: bytes) -> list[Any]:
@@ -17,7 +17,7 @@ def read(data: bytes) -> list[Any]:
 
 
 def test_message() -> None:
-    (found,) = read(sagemaker_events.message({":name": "välue", ":other": ""}, b"\x00payload"))
+    (found,) = read(sagemaker.message({":name": "välue", ":other": ""}, b"\x00payload"))
     assert (found.headers, found.payload) == ({":name": "välue", ":other": ""}, b"\x00payload")
 
 
@@ -29,7 +29,7 @@ def test_each_write_is_a_payload_part() -> None:
 
 
 def test_a_write_that_is_too_long_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sagemaker_events, "MAX_PAYLOAD", 3)
+    monkeypatch.setattr(sagemaker, "MAX_PAYLOAD", 3)
     assert [part.payload for part in read(EventStream().frame(b"1234567"))] == [b"123", b"456", b"7"]
 
 

@@ -4,7 +4,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open_metrics
 
 from lmi_core.metrics.model_metrics import ServerMetrics
-from lmi_handlers.metrics.declared import OPEN_METRICS
+from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
 from lmi_handlers.metrics.front_ends import added_up
 from lmi_handlers.metrics.handler import exposition
 
@@ -64,7 +64,7 @@ def test_one_front_end_alone() -> None:
 
 
 def test_open_metrics() -> None:
-    _, body = exposition(ServerMetrics(), [], OPEN_METRICS)
+    _, body = exposition(ServerMetrics(), [], Scrape(OPEN_METRICS))
     text = added_up([body, body]).decode()
     assert text.endswith("# EOF\n")
     together, alone = values(text), values(body.decode())

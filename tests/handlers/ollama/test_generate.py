@@ -104,7 +104,6 @@ async def test_ignored_fields_of_a_request_without_a_prompt(server: RunningServe
         ({"suffix": "x"}, "`suffix` is not supported by this model"),
         ({"images": ["x"]}, "`images.0` is an image, but this model accepts only text on the scripted backend"),
         ({"format": "yaml"}, "`format` must be \"json\", or a JSON schema, which is an object. Given: 'yaml'"),
-        ({"keep_alive": "soon"}, "`keep_alive` must be seconds as a number, or a duration such as 5m"),
         ({"think": True}, '"model" does not support thinking: `think` needs option.reasoning_parser'),
         ({"top_logprobs": 21}, "`top_logprobs` must be less than or equal to 20. Given: 21"),
         ({"prompt": 5}, "`prompt` must be a valid string. Given: 5"),

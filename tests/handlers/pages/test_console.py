@@ -12,9 +12,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 from lmi_core.registry.registration import PreparedModel, Registration
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.credentials import Secret
-from lmi_handlers.access.options import AccessOptions
+from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer

@@ -13,8 +13,7 @@ from lmi_core.calls.call import Call
 from lmi_core.handler import Answer, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.served_model import ServedModels
-from lmi_handlers.pages.files import static_files
-from lmi_handlers.pages.handler import POLICY, PagesHandler
+from lmi_handlers.pages.handler import POLICY, PagesHandler, static_files
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -62,7 +61,7 @@ async def test_a_file_is_sent_once(server: RunningServer) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/pages/chat/none.js", "/pages/none/dom.js", "/pages/shared/..%2Fhandler.py", "/pages/..%2F..%2Fpages/files.py"],
+    ["/pages/chat/none.js", "/pages/none/dom.js", "/pages/shared/..%2Fhandler.py", "/pages/..%2F..%2Fpages/handler.py"],
 )
 async def test_nothing_else_is_sent(server: RunningServer, path: str) -> None:
     answer = await server.get(path)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_handlers.triton.text import ANSWER_INPUTS, INPUTS, OUTPUT_TYPES
+from lmi_handlers.triton.infer import ANSWER_INPUTS, INPUTS, OUTPUT_TYPES
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.triton.tensor_backend import serve_backwards
 

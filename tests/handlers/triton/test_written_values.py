@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_handlers.triton.written_values import read_scalar, read_written
+from lmi_handlers.triton.payload import read_scalar, read_written
 
 
 @pytest.mark.parametrize(

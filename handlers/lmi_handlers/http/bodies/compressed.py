@@ -1,15 +1,13 @@
 """Compressed request bodies, a few kilobytes of which can expand to gigabytes."""
 
 import zlib
-from importlib.util import find_spec
 
 from aiohttp import hdrs, web
 
 from lmi_core.errors import InvalidPayload, PayloadTooLarge, UnsupportedEncoding
 from lmi_core.payloads.payload import shown
 
-BROTLI = "br"
-DECODED = ("gzip", "deflate", *([BROTLI] if find_spec("brotli") else []))
+DECODED = ("gzip", "deflate")
 ENCODINGS = ", ".join([*DECODED, "identity"])
 ANY_RATIO = 1 << 20  # bytes up to which a body may expand by any ratio
 MAX_RATIO = 100  # JSON of texts expands by less than 10
@@ -48,10 +46,7 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
 def _decompress(body: bytes, encoding: str, limit: int, found: bytearray) -> None:
     bound = min(limit, max(ANY_RATIO, MAX_RATIO * len(body)))
     try:
-        if encoding == BROTLI:
-            whole = _from_brotli(body, bound, found)
-        else:
-            whole = _from_zlib(body, bound, _window_bits(body, encoding), found)
+        whole = _from_zlib(body, bound, _window_bits(body, encoding), found)
     except zlib.error as error:
         raise _unreadable(encoding, str(error).rpartition(": ")[2]) from None
     if not whole:
@@ -85,23 +80,6 @@ def _from_zlib(body: bytes, bound: int, window_bits: int, found: bytearray) -> b
         found += member.decompress(window, bound + 1 - len(found))
         position += len(window) - len(member.unused_data)
     return member.eof or len(found) > bound
-
-
-def _from_brotli(body: bytes, bound: int, found: bytearray) -> bool:
-    """Append the decompressed body up to just above the limit; return False if it is truncated."""
-    import brotli
-
-    decompressor, data = brotli.Decompressor(), body
-    try:
-        while not decompressor.is_finished() and len(found) <= bound:
-            piece = decompressor.process(data, output_buffer_limit=min(WINDOW, bound + 1 - len(found)))
-            if not piece and not decompressor.is_finished():
-                return False
-            found += piece
-            data = b""
-    except brotli.error:
-        raise _unreadable(BROTLI, "it is not of this format") from None
-    return True
 
 
 def _unreadable(encoding: str, reason: str) -> InvalidPayload:

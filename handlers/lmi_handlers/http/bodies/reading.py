@@ -1,5 +1,7 @@
 """Reading of request bodies, within limits for each and for all together."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from aiohttp import hdrs, web
@@ -13,23 +15,35 @@ SHORT = 1 << 16  # bytes of a body that are always taken: as much as a connectio
 
 
 class PendingBodies:
-    """The bytes of incomplete or compressed bodies, bounded over all connections."""
+    """The bytes of incomplete or compressed bodies, bounded over all connections; short bodies count as none."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max = max_bytes
         self._taken = 0
 
-    def take(self, size: int) -> None:
-        """Reserve as many more bytes. Raise Overloaded if the long bodies of all connections leave no room."""
+    @contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that reserves the bytes of a growing body of this size, or raises Overloaded."""
+        taken = 0
+
+        def grow(size: int) -> None:
+            nonlocal taken
+            if size > SHORT:
+                self._take(size - taken)
+                taken = size
+
+        try:
+            yield grow
+        finally:
+            self._taken -= taken
+
+    def _take(self, size: int) -> None:
         if self._taken + size > self._max:
             raise Overloaded(
                 f"the bodies that are being received take {self._taken} of at most {self._max} bytes "
                 "(max_pending_body_bytes)"
             )
         self._taken += size
-
-    def release(self, size: int) -> None:
-        self._taken -= size
 
 
 PENDING_BODIES = web.AppKey("pending_bodies", PendingBodies)
@@ -44,24 +58,26 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     encoding = body_encoding(request) if hdrs.CONTENT_ENCODING in request.headers else None
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
-    body, pending, taken = bytearray(), request.app[PENDING_BODIES], 0
+    with request.app[PENDING_BODIES].body() as grow:
+        body = await _received(request, limit, grow)
+        if encoding is None or not body:
+            return body
+        return await READING.run(partial(decompressed, body, encoding, limit))
+
+
+async def _received(request: web.Request, limit: int, grow: Callable[[int], None]) -> bytes:
+    body = bytearray()
     try:
         while chunk := await request.content.readany():
             body += chunk
             if len(body) > limit:
                 raise _too_large(limit)
-            if len(body) > SHORT:
-                pending.take(len(body) - taken)
-                taken = len(body)
-        if encoding is None or not body:
-            return bytes(body)
-        return await READING.run(partial(decompressed, bytes(body), encoding, limit))
+            grow(len(body))
     except (web.RequestPayloadError, HttpProcessingError) as error:  # not framed as its headers say
         cause = error.__cause__ or error
         reason = " ".join(str(getattr(cause, "message", cause)).split())
         raise InvalidPayload(f"the body cannot be read: {reason}") from error
-    finally:
-        pending.release(taken)
+    return bytes(body)
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

@@ -1,10 +1,11 @@
-"""One connection of a client, in front of aiohttp's protocol."""
+"""One connection of a client, in front of aiohttp's protocol, and the deadline of its present phase."""
 
 import asyncio
 import socket
 import struct
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol, cast
+from typing import cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -14,18 +15,6 @@ from lmi_handlers.http.connections.limits import ConnectionLimits
 
 MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
-
-
-class Owner(Protocol):
-    """The set of connections that a connection belongs to."""
-
-    limits: ConnectionLimits
-
-    def opened(self, connection: "Connection") -> bool:
-        """Add a new connection, and return whether to serve it."""
-
-    def closed(self, connection: "Connection") -> None:
-        """Forget a connection."""
 
 
 class Phase(StrEnum):
@@ -80,24 +69,32 @@ class Connection(asyncio.Protocol):
     """A connection, which passes everything to aiohttp's protocol and tracks what the server waits for."""
 
     __slots__ = (
-        "_answered", "_deadline", "_owner", "_received", "_turn", "_writer", "inner", "request", "served", "transport",
+        "_answered", "_closed", "_deadline", "_limits", "_opened", "_received", "_turn", "_writer",
+        "inner", "request", "served", "transport",
     )  # fmt: skip
 
-    def __init__(self, inner: asyncio.Protocol, owner: Owner) -> None:
+    def __init__(
+        self,
+        inner: asyncio.Protocol,
+        limits: ConnectionLimits,
+        opened: Callable[["Connection"], bool],
+        closed: Callable[["Connection"], None],
+    ) -> None:
+        """`opened` returns whether to serve the new connection, and `closed` forgets it."""
         self.inner = inner
         self.transport: asyncio.Transport
         self.request: web.BaseRequest | None = None  # the one that is being answered
         self.served = False
-        self._owner = owner
+        self._limits, self._opened, self._closed = limits, opened, closed
         self._received = 0  # bytes
         self._answered = -1  # the bytes received until the last answer was made; -1 before the first
         self._turn = 0  # the number of requests so far, doubled, and one more between two of them
         self._writer: AbstractStreamWriter | None = None  # of the last answer
-        self._deadline = Deadline(owner.limits, asyncio.get_running_loop().time())
+        self._deadline = Deadline(limits, asyncio.get_running_loop().time())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.served = self._owner.opened(self)
+        self.served = self._opened(self)
         if self.served:
             if (client := self._socket()) is not None:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)
@@ -117,7 +114,7 @@ class Connection(asyncio.Protocol):
             self.inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.closed(self)
+        self._closed(self)
         if self.served:
             self.inner.connection_lost(exc)
 
@@ -149,17 +146,13 @@ class Connection(asyncio.Protocol):
         if unwritten := self.transport.get_write_buffer_size():
             return Phase.WRITE, (self._writer.output_size if self._writer else 0) - unwritten
         if self.request is None:
-            return (Phase.IDLE if self._is_idle else Phase.HEADERS), 0
+            return (Phase.IDLE if self._received == self._answered else Phase.HEADERS), 0
         return (Phase.BODY if self.awaits_client else Phase.ANSWER), self._received
-
-    @property
-    def _is_idle(self) -> bool:
-        return self.request is None and self._received == self._answered
 
     def _finish(self, phase: Phase) -> None:
         content = self.request.content if self.request is not None else None
         if phase is Phase.BODY and content is not None and content.exception() is None:
-            seconds, rate = self._owner.limits.body_timeout, self._owner.limits.min_transfer_rate
+            seconds, rate = self._limits.body_timeout, self._limits.min_transfer_rate
             content.set_exception(
                 BodyTimeout(
                     f"the body came too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"

@@ -34,9 +34,9 @@ class Connections:
 
     def accept(self, new_protocol: Callable[[], asyncio.Protocol]) -> Connection:
         """Return the protocol of a new connection, in front of aiohttp's."""
-        return Connection(new_protocol(), self)
+        return Connection(new_protocol(), self.limits, self._open, self._close)
 
-    def opened(self, connection: Connection) -> bool:
+    def _open(self, connection: Connection) -> bool:
         """Add a new connection, and return whether to serve it; an idle connection makes room for it."""
         if len(self._by_protocol) >= self._max and not self._close_longest_waiting():
             self._refuse(connection)
@@ -45,7 +45,7 @@ class Connections:
         self._waiting[connection] = None
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def _close(self, connection: Connection) -> None:
         self._by_protocol.pop(connection.inner, None)
         self._waiting.pop(connection, None)
 
@@ -129,12 +129,3 @@ async def send_and_close(request: web.Request, response: web.StreamResponse) -> 
     await response.prepare(request)
     await response.write_eof()
     request.protocol.force_close()
-
-
-@web.middleware
-async def close_behind_unread(request: web.Request, handler: Responder) -> web.StreamResponse:
-    """Close the connection after the answer to an unread body."""
-    response = await handler(request)
-    if is_left_unread(request):
-        await send_and_close(request, response)
-    return response

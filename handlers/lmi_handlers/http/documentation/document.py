@@ -1,17 +1,23 @@
-"""The OpenAPI document of all routes."""
+"""The OpenAPI document of all routes, and its own route."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, NotRequired
 
+import orjson
+from aiohttp import web
+from aiohttp.web_urldispatcher import AbstractRoute
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import AnswerForm
 from lmi_core.handler import Handler, Route
-from lmi_handlers.http.documentation.responses import HEADERS, Responses, Served
-from lmi_handlers.http.documentation.schemas import JsonObject, Schemas
+from lmi_core.host.beside_loop import LENGTHY
+from lmi_core.plugins.registry import Registry
+from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.serving.model import Model
+from lmi_handlers.http.documentation.responses import HEADERS, JsonObject, Responses, Schemas, Served
 
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 SERVER = "server"
@@ -19,6 +25,17 @@ DESCRIPTION = (
     "Every route of this server, by dialect: any of them reaches any of the models. `GET /docs` begins with what to "
     "try first. Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` are those of each "
     "event or line. Answers may get further members."
+)
+DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("document")
+# The output formatters whose answers have a declared form.
+DESCRIBED = frozenset(
+    {
+        *("json", "jsonlines", "sse", "none"),
+        *("tgi_json", "tgi_jsonlines", "tgi_sse"),
+        *("dynamic_json", "dynamic_jsonlines"),
+        *("async_json", "async_jsonlines"),
+        *("lmi_chat", "lmi_chat_jsonlines", "lmi_chat_sse"),
+    }
 )
 
 
@@ -115,3 +132,39 @@ def _operation(handler: type[Handler] | None, route: Route, schemas: Schemas, mo
 def _path_parameter(name: str, models: list[str]) -> JsonObject:
     examples = models if name in ("model", "endpoint") else ["1"]
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "examples": examples}}
+
+
+def add_documentation(
+    application: web.Application, handlers: Registry[Handler], dispatcher: Dispatcher
+) -> AbstractRoute:
+    """Add and return the route `/openapi.json`."""
+
+    application[DOCUMENT] = lambda: _encoded(tuple(handlers), described(dispatcher))
+    return application.router.add_get("/openapi.json", openapi)
+
+
+async def openapi(request: web.Request) -> web.Response:
+    # Only when somebody asks, as it takes longer than the rest of a start; once, even if many ask at the same time.
+    body = await LENGTHY.run(request.app[DOCUMENT])
+    return web.Response(body=body, content_type="application/json")
+
+
+def described(dispatcher: Dispatcher) -> Served:
+    """Return the document's current facts about the models; adapters may contain code."""
+    models = dispatcher.models.values()
+    return Served(
+        models=tuple(sorted(dispatcher.models)),
+        own_code=any(_writes_in_own_forms(model) for model in models),
+        formatted=any(model.chat_formatters.everywhere for model in models),
+    )
+
+
+def _writes_in_own_forms(model: Model) -> bool:
+    names = (model.formatters, model.chat_formatters)
+    known = {name for each in names for name in (each.whole, each.stream)} <= DESCRIBED
+    return model.function is not None or not known or model.plan.code.writes
+
+
+@lru_cache(maxsize=8)  # a test process starts many servers
+def _encoded(handlers: tuple[type[Handler], ...], served: Served) -> bytes:
+    return orjson.dumps(document(handlers, served))

@@ -1,13 +1,18 @@
-"""The responses of an operation in the OpenAPI document: its answers, and its dialect's errors."""
+"""The responses of an operation in the OpenAPI document, and JSON schemas of bodies and answers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import JSON, AnswerForm
 from lmi_core.handler import Handler, Route
-from lmi_handlers.http.documentation.schemas import JsonObject, Schemas
 
+JsonObject = dict[str, Any]
+
+REFERENCE = "#/components/schemas/{model}"
 ANSWERED = "The answer"
 FAILED = "An error, in the dialect's form"
 FAILURES = {
@@ -47,6 +52,26 @@ HEADERS: Mapping[str, JsonObject] = {
 }
 ANYTHING: JsonObject = {"title": "What the model's own code writes"}
 ANY_TYPE = "*/*"
+
+
+class Schemas:
+    """The schemas of several types, and the definitions of named types."""
+
+    def __init__(self, types: Iterable[Any]) -> None:
+        unique = list(dict.fromkeys(types))
+        adapters = [(number, "validation", TypeAdapter(each)) for number, each in enumerate(unique)]
+        found, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)  # type: ignore[arg-type]
+        self._schemas: Mapping[Any, JsonObject] = {
+            each: found[number, "validation"] for number, each in enumerate(unique)
+        }
+        self.definitions: JsonObject = definitions.get("$defs", {})
+
+    def of(self, types: Iterable[Any]) -> JsonObject:
+        """Return the schema of a value of any of the types."""
+        schemas = [self._schemas[each] for each in types]
+        forms = [form for each in schemas for form in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
+        unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
+        return unique[0] if len(unique) == 1 else {"anyOf": unique}
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class CrossOriginAnswers:
         headers = response.headers
         if self._rules.origins is not None:
             headers.add("Vary", "Origin")
-        if self._is_admitted(request):
+        if is_admitted(self._rules, request):
             headers.update(self._admission(request))
             if named := [name for name in dict.fromkeys(headers) if _is_to_expose(name)]:
                 headers["Access-Control-Expose-Headers"] = ", ".join(named)
@@ -75,16 +75,13 @@ class CrossOriginAnswers:
     def _fault(self, request: web.Request, method: str, asked: list[str]) -> str | None:
         """Return the reason why a page may not send the request of its browser."""
         given = ", ".join(request.headers.getall("Origin"))
-        if not self._is_admitted(request):
+        if not is_admitted(self._rules, request):
             return f"pages of {shown(given)} may not use this server: cors_allowed_origin has those that may"
         if method not in self._rules.methods:
             return f"pages of other web sites may not use the method {shown(method)}: see cors_allowed_methods"
         if refused := self._rules.refused_headers(asked):
             return f"pages of other web sites may not send the header {shown(refused[0])}: see cors_allowed_headers"
         return None
-
-    def _is_admitted(self, request: web.Request) -> bool:
-        return is_admitted(self._rules, request)
 
     def _admission(self, request: web.Request) -> dict[str, str]:
         if self._rules.origins is None:

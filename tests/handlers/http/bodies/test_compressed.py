@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 
-import brotli
 import pytest
 
 from lmi_core.errors import InvalidPayload, LmiError, PayloadTooLarge
@@ -52,32 +51,17 @@ def raw_deflate(data: bytes) -> bytes:
     return zlib.compress(data, wbits=-15)
 
 
-@cache
-def brotli_bomb() -> bytes:
-    compressor = brotli.Compressor(quality=5)
-    block = b" " * MEGABYTE
-    return b"".join(compressor.process(block) for _ in range(SIZE)) + bytes(compressor.finish())
-
-
-@pytest.mark.parametrize(
-    ("encoding", "bomb", "decompress", "path", "status"),
-    [
-        ("gzip", gzip_bomb, gzip.decompress, "/nowhere", 404),
-        ("br", brotli_bomb, brotli.decompress, "/invocations", 413),
-    ],
-)
-async def test_bombs(
-    server: RunningServer, encoding: str, bomb: MakeBomb, decompress: Convert, path: str, status: int
-) -> None:
+@pytest.mark.parametrize(("path", "status"), [("/invocations", 413), ("/nowhere", 404)])
+async def test_bombs(server: RunningServer, path: str, status: int) -> None:
     """A bomb costs the server a part of what it would cost to decompress it."""
-    body = bomb()
+    body = gzip_bomb()
     begun = time.process_time()
-    assert len(decompress(body)) == SIZE * MEGABYTE
+    assert len(gzip.decompress(body)) == SIZE * MEGABYTE
     whole = time.process_time() - begun
     costs = []
     for _ in range(2):  # the first one imports what it needs
         begun = time.process_time()
-        async with server.client.post(path, data=body, headers={"Content-Encoding": encoding}) as response:
+        async with server.client.post(path, data=body, headers={"Content-Encoding": "gzip"}) as response:
             assert response.status == status
             await response.read()
         assert (await server.get("/ping")).status == 200
@@ -85,9 +69,7 @@ async def test_bombs(
     assert min(costs) < whole / 2
 
 
-@pytest.mark.parametrize(
-    ("encoding", "bomb"), [("gzip", gzip_bomb), ("deflate", deflate_bomb), ("br", brotli_bomb), ("zstd", gzip_bomb)]
-)
+@pytest.mark.parametrize(("encoding", "bomb"), [("gzip", gzip_bomb), ("deflate", deflate_bomb), ("zstd", gzip_bomb)])
 async def test_many_bombs_at_once(server: RunningServer, encoding: str, bomb: MakeBomb) -> None:
     """Bombs are decompressed one after the other, beside the loop, so that neither time nor memory adds up."""
     body = bomb()
@@ -117,7 +99,7 @@ async def test_many_bombs_at_once(server: RunningServer, encoding: str, bomb: Ma
 
 @pytest.mark.parametrize(
     ("encoding", "compress"),
-    [("gzip", gzip.compress), ("br", brotli.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)],
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("deflate", raw_deflate)],
 )
 async def test_others_are_read(server: RunningServer, encoding: str, compress: Convert) -> None:
     body = compress(PAYLOAD)
@@ -133,8 +115,6 @@ async def test_others_are_read(server: RunningServer, encoding: str, compress: C
         ("gzip", gzip.compress(PAYLOAD, mtime=0)[:-9], "it ends too early"),
         ("gzip", gzip.compress(PAYLOAD, mtime=0) + PAYLOAD, "incorrect header check"),
         ("deflate", zlib.compress(PAYLOAD)[:-5], "it ends too early"),
-        ("br", b"\xff" * 20, "it is not of this format"),
-        ("br", brotli.compress(PAYLOAD)[:-2], "it ends too early"),
     ],
 )
 async def test_bodies_that_cannot_be_read(server: RunningServer, encoding: str, body: bytes, reason: str) -> None:
@@ -145,11 +125,11 @@ async def test_bodies_that_cannot_be_read(server: RunningServer, encoding: str, 
     assert reason in text
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, raw_deflate, brotli.compress])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, raw_deflate])
 @pytest.mark.parametrize("size", [0, 1, 70_000, ANY_RATIO])
 def test_what_is_within_the_bounds(compress: Convert, size: int) -> None:
     data = (b'{"a": 1}' * (size // 8 + 1))[:size]
-    encoding = {gzip.compress: "gzip", brotli.compress: "br"}.get(compress, "deflate")
+    encoding = "gzip" if compress is gzip.compress else "deflate"
     assert decompressed(compress(data), encoding, LIMIT) == data
 
 
@@ -160,32 +140,26 @@ def test_members_follow_each_other() -> None:
         decompressed(gzip.compress(b"") * 300_000, "gzip", LIMIT)
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, brotli.compress])
-def test_what_is_beyond_them(compress: Convert) -> None:
-    encoding = "gzip" if compress is gzip.compress else "br"
+def test_what_is_beyond_them() -> None:
     with pytest.raises(PayloadTooLarge, match=f"not expand to more than {MAX_RATIO} times its compressed size"):
-        decompressed(compress(bytes(ANY_RATIO + 1)), encoding, LIMIT)
+        decompressed(gzip.compress(bytes(ANY_RATIO + 1)), "gzip", LIMIT)
     with pytest.raises(PayloadTooLarge, match=r"at most 1000 bytes \(max_request_size\)"):
-        decompressed(compress(bytes(1001)), encoding, 1000)
+        decompressed(gzip.compress(bytes(1001)), "gzip", 1000)
 
 
 @pytest.mark.parametrize(
-    ("encoding", "body"),
-    [
-        ("gzip", gzip.compress(bytes(LIMIT + 1), mtime=0)),
-        ("gzip", gzip.compress(bytes(LIMIT), mtime=0)[:-9]),
-        ("br", brotli.compress(bytes(LIMIT + 1))),
-    ],
-    ids=["gzip", "short gzip", "br"],
+    "body",
+    [gzip.compress(bytes(LIMIT + 1), mtime=0), gzip.compress(bytes(LIMIT), mtime=0)[:-9]],
+    ids=["gzip", "short gzip"],
 )
-def test_an_error_keeps_nothing_of_the_body(encoding: str, body: bytes) -> None:
+def test_an_error_keeps_nothing_of_the_body(body: bytes) -> None:
     """Errors wait for the event loop, which may be held while others come."""
     errors: list[LmiError] = []
     tracemalloc.start()
     try:
         for _ in range(20):
             with pytest.raises((PayloadTooLarge, InvalidPayload)) as raised:
-                decompressed(body + bytes(LIMIT // 50), encoding, LIMIT)
+                decompressed(body + bytes(LIMIT // 50), "gzip", LIMIT)
             errors.append(raised.value)
         kept = tracemalloc.get_traced_memory()[0]
     finally:
@@ -193,12 +167,12 @@ def test_an_error_keeps_nothing_of_the_body(encoding: str, body: bytes) -> None:
     assert kept < 2 * LIMIT, errors
 
 
-@pytest.mark.parametrize("encoding", ["x-gzip", "compress", "gzip, br", "utf-8", "é"])
+@pytest.mark.parametrize("encoding", ["x-gzip", "compress", "br", "gzip, deflate", "utf-8", "é"])
 async def test_unknown_encodings(server: RunningServer, encoding: str) -> None:
     for path in ("/invocations", "/v1/completions", "/generate"):
         answer = await server.post(path, data=PAYLOAD, headers={"Content-Encoding": encoding})
         assert answer.status == 415
-        assert answer.headers["Accept-Encoding"] == "gzip, deflate, br, identity"
+        assert answer.headers["Accept-Encoding"] == "gzip, deflate, identity"
         assert f"Given: '{encoding}'" in answer.body.decode()
     assert server.scripted.history == []
 

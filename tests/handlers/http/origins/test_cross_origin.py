@@ -10,10 +10,9 @@ import pytest_asyncio
 from lmi_core.calls.access import Access
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.route import Route
-from lmi_handlers.access.address import ListenAddress
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.cross_origin import CrossOrigin, Origin
-from lmi_handlers.access.options import AccessOptions
+from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.http.listener import HttpListener
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
