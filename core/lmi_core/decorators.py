@@ -19,7 +19,7 @@ class OutputMark:
     name: str
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    own: bool = False  # marked by this project's decorator, whose functions take a GenerationOutput
+    own: bool = False  # this project's own decorator: the function takes a GenerationOutput
 
 
 @overload

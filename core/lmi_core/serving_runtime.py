@@ -33,12 +33,12 @@ class RuntimeSetup(Generic[P]):
     directory: Path
     properties: P
     engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
-    retry_threshold: int  # how many times in a row a crashed engine is restarted
-    loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
+    retry_threshold: int  # how many consecutive times a crashed engine is restarted
+    loading_timeout: float = LOADING_TIMEOUT  # seconds for each load of the model
     replicas: ReplicaCount = ONE  # for each group of devices that the model needs
-    devices: tuple[str, ...] = ()  # `cpu`, or numbers of GPUs; empty: all that there are
-    ray_address: str | None = None  # of the cluster whose nodes run the engines; None: this host
-    max_idle_time: float = 60  # seconds without a request, after which a replica beyond the minimum ends
+    devices: tuple[str, ...] = ()  # `cpu`, or GPU numbers; empty: all available ones
+    ray_address: str | None = None  # the cluster whose nodes run the engines; None: this host
+    max_idle_time: float = 60  # seconds without requests after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
         """Return the setup with the named options set to folders; undeclared options are engine arguments.
@@ -72,17 +72,17 @@ class ServingRuntime(ABC, Generic[P]):
 
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
-    replicas: "Replicas[Any] | None" = None  # the engines of a backend that can have several
-    code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code, which the engine then runs
+    replicas: "Replicas[Any] | None" = None  # set if the backend can have several engines
+    code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code for the engine to run
 
-    # What this engine does otherwise than the model directory asks; complete once created.
+    # How this engine deviates from the model directory; complete once the runtime is created.
     warnings: Sequence[str] = ()
-    # Those among them that another host would not need; they are not in `warnings`. Complete once created, too.
+    # Warnings that apply only to this host, and are not in `warnings`; also complete once created.
     substitutions: Sequence[Substitution] = ()
 
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
-        self.progress = LoadingProgress()  # of `start`; replaced before it by that of the model
+        self.progress = LoadingProgress()  # of `start`; replaced before it by the model's
 
     @property
     def adapters(self) -> Collection[str]:

@@ -11,11 +11,11 @@ from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.generation.request import PROMPT, GenerationRequest
 from lmi_core.payloads.exact_numbers import as_integer
 
-NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
-RESERVED = 10  # one of so many waiting places, or tokens, is for other keys
-MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one
-FEWEST_DEPARTURES = 4  # before which the rate is unknown
-MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
+NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters that set a number of sequences
+RESERVED = 10  # one in this many waiting places, or tokens, is reserved for other keys
+MOST_DEPARTURES = 64  # the most recent departures, from which the current rate is computed
+FEWEST_DEPARTURES = 4  # with fewer departures, the rate is unknown
+MAX_ADVICE = 60.0  # seconds; clients that are asked to wait longer do not wait
 
 # The holder of the API key for which the current task takes places; None if no other key shares the queues.
 current_key: ContextVar[str | None] = ContextVar("current_key", default=None)
@@ -165,13 +165,13 @@ class Departures:
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=MOST_DEPARTURES)
-        self._promised = 0  # departures after which clients were asked to come back
+        self._promised = 0  # departures that have to happen before the clients already refused come back
 
     def add(self, count: int, *, others_wait: bool) -> None:
         """Record that this many places became free."""
         self._promised = max(0, self._promised - count)
         if not others_wait:
-            self._times.clear()  # the pauses between requests say nothing about the engine
+            self._times.clear()  # pauses between requests say nothing about the engine's speed
             return
         now = time.monotonic()
         for _ in range(min(count, MOST_DEPARTURES)):

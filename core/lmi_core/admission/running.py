@@ -117,11 +117,11 @@ class RunningCall:
         self._unit = unit
         self._cut = asyncio.timeout(None)
         self._is_cut = False
-        self._late: LmiError | None = None  # the limit that has cut the call
+        self._late: LmiError | None = None  # the limit that ended the call
         self._waiting = False
         self._arrived = asyncio.get_running_loop().time()
         self._begun: float | None = None  # when its turn came
-        self._last: float | None = None  # when the wait for another step than the first began
+        self._last: float | None = None  # when the current wait for a step began; None for the first step
 
     @property
     def queued_tokens(self) -> int:
@@ -160,7 +160,7 @@ class RunningCall:
                 self._waiting = True
                 yield
         except TimeoutError:
-            if not self._cut.expired():  # the engine's own
+            if not self._cut.expired():  # the engine's own timeout
                 raise
             if self._failure is not None:
                 raise self._failure from None
@@ -230,6 +230,6 @@ class RunningCall:
         return max(begin, min(self.engine_time.since, asyncio.get_running_loop().time()))
 
     def _cut_short(self) -> None:
-        if self._waiting and not self._is_cut:  # once is enough: a timeout that is passing cannot be changed
+        if self._waiting and not self._is_cut:  # a timeout that is firing cannot be changed again
             self._is_cut = True
             self._cut.reschedule(0)

@@ -11,7 +11,7 @@ class Usage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = 0
-        self.last = clock()  # when a call last began or ended; at first, when the model came
+        self.last = clock()  # when a call last began or ended; initially, when the model was added
         self._clock = clock
         self._unused = asyncio.Event()
         self._unused.set()

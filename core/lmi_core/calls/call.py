@@ -14,7 +14,7 @@ from lmi_core.payloads.payload import check_object, read_json
 MEMBERS = (b"{", b"[", b":")
 QUOTE_OR_MEMBER = re.compile(rb'[^"{\[:]{0,100000}+(["{\[:]?)')  # or just a part of what is before it
 STRING_PART = re.compile(rb'[^"\\]{0,100000}+(?:\\.[^"\\]{0,100}+){0,1000}+', re.DOTALL)
-STEP = 1 << 18  # bytes that are counted in less than a millisecond; then other threads may run
+STEP = 1 << 18  # bytes, counted in less than a millisecond before other threads may run
 
 
 def has_more_members(body: bytes, limit: int) -> bool:
@@ -95,13 +95,13 @@ class Call:
     path: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""  # the client's IP address
-    key: str | None = None  # the holder of the client's API key; None where there are none, or of an operator
-    attributes: Mapping[str, str] = field(default_factory=dict)  # properties from headers of their own, by name
+    key: str | None = None  # the holder of the client's API key; None without keys, or for an operator
+    attributes: Mapping[str, str] = field(default_factory=dict)  # properties from the request's own headers, by name
     parsed: JsonBody | None = field(default=None, repr=False, compare=False)  # the body's JSON, read by `json`
-    reach: Reach = field(default_factory=Reach)  # what the client reaches, told to routes with an `answer` function
+    reach: Reach = field(default_factory=Reach)  # what the client may use; passed to routes with an `answer` function
 
     def __post_init__(self) -> None:
-        if self.parsed is None or self.parsed.body is not self.body:  # it came from `replace`
+        if self.parsed is None or self.parsed.body is not self.body:  # the call was created by `replace`
             object.__setattr__(self, "parsed", JsonBody(self.body))
 
     def text(self) -> str:
@@ -132,6 +132,6 @@ class Call:
         """Return the call with another JSON body. Raise InvalidPayload where the value cannot be written as JSON."""
         try:
             body = orjson.dumps(value)
-        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it can write
             raise InvalidPayload(f"the body cannot be written as JSON: {error}") from None
         return replace(self, body=body, parsed=JsonBody(body, value))

@@ -10,10 +10,10 @@ from lmi_core.deadlines.helper_threads import HelperThreads, TooLateError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOOP_SECONDS = 0.01  # that the event loop waits
-THREAD_SECONDS = 1.0  # that another thread waits before the work is repeated in a process
-MAX_SECONDS = 2.0  # of processor time in that process
-CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as many
+LOOP_SECONDS = 0.01  # that the event loop waits for the thread
+THREAD_SECONDS = 1.0  # that the thread may take before a process repeats the work
+MAX_SECONDS = 2.0  # of CPU time in that process
+CHARACTERS_PER_SECOND = 200_000  # adds to the limit; tokenizers are ten times as fast
 
 
 def seconds_for(characters: int) -> float:

@@ -36,7 +36,7 @@ class _Helper:
                     job.answer.put((job.work(), None))
                 except Abandoned:
                     raise
-                except BaseException as error:  # Rust's panics too
+                except BaseException as error:  # including panics in Rust code
                     job.answer.put((None, error))
                 del job
         except Abandoned:

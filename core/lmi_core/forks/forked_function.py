@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 ORIGIN = "lmi_core.forks.calls"
 MAX_MEMORY = 4 * 2**30  # bytes
-ATTEMPTS = 2  # at a call whose process ended by nothing that the call did
+ATTEMPTS = 2  # if the process dies through no fault of the call
 
-_origin: ForkServerProcess | None = None  # of all functions of this process
+_origin: ForkServerProcess | None = None  # shared by all functions of this process
 _starting = threading.Lock()
 
 
@@ -125,7 +125,7 @@ class ForkedFunction:
             if self._process is None:
                 try:
                     self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
-                except OSError as error:  # there are too many processes or descriptors, or there is too little memory
+                except OSError as error:  # too many processes or descriptors, or too little memory
                     raise _unstarted(error) from None
             return self._process
 
@@ -142,12 +142,12 @@ class _Process:
     """The process of a function, which ends with this object."""
 
     def __init__(self, preparation: tuple[Any, ...]) -> None:
-        server = origin()  # first: what is finalized later waits for this process to end
+        server = origin()  # created first, because finalizers wait for this process to exit
         sockets = ExitStack()
         self.close = weakref.finalize(self, sockets.close)
         own, passed = socket.socketpair()
         self._control = sockets.enter_context(own)
-        with passed, suppress(OSError):  # the origin has died, which is seen at the call
+        with passed, suppress(OSError):  # the origin has died; the call will report it
             _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
 
     def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
@@ -157,7 +157,7 @@ class _Process:
         except OSError:
             return None
         with connection, cancellation.ending(connection), connection.makefile("rb") as answers:
-            with suppress(OSError):  # it may have answered nevertheless
+            with suppress(OSError):  # it may have sent a result nevertheless
                 _send(connection, message)
             try:
                 answer: tuple[str, Any] = _Answers(answers).load()
@@ -202,7 +202,7 @@ def _result(answer: tuple[str, Any], seconds: float) -> Any:
         case "unstarted", reason:
             raise _unstarted(reason)
         case _, code if code == -signal.SIGKILL:
-            raise _ended()  # by the system, for want of memory, or by the host's administrator
+            raise _ended()  # killed by the system for lack of memory, or by an administrator
         case _, code if code == -signal.SIGPROF:
             raise CallTooCostlyError(f"it takes more than {seconds:g} seconds", "seconds")
         case _, code:

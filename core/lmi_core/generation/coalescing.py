@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
-SECONDS_PER_STREAM = 0.001  # of delay: the more streams run, the more there is to save
+MAX_UNDELAYED_STREAMS = 8  # with at most this many streams, each token is sent by itself
+SECONDS_PER_STREAM = 0.001  # the delay per running stream: more streams save more
 TICK = 0.005  # seconds
 
 
@@ -21,7 +21,7 @@ class OutputCoalescing:
         """Delay a stream by at most `max_delay` seconds; 0 disables it."""
         self._max_delay = max_delay
         self._streams = 0
-        self._waiting: deque[CoalescedStream] = deque()  # roughly in the order in which they are due
+        self._waiting: deque[CoalescedStream] = deque()  # roughly by due time
 
     @contextmanager
     def stream(self) -> "Iterator[CoalescedStream]":
@@ -62,7 +62,7 @@ class CoalescedStream:
     def __init__(self, coalescing: OutputCoalescing) -> None:
         self._coalescing = coalescing
         self._ended = False
-        self.due = 0.0  # the event loop's time
+        self.due = 0.0  # on the event loop's clock
         self._wait: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:

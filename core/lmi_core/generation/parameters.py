@@ -22,17 +22,17 @@ from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.written_json import WrittenJson
 
-NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
+NOT_IN_SALT = frozenset("@/\\\0")  # as in vLLM: its external stores use the salt in paths
 GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
 TokenId = Annotated[int, Field(ge=0)]
 
-RANDOM_SEED = -1  # the form in which many clients send it
+RANDOM_SEED = -1  # many clients send this value
 SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two sequences of a request get the same seed
-ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
+ALL_TOKENS = -1  # a number of top tokens that means the whole vocabulary
 
-MAX_DIGITS = 18  # of a token id; more do not fit in 64 bits
-MAX_STOPS = 64  # sequences that end a generation, or must not be in it
-MAX_STOP_LENGTH = 1024  # characters of one; the search for it takes time for each generated token
+MAX_DIGITS = 18  # of a token id; larger ids do not fit in 64 bits
+MAX_STOPS = 64  # maximum number of stop sequences, or of bad sequences
+MAX_STOP_LENGTH = 1024  # characters of each; searching for it takes time for every generated token
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
@@ -377,5 +377,5 @@ class _OfExtendedParameters:
         return schema
 
 
-# A request's parameters before validation by a backend, which may support fewer, or others.
+# A request's parameters before a backend validates them; the backend may support fewer, or different ones.
 ParametersObject = Annotated[dict[str, Any], _OfExtendedParameters]

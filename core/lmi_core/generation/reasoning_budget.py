@@ -57,7 +57,7 @@ class ReasoningCountdown:
         if _ends_with(generated, end, self._budget.ends, self._begin):
             self._ended = True
         elif (not self._inside or self._repeats) and (start := _ends_with(generated, end, self._budget.starts, 0)):
-            if not self._inside or start == end:  # at the start of the answer, repeating the prompt's marker
+            if not self._inside or start == end:  # the model repeats the prompt's marker at the start of the answer
                 self._begin = end
             self._inside = True
             self._repeats = False

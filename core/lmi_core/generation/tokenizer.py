@@ -17,8 +17,8 @@ class Detokenizer(ABC):
 class PairPiece(NamedTuple):
     """A special token of a pair of texts, or the place of one of the texts."""
 
-    token_id: int | None  # None: the place of `sequence`
-    sequence: int  # 0 or 1: the text, or for a special token 0
+    token_id: int | None  # None: the position of `sequence`
+    sequence: int  # 0 or 1: which text; 0 for a special token
     token_type: int
 
 
@@ -32,7 +32,7 @@ class PairTemplate(NamedTuple):
 class Tokenizer(ABC):
     """A backend's tokenizer, safe to use from several threads."""
 
-    truncation_side: str = "right"  # the side on which too long a prompt is cut, for requests that ask for it
+    truncation_side: str = "right"  # the side that is cut off if a request asks for truncation
 
     def prepare(self) -> None:  # noqa: B027 -- need not be overridden
         """Do what would hold up other requests at the first long text; called in a thread when a model is loaded."""

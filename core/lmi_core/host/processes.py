@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROCESSES = Path("/proc")
-STATE, SESSION = 0, 3  # indices in `stat` behind the name
+STATE, SESSION = 0, 3  # indices in `stat`, counted after the name
 ZOMBIE = "Z"
-START = 19  # the index, in `stat` behind the name, of the clock ticks from the system's start to that of the process
-BOOT = "btime "  # in the system's `stat`, before the seconds since 1970
-RESIDENT = 1  # the index, in `statm`, of the pages that are in main memory
-END_SECONDS = 2.0  # for processes to end at SIGTERM before they are killed
+START = 19  # index in `stat`, counted after the name: clock ticks from the system's boot to the start of the process
+BOOT = "btime "  # precedes the seconds since 1970 in the system's `stat`
+RESIDENT = 1  # index in `statm`: pages in main memory
+END_SECONDS = 2.0  # that processes have to exit after SIGTERM before they are killed
 LOOK_SECONDS = 0.02
 
 
@@ -41,7 +41,7 @@ def process_tree(process_id: int, root: Path = PROCESSES) -> list[ProcessMemory]
         try:
             pages = int((root / str(current) / "statm").read_text().split()[RESIDENT])
             children = [child for child in _children(root / str(current)) if child not in seen]
-        except (OSError, ValueError, IndexError):  # it has ended meanwhile
+        except (OSError, ValueError, IndexError):  # it has exited
             continue
         found.append(ProcessMemory(current, pages * page))
         unread += children
@@ -118,5 +118,5 @@ def _children(folder: Path) -> Iterator[int]:
     for thread in (folder / "task").iterdir():
         try:
             yield from map(int, (thread / "children").read_text().split())
-        except OSError:  # the thread has ended
+        except OSError:  # the thread has exited
             continue

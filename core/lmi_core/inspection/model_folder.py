@@ -88,7 +88,7 @@ def wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: 
     rows = {
         weight.shape[0] for name, weight in checkpoint.weights.items() if name.endswith(EMBEDDINGS) and weight.shape
     }
-    if len(rows) != 1:  # an encoder beside the decoder, or weights of another naming
+    if len(rows) != 1:  # an encoder beside the decoder, or weights with other names
         return
     beyond = tokens_beyond(tokenizer, rows.pop())
     if beyond is not None and not beyond.only_added:

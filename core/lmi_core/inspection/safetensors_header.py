@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from lmi_core.errors.fault import Fault, unreadable
 
 LENGTH_BYTES = 8
-MAX_HEADER = 100_000_000  # bytes, as in the format's own implementation
+MAX_HEADER = 100_000_000  # bytes, the limit of the format's own implementation
 MAX_DIMENSIONS = 64
-MAX_SHOWN = 200  # characters of a name in a message
+MAX_SHOWN = 200  # characters of a name quoted in a message
 MAX_SIZE = 2**63  # of a dimension, and of an offset
 LFS_POINTER = b"version https://git-lfs"
 BITS = {

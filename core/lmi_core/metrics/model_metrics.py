@@ -22,7 +22,7 @@ class Histogram:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last one is of values above all bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last one counts values above all bounds
         self.total = 0.0
 
     def add(self, value: float) -> None:
@@ -44,12 +44,12 @@ class Histogram:
         return found
 
 
-OTHER = "other"  # in place of what would be one label too many
-MAX_ADAPTERS = 100  # with numbers of their own
+OTHER = "other"  # the label used once there are too many
+MAX_ADAPTERS = 100  # with their own labels
 MAX_OUTCOMES = 1000
 FAILED = 400  # this status and those above are errors
-CLIENT_LEFT = 499  # the status of requests whose clients did not wait for the answer, as nginx has it
-LEFT = "client_left"  # and the reason
+CLIENT_LEFT = 499  # the client disconnected before the answer; nginx uses this status too
+LEFT = "client_left"  # its reason
 ANSWERED = "answered"  # the reason of answers without a finish reason
 SUCCESSES = frozenset({ANSWERED, "eos_token", "length", "stop_sequence"})
 REJECTIONS = frozenset({"overloaded", "rate_limited", "model_not_ready", "backend_unhealthy"})
@@ -94,14 +94,14 @@ class ModelMetrics:
         self.end_to_end = Histogram(SECONDS)
         self.engine_time = 0.0  # seconds of all requests that succeeded
         self.server_time = 0.0
-        self.running: WeakSet[RequestRecord] = WeakSet()  # of requests whose output grows, yet to be counted
-        self.latest: RequestRecord | None = None  # to succeed
+        self.running: WeakSet[RequestRecord] = WeakSet()  # requests whose output is still growing and not yet counted
+        self.latest: RequestRecord | None = None  # the most recent one that succeeded
         self.latest_end_to_end = 0.0
 
     def begin(self, record: RequestRecord, output: GenerationOutput) -> None:
         """Track a request whose output starts, until `add` counts it."""
         record.output = output
-        self._tokens_of(record)  # from now on its adapter has a name here, and keeps it
+        self._tokens_of(record)  # gives its adapter a label, which it keeps
         self.running.add(record)
 
     def tokens_so_far(self) -> Mapping[str, TokenCounts]:
@@ -127,7 +127,7 @@ class ModelMetrics:
             self._tokens_of(record).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
-        if status < FAILED and reason in SUCCESSES:  # a stream that fails in its middle has the status 200
+        if status < FAILED and reason in SUCCESSES:  # a stream that fails after its start has the status 200
             self.latest, self.latest_end_to_end = record, taken
             self.end_to_end.add(taken)
             self.queue_time.add(record.queue_time)

@@ -19,7 +19,7 @@ class EndedRequest(NamedTuple):
     status: int
     reason: str
     seconds: float
-    trace: Mapping[str, str] | None  # the headers of the trace that it belongs to
+    trace: Mapping[str, str] | None  # the headers of its trace
 
 
 class ServerMetrics:
@@ -29,8 +29,8 @@ class ServerMetrics:
         self.without_model = ModelMetrics()
         self.observers: list[Callable[[EndedRequest], None]] = []  # called when a request has ended
         self.errors = RecentErrors()
-        self.statuses: dict[int, int] = {}  # numbers of answers by the first digit of their status
-        self.unexpected = 0  # requests that failed by an error nobody expected
+        self.statuses: dict[int, int] = {}  # number of responses by the first digit of the status
+        self.unexpected = 0  # requests that failed with an unexpected error
         self.refused = 0  # requests that found the queue full or the model not ready
 
     def add(self, record: RequestRecord, status: int, reason: str, model: ModelMetrics | None) -> float:

@@ -49,5 +49,5 @@ async def end_unwanted(backends: Collection[str]) -> None:
             if early.worker is None:
                 await asyncio.to_thread(discard, early.engine.PREPARE)
             else:
-                early.worker.kill()  # it may be amid an import that does not heed its parent for a second
+                early.worker.kill()  # an import may keep it from noticing the parent's exit for a second
                 await early.worker.stop()

@@ -53,7 +53,7 @@ class FormatterRegistry(Registry[OutputFormatter]):
         return self.of_chats.get(name)(answer) if name in self.of_chats else self.create(name)
 
     def _register_variant(self, plugin: type[OutputFormatter] | Lazy) -> None:
-        variant: Variant | None = vars(plugin).get("variant")  # its own alone: a subclass has another name
+        variant: Variant | None = vars(plugin).get("variant")  # only its own, because a subclass has another name
         if variant is None or isinstance(plugin, Lazy):
             return
         taken = self._variants.setdefault(variant, plugin)

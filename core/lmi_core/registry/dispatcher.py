@@ -19,7 +19,7 @@ from lmi_core.serving.model_plan import ModelPlan
 logger = logging.getLogger(__name__)
 
 SHUTTING_DOWN = "the server is shutting down"
-ERROR_SECONDS = 1.0  # for the errors of requests that did not finish, which their clients may not read
+ERROR_SECONDS = 1.0  # to wait for the errors of unfinished requests, which their clients may not read
 
 
 class Dispatcher:

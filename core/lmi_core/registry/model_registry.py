@@ -56,16 +56,17 @@ class ModelRegistry:
 
     def __init__(self, models: Iterable[Model], reader: ModelReader | None = None) -> None:
         self.models: Mapping[str, Model] = {}  # the default version of each name
-        self.by_served_name: Mapping[str, Model] = {}  # the same, by all names that requests may give
-        self.only_model: Model | None = None  # if no other model is served
-        self.default_model: Model | None = None  # for requests that name none: the only one, now or at the start
+        self.by_served_name: Mapping[str, Model] = {}  # the same models, by every name that requests may use
+        self.only_model: Model | None = None  # set if no other model is served
+        # For requests without a model name: the only model, now or at the start
+        self.default_model: Model | None = None
         self.has_had_several = False
-        self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
+        self.changed = asyncio.Event()  # replaced whenever it is set, which is when models are added or removed
         self.drain_seconds = DRAIN_SECONDS
         self.memory_planner = MemoryPlanner()
         self.reader = reader
         self._versions: dict[str, Versions] = {}
-        self._limits: Limits | None = None  # None: to be found again
+        self._limits: Limits | None = None  # None: to be determined again
         self._leaving: set[RegisteredModel] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         for model in models:
@@ -274,7 +275,7 @@ class ModelRegistry:
             if model is None or not model.ready or model.usage.calls:
                 return False
             model.idle_adapters, model.idle_pinned = dict(model.adapters.folders), tuple(model.adapters.pinned)
-            model.idle = True  # first, so that requests wait, and are not refused
+            model.idle = True  # set first, so that requests wait instead of being refused
             await model.unload()
         self.publish(model.name)
         logger.info("model %s is unloaded until %s", model.name, "PUT" if model.shut_down else "its next request")

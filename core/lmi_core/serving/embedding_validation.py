@@ -10,8 +10,8 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidE
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.host.beside_loop import read_beside
 
-AS_MANY_AS_FIT = -1  # as `truncate`
-CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
+AS_MANY_AS_FIT = -1  # a value of `truncate`: keep as much as fits
+CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
 
 
 async def validate_embeddings(

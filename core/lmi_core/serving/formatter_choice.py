@@ -5,7 +5,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import AnswerSchema, FormatterNames
 from lmi_core.plugins.formatters import FormatterRegistry
 
-# The names that mean the same of every model, whichever plugin or variant writes the answers.
+# Formatter names that work with every model, whichever plugin or variant writes the answers.
 WHOLE = "json"
 LINES = "jsonlines"
 EVENTS = "sse"

@@ -48,15 +48,15 @@ class ModelPlan:
     configuration: Configuration
     server: ServerProperties
     options: RequestProperties
-    backend: type[Backend[Any]] | None  # None: the model function answers
-    runtime_reason: str  # in words, why it is that backend, or how the model function is called
+    backend: type[Backend[Any]] | None  # None: the model function serves the model
+    runtime_reason: str  # why this backend was chosen, or how the model function is called, for people
     setup: RuntimeSetup[Any]
     formatters: FormatterNames
     chat_formatters: FormatterNames
-    chat_template: str | None  # in place of the tokenizer's own
+    chat_template: str | None  # replaces the tokenizer's own
     code: ModelCode = field(default_factory=ModelCode)
-    substitutions: tuple[Substitution, ...] = ()  # of the backend; those of its options are the runtime's
-    version: str | None = None  # the only one that requests may ask for; None is any
+    substitutions: tuple[Substitution, ...] = ()  # made by the backend; `RuntimeSetup` has those of its options
+    version: str | None = None  # the only version that requests may name; None: any
 
     @property
     def runtime(self) -> type[ServingRuntime[Any]]:
@@ -105,7 +105,7 @@ class ModelPlan:
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
-OF_OTHER_ENGINES = ("embed", "score")  # tasks of models for DJLServing's engines without Python code
+OF_OTHER_ENGINES = ("embed", "score")  # tasks that DJLServing's other engines serve without Python code
 
 
 def read_plan(

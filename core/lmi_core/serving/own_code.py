@@ -11,7 +11,7 @@ from lmi_core.texts.json_files import read_json
 
 NONE = "none of its own"
 CONFIGURATIONS = ("config.json", "tokenizer_config.json")
-MAPPING = "auto_map"  # in these: transformers' classes, by the Python file that has each
+MAPPING = "auto_map"  # maps transformers' classes to the Python file that defines each
 
 
 def code_that_runs(plan: ModelPlan) -> str:

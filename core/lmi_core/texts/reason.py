@@ -1,6 +1,6 @@
 """One-line summaries of library errors."""
 
-OWN_CODE = "`trust_remote_code=True`"  # is what transformers asks for
+OWN_CODE = "`trust_remote_code=True`"  # how transformers asks for it
 ADVICE = (
     "the model brings Python code of its own, which is not run: set option.trust_remote_code=true if you trust whoever "
     "wrote it"

@@ -9,7 +9,7 @@ from typing import Any
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Tokenizer
 
-ROLE_MEMBER = "role"  # of a message, in templates
+ROLE_MEMBER = "role"  # the member of messages that templates read
 _END_OF_TAG, _BEGIN_OF_TAG = re.compile("[%}]}"), re.compile("{[%{]")
 
 

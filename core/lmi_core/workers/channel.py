@@ -18,7 +18,7 @@ class Keys(NamedTuple):
 
     public: bytes
     secret: bytes
-    server: bytes = b""  # the public key of the other end, where it is the worker's
+    server: bytes = b""  # the worker's public key, if the other end is the worker
 
     @classmethod
     def new(cls) -> Self:
@@ -39,7 +39,8 @@ class Channel:
         if keys is not None:
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
             self._socket.curve_serverkey = keys.server
-            self._socket.reconnect_ivl = -1  # what was lost with a connection would be missing in answers
+            # Never reconnect: messages lost with a connection would be missing from answers
+            self._socket.reconnect_ivl = -1
         self._socket.connect(address)
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
@@ -77,12 +78,12 @@ class SharedChannel(Channel):
         super().__init__(address)
         self._parent, self._socket = self._socket, self._context.socket(zmq.ROUTER)
         self._socket.set_hwm(0)
-        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # a message to a server that is gone is an error
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # makes sending to a server that has disconnected an error
         self._socket.bind(shared_address)
-        self.sharers: set[str] = set()  # the servers that have sent something, and are there
-        self.informed: set[str] = set()  # those that have learned that the worker has worked
-        self.sender = ""  # of the last message
-        self.greeting = b""  # for servers that come after the model was loaded
+        self.sharers: set[str] = set()  # connected servers that have sent a message
+        self.informed: set[str] = set()  # servers that know that the worker is ready
+        self.sender = ""  # the sender of the last message
+        self.greeting = b""  # for servers that connect after the model was loaded
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
         self._parent.send(STARTED)

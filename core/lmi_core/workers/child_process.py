@@ -44,9 +44,10 @@ class ChildProcess:
         os.set_blocking(process.stdin.fileno(), False)
         self._process = process
         self._stdin: IO[bytes] = process.stdin
-        self.exited = exited  # with the exit code, which is negative for a signal; never cancelled
-        self.ended = ended  # when all descendants have ended, too
-        self._descendants = set[Process]()  # known before its end, as those in other sessions cannot be found later
+        self.exited = exited  # called with the exit code, which is negative for a signal; never cancelled
+        self.ended = ended  # called when all descendants have exited, too
+        # Recorded before it exits, because descendants in other sessions cannot be found later
+        self._descendants = set[Process]()
 
     @property
     def pid(self) -> int:
@@ -56,7 +57,7 @@ class ChildProcess:
         """Write to the child's standard input, without waiting; the message is lost if the child does not read or
         has ended.
         """
-        with suppress(OSError, ValueError):  # ValueError: it is closed
+        with suppress(OSError, ValueError):  # ValueError: already closed
             self._stdin.write(message)
 
     async def wait(self) -> int:
@@ -121,13 +122,13 @@ def _create_and_wait(
     try:
         process = create()
         child = ChildProcess(process, exited, ended)
-    except Exception as error:  # a future hands it on, whatever it is
+    except Exception as error:  # passed on by a future
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(created.set_exception, error)
         return
     try:
         loop.call_soon_threadsafe(created.set_result, child)
-    except RuntimeError:  # the event loop was closed meanwhile
+    except RuntimeError:  # the event loop was closed in the meantime
         child.kill()
         child.close()
     code = process.wait()

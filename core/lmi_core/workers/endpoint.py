@@ -8,7 +8,7 @@ from lmi_core.errors import ConfigurationError, OutOfMemory
 class Place(NamedTuple):
     """A process on another machine."""
 
-    node: str  # its address
+    node: str  # the node's address
     process_id: int
 
 

@@ -11,7 +11,7 @@ class EngineTime:
     """When a call's requests entered the engine that they are in."""
 
     def __init__(self) -> None:
-        self.since = 0.0  # by the event loop's clock; infinite while every request waits for an engine
+        self.since = 0.0  # on the event loop's clock; infinite while every request waits for an engine
         self._inside = 0
 
     def wait(self) -> None:
@@ -40,4 +40,5 @@ class EngineTime:
         self.wait()
 
 
-current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")  # of the call that the task works on
+# Of the call that the current task works on
+current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")

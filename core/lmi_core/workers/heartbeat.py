@@ -5,8 +5,8 @@ device.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-HEARTBEAT_TIMEOUT = 60  # seconds; less than `option.inter_token_timeout`, so that requests outlive a frozen engine
-LOOKS = 5  # within the time after which an engine counts as frozen
+HEARTBEAT_TIMEOUT = 60  # seconds; shorter than `option.inter_token_timeout`, so that requests survive a frozen engine
+LOOKS = 5  # checks within the time after which an engine counts as frozen
 PATIENCE = (
     10  # times as long an engine may be silent that computes, as one long step is no fault, but an endless one is
 )
@@ -34,7 +34,7 @@ class Heartbeat:
         gets its time to answer. `computes` returns whether it has computed since the last check.
         """
         if not self._timeout:
-            await asyncio.get_running_loop().create_future()  # never done
+            await asyncio.get_running_loop().create_future()  # never completes
         looks = silence = 0
         while silence < LOOKS * PATIENCE:
             self._heard = False

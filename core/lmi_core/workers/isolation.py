@@ -10,15 +10,15 @@ from typing import NamedTuple, Protocol, Self
 logger = logging.getLogger(__name__)
 
 DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
-GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
-LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
+GATHER_SECONDS = 0.1  # before a trial, so that the requests that lost the same engine can arrive
+LOOK_SECONDS = 0.05  # between checks of what other servers do in the engine
 
 
 class Work(NamedTuple):
     """What a request asks of an engine, in tokens to read."""
 
-    prefill: int = 0  # until its first result
-    rest: int = 0  # until its end
+    prefill: int = 0  # tokens until its first result
+    rest: int = 0  # tokens until it ends
     sequences: int = 1
     prompt: Sequence[int] = ()
     kind: Hashable = None  # prompts of different kinds, such as adapters, share no prefix
@@ -45,9 +45,9 @@ class Presence:
         self.sequences = work.sequences
         self.prefill = work.prefill
         self.trial = trial
-        self.waited = waited  # for its admission
-        self.has_left = False  # as when the engine has done all of it
-        self.is_paused = False  # it left the engine before its end, to go on later
+        self.waited = waited  # the time it waited for admission
+        self.has_left = False  # for example, when the engine has completed all of it
+        self.is_paused = False  # it left the engine early, to continue later
 
     def __enter__(self) -> Self:
         return self
@@ -77,8 +77,8 @@ class Trial:
     """Suspects in the engine, without any other request."""
 
     untested: set[Presence] = field(default_factory=set)
-    may_stay: bool = True  # after the trial; otherwise others are to be tried
-    failed: bool = False  # the engine died
+    may_stay: bool = True  # after the trial; otherwise, others are tried next
+    failed: bool = False  # the engine died during the trial
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -116,13 +116,13 @@ class Isolation:
     """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
 
     def __init__(self) -> None:
-        self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
-        self.entries = 0  # of requests so far
-        self.turn: Turn | None = None  # None: no other server has the engine
+        self.tokens = self.sequences = 0  # of the requests inside; tokens that remain to be computed, see Work
+        self.entries = 0  # number of requests admitted so far
+        self.turn: Turn | None = None  # None: no other server uses the engine
         self._taking_turn: asyncio.Task[None] | None = None
-        self._looking: asyncio.TimerHandle | None = None  # for the end of another server's trial
+        self._looking: asyncio.TimerHandle | None = None  # checks for the end of another server's trial
         self._inside: set[Presence] = set()
-        self._trial: Trial | None = None  # of all that are inside
+        self._trial: Trial | None = None  # of all requests inside
         self._suspects: deque[Waiting] = deque()
         self._others: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -215,7 +215,7 @@ class Isolation:
         try:
             return await admitted
         except asyncio.CancelledError:
-            if not admitted.cancelled():  # admitted just now
+            if not admitted.cancelled():  # just admitted
                 self.leave(admitted.result())
             self._admit()
             raise
@@ -229,7 +229,7 @@ class Isolation:
             if not self._inside:
                 self._admit_later()
             return
-        if self._taking_turn is not None:  # for suspects that have left
+        if self._taking_turn is not None:  # on behalf of suspects that have left
             self._taking_turn.cancel()
             self._taking_turn = None
         while self._others:
@@ -268,7 +268,7 @@ class Isolation:
     async def _try_in_turn(self, turn: Turn) -> None:
         try:
             await turn.take()
-        except OSError as error:  # no descriptors, no locks, ...
+        except OSError as error:  # for example, no descriptors or no locks
             logger.warning("suspects are tried without regard to other front ends: %s", error)
         self._taking_turn = None
         if self._may_try:
@@ -290,7 +290,7 @@ class Isolation:
             self._admit()
 
     def _end_wait(self, waiting: Waiting, trial: Trial | None = None) -> None:
-        if waiting.admitted.cancelled():  # and its task does not know it yet
+        if waiting.admitted.cancelled():  # its task has not been notified yet
             return
         presence = self._let_in(Presence(self, waiting.work, trial, waited=True))
         if trial is not None:

@@ -23,13 +23,13 @@ from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
+STOP_SECONDS = 1.0  # seconds after which a worker that was asked to stop is killed
 
 
 class LocalProcess:
     """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
 
-    place = files = None  # as it is on this machine
+    place = files = None  # None for a worker on this machine
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class LocalProcess:
         LISTENERS.add(self)
 
     def _create(self, address: str) -> StartedProcess:
-        # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
-        # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
+        # The child reads its standard input only to notice that it is closed, when this process closes it or exits. In
+        # its own session, the child does not receive the terminal's Ctrl-C, so requests in flight can finish.
         addresses = (address,) if self._shared_address is None else (address, self._shared_address)
         arguments = (self._target, *addresses)
         if self._prepare is not None and can_prepare():
@@ -82,7 +82,7 @@ class LocalProcess:
         return self._process.pid if self._process else None
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
+        with suppress(zmq.Again):  # it has just died; `receive` will report it
             cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     def set_log_level(self, level: str) -> None:
@@ -102,7 +102,7 @@ class LocalProcess:
         if received.done():
             if not self._connected:
                 self._connected = True
-                self._folder.cleanup()  # nothing is left of it, should both processes be killed
+                self._folder.cleanup()  # remove it even if both processes are killed
             return received.result()
         received.cancel()
         code = exited.result()

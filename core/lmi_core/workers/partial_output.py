@@ -9,7 +9,7 @@ class Given(msgspec.Struct, array_like=True):
     """The output of one sequence so far, from which another engine continues."""
 
     token_ids: list[int] = []
-    begun: bool = False  # its first step was given, which tells of the prompt
+    begun: bool = False  # its first step, which describes the prompt, has been delivered
     finished: bool = False
 
 

@@ -12,8 +12,8 @@ class Placement(NamedTuple):
 
     groups: Sequence[Sequence[str]] = ((CPU,),)
     replicas: ReplicaCount = ONE
-    idle: Sequence[str] = ()  # devices that are too few for another group
-    ray_address: str | None = None  # of the cluster that chooses the devices; None: they are this host's
+    idle: Sequence[str] = ()  # devices left over because they are too few for another group
+    ray_address: str | None = None  # the cluster that chooses the devices; None: they are on this host
 
     def devices(self, number: int) -> Sequence[str]:
         """Return the devices of the replica of a number, from 0."""

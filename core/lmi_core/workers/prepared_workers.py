@@ -24,11 +24,12 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_
 from lmi_core.workers import worker
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-FORK_SECONDS = 5.0  # after which a fork server that has forked before counts as frozen
-OF_TESTS = "PYTEST_"  # variables with this prefix change with each test, and no worker reads them
+FORK_SECONDS = 5.0  # after which a fork server that has already forked counts as frozen
+OF_TESTS = "PYTEST_"  # prefix of variables that change with each test, and that workers do not read
 
 
-_servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}  # by what prepares them, with their environments
+# By the modules that they import, with their environments
+_servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}
 _lock = threading.Lock()
 
 
@@ -38,7 +39,7 @@ class PreparedWorker:
     def __init__(self, prepare: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Fork a worker, after its modules are imported, and call its `main`. Raise OSError if it cannot be started."""
         self.returncode: int | None = None
-        self._server = prepared(prepare, environment)  # lives at least as long
+        self._server = prepared(prepare, environment)  # keeps the fork server alive
         reading, writing = os.pipe()
         self.stdin = open(writing, "wb", buffering=0)  # noqa: SIM115 -- closed by whoever uses it
         with ExitStack() as on_failure:
@@ -155,7 +156,7 @@ def main(prepare: str, descriptor: str) -> None:
     module, _, name = prepare.partition(":")
     getattr(importlib.import_module(module), name)()
     WorkerForks(control).serve()
-    os._exit(0)  # as the workers do: libraries that are torn down write of what they leak
+    os._exit(0)  # skips the teardown of libraries, which would log leaks; workers do the same
 
 
 if __name__ == "__main__":

@@ -24,14 +24,14 @@ from lmi_core.workers.endpoint import Place, WorkerDied
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOCAL = "local"  # in place of an address: a cluster of this machine, which ends with the server
-HANDSHAKE_FAILED = (  # each comes just before its connection ends
+LOCAL = "local"  # instead of an address: a cluster on this machine, which ends with the server
+HANDSHAKE_FAILED = (  # each precedes the end of its connection
     zmq.EVENT_HANDSHAKE_FAILED_AUTH,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
 )
-STARTING_SECONDS = 600.0  # in which a cluster must have the resources of an actor, and start it
-# By itself, Ray ends a process that has not reached the cluster's head for a minute, such as this server.
+STARTING_SECONDS = 600.0  # for a cluster to find resources for an actor and start it
+# By default, Ray ends a process, such as this server, that has not reached the cluster's head for a minute.
 WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
 
 
@@ -66,7 +66,7 @@ def connect(cluster: str) -> Any:
     if not ray.is_initialized():
         try:
             ray.init(address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False)
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises many classes
             raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
     return ray
 
@@ -92,10 +92,10 @@ class Connection:
         own.serve(self._socket)
         self._lost = lost
         self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
-        self.keys = Keys(theirs.public, theirs.secret, own.public)  # of the worker
+        self.keys = Keys(theirs.public, theirs.secret, own.public)  # the worker's keys
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # the connection has just ended, which `receive` is about to find
+        with suppress(zmq.Again):  # the connection has just ended; `receive` will report it
             cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     async def receive(self) -> bytes:
@@ -109,7 +109,7 @@ class Connection:
     async def ended(self) -> None:
         """Wait until the worker's connection has ended, whatever becomes of others, such as those of port scans."""
         monitor = self._socket.get_monitor_socket()
-        candidates = set[int]()  # descriptors, as the event of the handshake has none
+        candidates = set[int]()  # descriptors, because the event of a handshake has none
         is_connected = has_failed = False
         while True:
             event = await recv_monitor_message(monitor)
@@ -137,7 +137,7 @@ class RayActor:
         self._context = zmq.asyncio.Context()
         self._connections: list[Connection] = []
         self._actor: Any = None
-        self._lost: asyncio.Future[str] | None = None  # why there will be no further message
+        self._lost: asyncio.Future[str] | None = None  # why no further message will arrive
         self._watching: list[asyncio.Task[None]] = []
         self.place: Place | None = None
 
@@ -161,7 +161,8 @@ class RayActor:
             num_cpus=1,
             num_gpus=self._gpus,
             max_restarts=0,
-            scheduling_strategy="SPREAD",  # over nodes without GPUs too, rather than to fill one after the other
+            # Use all nodes, including those without GPUs, instead of filling one after another
+            scheduling_strategy="SPREAD",
             runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment)},
         )
         self._actor = await asyncio.to_thread(create.remote)
@@ -171,7 +172,7 @@ class RayActor:
         except TimeoutError:
             wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
             raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises many classes
             raise WorkerDied(_in_a_line(error)) from None
         connections = zip(self._targets, self._connections, strict=True)
         running = self._actor.run.remote(*((target, each.address, each.keys) for target, each in connections))
@@ -189,7 +190,7 @@ class RayActor:
         self._lose("the worker was killed")
 
     def _kill(self) -> None:
-        with suppress(Exception):  # Ray itself is gone
+        with suppress(Exception):  # Ray itself has stopped
             _ray().kill(self._actor)
 
     async def stop(self) -> None:
@@ -200,12 +201,12 @@ class RayActor:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         self._actor = None
-        self._context.destroy(linger=0)  # closes the monitors' sockets, too
+        self._context.destroy(linger=0)  # also closes the monitors' sockets
 
     async def _watch_actor(self, running: Any) -> None:
         try:
             await asyncio.wrap_future(running.future())
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises many classes
             self._lose(_in_a_line(error))
         else:
             self._lose("the worker ended")

@@ -17,7 +17,7 @@ from lmi_core.workers.routing import Router
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 60.0  # for the requests in a replica that is to end; after that they continue in others
+DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue in other replicas
 
 R = TypeVar("R", bound=Replica)
 
@@ -26,7 +26,7 @@ class ReplicaCount(NamedTuple):
     """How many replicas a model has."""
 
     minimum: int = 1
-    maximum: int = 1  # while all of them are full
+    maximum: int = 1  # reached while all replicas are full
 
 
 ONE = ReplicaCount()
@@ -50,14 +50,14 @@ class Replicas(Generic[R]):
         """
         self.members: list[R] = []
         self.count = count
-        self.on_change: Callable[[], None] = lambda: None  # called when replicas have come or gone
-        self._changed = asyncio.Event()  # replaced when it is set, as a replica has come or gone
+        self.on_change: Callable[[], None] = lambda: None  # called after replicas were added or removed
+        self._changed = asyncio.Event()  # replaced whenever it is set, which is when replicas were added or removed
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
         self._router = Router[R](first)
-        self._numbers: dict[R, int] = {}  # of the members and of those that start
-        self.changing = asyncio.Lock()  # held while replicas start, end, or change together
+        self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
+        self.changing = asyncio.Lock()  # held while replicas are started, stopped, or changed together
         self._shrinking: asyncio.Task[None] | None = None
         self._ended_ones = EngineFigures()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,7 +73,7 @@ class Replicas(Generic[R]):
 
     async def start(self) -> None:
         """Load the model into the minimum of replicas. Raise ConfigurationError if that fails for one."""
-        await self._add(1)  # alone, as it may download the model, and what is wrong with it is told once
+        await self._add(1)  # alone, because it may download the model, and so that a fault is reported once
         await self._add(self.count.minimum - 1)
 
     async def stop(self) -> None:

@@ -19,7 +19,7 @@ from lmi_core.workers.isolation import ANY_WORK, Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
 
-SUSPECT = 2  # engines that a request has lost
+SUSPECT = 2  # a request that has lost this many engines is a suspect
 PROBATION = 16  # tokens of a suspect's trial; as many times more after each engine that it loses without a trial
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ class Resumption(Generic[R]):
                     attempt = begin(replica, presence)
                     if on_trial:
                         attempt = self._on_trial(attempt, note, history, presence)
-                    async with aclosing(attempt) as items:  # no generator around it: each costs every step
+                    # No wrapping generator, because each adds to the time of every step
+                    async with aclosing(attempt) as items:
                         async for item in items:
                             if not on_trial:
                                 note(item)
@@ -76,7 +77,7 @@ class Resumption(Generic[R]):
                 if not self._enabled:
                     raise
                 history.lose(loss, replica)
-            except BackendUnhealthy as error:  # the next engine died too, before it took the request
+            except BackendUnhealthy as error:  # the next engine also died before it accepted the request
                 if history.loss is None and not presence.waited:
                     raise
                 history.loss = history.loss or EngineLost(f"the request was lost: {error.message}", 1)
@@ -85,7 +86,7 @@ class Resumption(Generic[R]):
         """Wait for the next engine and a place in it."""
         while True:
             lost = history.lost
-            if history.is_suspect:  # waits before there is an engine, so that it is ahead of all others
+            if history.is_suspect:  # it waits before an engine exists, so that it precedes all others
                 replica = lost if lost is not None and self._replicas.has(lost) else self._replicas.choose(work)
                 presence = await replica.isolation.enter_trial(history.at_most, work)
             else:
@@ -99,7 +100,7 @@ class Resumption(Generic[R]):
                 await replica.available()
             except BackendUnhealthy:
                 presence.leave()
-                await self._engine(history)  # another one, if any
+                await self._engine(history)  # a different one, if there is one
             except BaseException:
                 presence.leave()
                 raise
@@ -128,7 +129,7 @@ class Resumption(Generic[R]):
                 presence.leave()
             else:
                 may_stay = await presence.acquit()
-                presence.is_paused = not (may_stay or presence.has_left)  # it may be complete, and not be read yet
+                presence.is_paused = not (may_stay or presence.has_left)  # it may be complete but not yet read
                 history.is_suspect = presence.trial is not None and presence.trial.failed
             if not presence.is_paused:
                 for item in held:
@@ -149,10 +150,10 @@ class _History(Generic[R]):
 
     def __init__(self) -> None:
         self.is_suspect = False
-        self.at_most = 1  # requests in its next trial
-        self.tokens = 1  # of its next trial
+        self.at_most = 1  # the maximum number of requests in its next trial
+        self.tokens = 1  # the tokens of its next trial
         self.loss: EngineLost | None = None
-        self.lost: R | None = None  # the engine of that loss
+        self.lost: R | None = None  # the engine lost then
         self._count = 0
 
     def lose(self, loss: EngineLost, replica: R) -> None:

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
 
-BLOCK = 64  # tokens; prefixes are compared by whole blocks
-MAX_BLOCKS = 100_000  # that are remembered, of the requests that came last
-MAX_HOLDERS = 8  # replicas that are remembered for a block: those that got it last
+BLOCK = 64  # tokens; prefixes are compared in whole blocks
+MAX_BLOCKS = 100_000  # remembered, from the most recent requests
+MAX_HOLDERS = 8  # remembered per block, the most recent ones
 
 R = TypeVar("R", bound=Replica)
 
@@ -28,7 +28,7 @@ class Router(Generic[R]):
     def __init__(self, first: int = 0) -> None:
         """Begin with the replica of a number, counted round, where several have the same to do."""
         self._first = first
-        self._holders: OrderedDict[int, list[R]] = OrderedDict()  # of the prefix that ends with a block
+        self._holders: OrderedDict[int, list[R]] = OrderedDict()  # by the hash of the prefix up to the end of a block
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
         """Return the replica for a request, which is assumed to hold the prompt from then on."""

@@ -23,8 +23,8 @@ from lmi_core.workers.messages import STARTED
 
 logger = logging.getLogger(__name__)
 
-HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
-NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, from 0
+HOST_VARIABLE = "LMI_WORKER_HOST"  # the host's address, for servers that share workers
+NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, starting at 0
 HOST_GONE = "the process that runs the engines has ended"
 
 
@@ -99,7 +99,7 @@ def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 class SharedWorker:
     """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
 
-    place = files = None  # as it is on this machine
+    place = files = None  # None for a worker on this machine
 
     def __init__(
         self, host: Path, key: str, target: str, environment: Mapping[str, str], prepare: str | None = None
@@ -113,7 +113,7 @@ class SharedWorker:
         self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
-        self._started = False  # whether the message was read that a worker starts with
+        self._started = False  # whether the worker's first message has been read
         self.process_id: int | None = None
 
     async def start(self) -> None:
@@ -132,7 +132,7 @@ class SharedWorker:
         self._died = asyncio.create_task(_death(reader))
 
     def send(self, message: bytes) -> None:
-        with suppress(zmq.Again):  # it has died just now, which `receive` is about to find
+        with suppress(zmq.Again):  # it has just died; `receive` will report it
             cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     async def receive(self) -> bytes:
@@ -184,7 +184,8 @@ class TrialTurn:
                 self._inside.lock(fcntl.LOCK_SH)
             finally:
                 self._gate.unlock()
-        except OSError as error:  # no descriptors, no locks, ...: requests are worth more than right blame
+        # For example, no descriptors or no locks: finishing requests matters more than blaming the right one
+        except OSError as error:
             logger.warning("other front ends do not learn that requests are in the engine: %s", error)
         return True
 
@@ -234,7 +235,7 @@ class _Lock:
             fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
             self._held = how
             return True
-        self._held = fcntl.LOCK_UN  # the kernel gives up a lock before it tries for another
+        self._held = fcntl.LOCK_UN  # the kernel releases a lock before it tries to get another
         return False
 
     def unlock(self) -> None:

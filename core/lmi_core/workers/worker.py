@@ -48,13 +48,13 @@ def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
     `clean_up` is called, and this process and all that it has started end.
     """
     for number in LEFT_TO_PARENT:
-        signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs started here would inherit
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
     threading.Thread(target=exit_with_parent, args=(clean_up,), daemon=True).start()
 
 
 def exit_with_parent(clean_up: Callable[[], None] | None = None) -> None:
     """Heed the parent's log levels until it closes the standard input, and end with it."""
-    while message := os.read(0, 1024):  # not sys.stdin: its lock, held here, would abort the interpreter's own exit
+    while message := os.read(0, 1024):  # not sys.stdin, whose lock would abort the interpreter's exit
         heed_log_level(message)
     try:
         if clean_up is not None:

@@ -28,9 +28,9 @@ from lmi_core.workers.shared_worker import (
 
 logger = logging.getLogger(__name__)
 
-# No memory for a process, no descriptors, no space, no threads, ...
+# Not enough memory, descriptors, disk space or threads.
 UNSTARTED = (OSError, zmq.ZMQError, RuntimeError)
-UNUSED_SECONDS = 60.0  # for a server that replaces one that died; after them, a worker without servers is ended
+UNUSED_SECONDS = 60.0  # the grace period for a server that replaces a dead one; then a worker without servers is ended
 
 
 def unstarted(error: Exception) -> Died:
@@ -57,7 +57,7 @@ class HostedWorker:
             process_id = self._endpoint.process_id
             assert process_id is not None
             self.running.set_result(Running(self._address, process_id))
-            await self._endpoint.receive()  # raises, as the worker sends its parent nothing else
+            await self._endpoint.receive()  # raises, because the worker sends its parent nothing else
         except WorkerDied as death:
             died = Died(str(death), death.out_of_memory)
         except UNSTARTED as error:
@@ -73,7 +73,7 @@ class HostedWorker:
     def kill(self) -> None:
         if self.running.done():
             self._endpoint.kill()
-        else:  # there may be no process yet
+        else:  # the process may not exist yet
             self._end()
 
     async def stop(self) -> None:
@@ -120,7 +120,7 @@ class WorkerHost:
         assert task is not None
         self._connections[task] = writer
         try:
-            with suppress(OSError):  # the server is gone
+            with suppress(OSError):  # the server has disconnected
                 match decode_to_host(await reader.readline()):
                     case Want() as want:
                         await self._lend(want, reader, writer)

@@ -42,7 +42,7 @@ class NoEffect:
     """A marker of a property that LMI accepts but that has no effect here; any value except the default warns."""
 
     reason: str
-    except_for: tuple[str, ...] = ()  # values that have an effect
+    except_for: tuple[str, ...] = ()  # the only values that have an effect
 
 
 class DeclaredKey(NamedTuple):
@@ -77,7 +77,7 @@ def declared(properties_type: type[Properties]) -> list[DeclaredKey]:
     return list(_declared(properties_type))
 
 
-@cache  # cached: each model's plan needs every backend's keys, and a schema takes milliseconds
+@cache  # every model's plan needs the keys of every backend, and creating a schema takes milliseconds
 def _declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
     schemas = properties_type.model_json_schema()["properties"]
     return tuple(

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, PositiveInt
 from lmi_core.configuration.properties.declaration import Names, Properties
 
 GENERATION_TASKS = ("text-generation", "generate")
-# By the names of DJLServing, vLLM and Hugging Face.
+# The names are DJLServing's, vLLM's and Hugging Face's.
 EMBEDDING_TASKS = (
     "text-embedding",
     "text_embedding",

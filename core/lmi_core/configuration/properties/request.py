@@ -28,7 +28,7 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_vllm.vllm_async_service",
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
-SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that name no backend
+SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that do not name a backend
 NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
 DEFAULT_TIMEOUT = 120  # seconds
 OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"

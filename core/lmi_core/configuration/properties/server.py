@@ -10,7 +10,7 @@ from lmi_core.host.devices import parse_devices
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
 # DJLServing's engines for models without Python code.
-EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # whose embedding models this server supports
+EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # engines whose embedding models this server supports
 OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",

@@ -17,11 +17,11 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-BYTES = 2  # of a weight in bfloat16
-ENDS = ("eos", "eot", "eom")  # kinds of tokens that end an answer, in metadata
+BYTES = 2  # per weight in bfloat16
+ENDS = ("eos", "eot", "eom")  # kinds of end-of-answer tokens in the metadata
 QUANTIZED = re.compile(r"Q(\d)")  # in the names of llama.cpp's types, such as Q4_K_M and IQ3_XS
 INT8_FROM = 5  # bits
-# Llama 3.1's scaling of positions, of which the file has the result for each frequency.
+# Llama 3.1's scaling of positions; the file contains only the resulting factor of each frequency.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 SCALINGS = {"linear": ("factor",), "yarn": ("factor", "original_context_length")}
 
@@ -42,7 +42,7 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     report.begin(file.stat().st_size, 0, 0, folder, unpacks=True)
     try:
         _write(file, folder, metadata)
-    except Exception as error:  # of any kind, where an architecture or a tokenizer is not supported
+    except Exception as error:  # unsupported architectures and tokenizers raise exceptions of many kinds
         if isinstance(error, ConfigurationError) or (isinstance(error, OSError) and error.errno is not None):
             raise
         raise ConfigurationError(f"transformers cannot read the model: {' '.join(str(error).split())}") from error

@@ -6,9 +6,9 @@ from unicodedata import normalize
 from lmi_core.errors import ConfigurationError
 
 MAX_DEPTH = 32  # folders
-MAX_NAME = 255  # bytes of a file's name, on common file systems
+MAX_NAME = 255  # bytes of a file name, on common file systems
 MAX_PATH = 1024  # bytes
-SHOWN = 80  # characters of a name in a message
+SHOWN = 80  # characters of a name quoted in a message
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -18,7 +18,8 @@ class MemberPaths:
     """The unique paths of an archive's files and folders, also on file systems that ignore case or accents."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, bool]] = {}  # by what may be the same: how it is spelled, whether a folder
+        # From the form in which names are compared to the name as written, and whether it is a folder
+        self._known: dict[str, tuple[str, bool]] = {}
 
     def __len__(self) -> int:
         """Return the number of files and folders, including parents without their own entries."""

@@ -15,7 +15,7 @@ from lmi_core.remote.archives.member import Member, damage_told, refuse_kind
 
 CHUNK = 1 << 20
 MAX_HEADER = 1 << 20  # bytes between two members: long names and attributes
-MAX_TRAILER = 4 << 20  # bytes after the last member, to the end of a tape's record
+MAX_TRAILER = 4 << 20  # bytes after the last member, which fill the last record of a tape
 END = bytes(tarfile.BLOCKSIZE)
 KINDS = {
     tarfile.SYMTYPE: "a link",
@@ -36,7 +36,7 @@ def tar_members(archive: BinaryIO, *, compressed: bool) -> Iterator[Member]:
         while (member := tar.next()) is not None:
             yield _member(member, stream)
             stream.skip_to(tar.offset)
-            cast("Any", tar).members.clear()  # otherwise they add up
+            cast("Any", tar).members.clear()  # otherwise, they accumulate
         stream.check_end()
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from lmi_core.remote.copies import CopiedFile, version_of
 from lmi_core.remote.selection import useless
 
-BLOBS = "blobs"  # folder of the hub's cache, whose files have the names of their hashes
-CONFIG = "adapter_config.json"  # one of these files makes a folder an adapter
-WEIGHTS = "adapter_model"  # start of the names of its weights
+BLOBS = "blobs"  # folder of the hub's cache in which files are named by their hashes
+CONFIG = "adapter_config.json"  # its presence makes a folder an adapter
+WEIGHTS = "adapter_model"  # the names of its weights start with this
 
 
 def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
@@ -35,14 +35,14 @@ def copied_file(folder: Path, file: Path) -> CopiedFile:
 def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     """Yield the files of a folder, with those of its folders; `above` are the real paths of those that contain it."""
     real = folder.resolve()
-    if real in above:  # a link to a folder that contains it
+    if real in above:  # a link to a parent folder
         return
     try:
         entries = list(folder.iterdir())
     except PermissionError:
         if not above:
             raise
-        return  # such as lost+found
+        return  # unreadable, such as lost+found
     if above and any(each.name == CONFIG or each.name.startswith(WEIGHTS) for each in entries):
         return
     for each in entries:

@@ -9,17 +9,17 @@ from lmi_core.remote.report import Begin, Failed, Finished, Note, Progress
 from lmi_core.workers.messages import Started
 
 CHUNK = 1 << 20  # bytes of a file in one message
-AT_ONCE = 4  # chunks that a node asks for before it has written the first
+AT_ONCE = 4  # chunks that a node requests before it has written the first
 
 
 class Bring(msgspec.Struct, tag=True, frozen=True):
     """A folder that the worker is about to read."""
 
-    host: str  # of the server
+    host: str  # the server's host
     folder: str
     version: str
     files: Sequence[CopiedFile]
-    skipped: int  # bytes in other files
+    skipped: int  # bytes of other files
 
 
 class Gone(msgspec.Struct, tag=True, frozen=True):

@@ -37,7 +37,7 @@ def run(channel: Channel) -> None:
         report = Report(channel.send)
         try:
             folder = Receiver(channel, bring, downloads, report).folder()
-            held.keep(bring.folder, folder)  # instead of an older version
+            held.keep(bring.folder, folder)  # replaces an older version
             let_go(folder)
         except ConfigurationError as error:
             report.write(Failed(error.message))
@@ -56,7 +56,7 @@ class Receiver:
         self._downloads = downloads
         self._report = report
         self._copies = Copies(ServerFolder(bring.host, bring.folder), downloads)
-        self._awaited = 0  # chunks
+        self._awaited = 0  # in chunks
 
     def folder(self) -> Path:
         """Return the folder itself if this node has the same files there, otherwise that of a copy, which is held.
@@ -73,7 +73,7 @@ class Receiver:
             try:
                 folder = update(bring.folder, self._copies, bring.version, files, skipped, self._report, self._transfer)
             finally:
-                while self._awaited:  # of a file that could not be written
+                while self._awaited:  # discard the rest of a file that could not be written
                     self._chunk()
             hold(folder)
             return folder

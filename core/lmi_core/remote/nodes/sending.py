@@ -21,7 +21,7 @@ from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Transport
 from lmi_core.workers.messages import encode
 
-RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the other end, in the worker's process
+RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the receiver, in the worker's process
 
 
 class NodeFiles:

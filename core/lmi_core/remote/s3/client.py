@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
 CONNECT_SECONDS = 4
-READ_SECONDS = 10  # seconds without a byte
+READ_SECONDS = 10  # without receiving a byte
 ATTEMPTS = 2
 SERVER_ERRORS = 500
 QUERY = re.compile(r'\?[^\s"]*')

@@ -19,11 +19,11 @@ from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 from lmi_core.remote.web.requests import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, reason, request
 
-TRIES = 4  # in a row without a byte, or with next to none
+TRIES = 4  # in a row with few bytes or none
 MIN_PAUSE = 0.1  # seconds
 MAX_PAUSE = 2.0
 RATE_SECONDS = 60.0
-MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a server that sends less is given up as one that sends nothing
+MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a slower server counts as one that sends nothing
 
 
 class Partial:
@@ -127,7 +127,7 @@ class Download:
             self._limits.check(size, 0, size)
 
     async def _read(self, answer: Answer) -> None:
-        if answer.status != PARTIAL and self._partial.size():  # the file changed, or cannot be had in parts
+        if answer.status != PARTIAL and self._partial.size():  # the file has changed, or the server does not send parts
             self._partial.begin(answer.validators)
         size = answer.validators.size
         with self._partial.path.open("ab") as file:

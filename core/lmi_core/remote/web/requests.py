@@ -22,7 +22,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.host.addresses import AddressInfo, is_public, public_socket
 from lmi_core.remote.errors import Unreachable
 
-SECONDS = 30.0  # without a byte, to connect and to read
+SECONDS = 30.0  # to connect, and to read the next byte
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 PARTIAL = 206
@@ -38,7 +38,7 @@ REFUSALS = {
 }
 BROKEN = (OSError, aiohttp.ClientError)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": "lmi-handlers"}
-UNWRITABLE = re.compile(r"[^\x21-\x7e]")  # in the URL of a request
+UNWRITABLE = re.compile(r"[^\x21-\x7e]")  # characters not allowed in the URL of a request
 
 
 class Validators(NamedTuple):
@@ -94,7 +94,7 @@ class _Sockets:
 
     def __init__(self) -> None:
         self._was_public = False
-        self.refused = ""  # the address that none was made for
+        self.refused = ""  # the address that was refused
 
     def make(self, info: AddressInfo) -> socket.socket:
         """Make a socket. Raise PermissionError for a private address after a public one."""

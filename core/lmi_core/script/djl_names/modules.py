@@ -12,7 +12,7 @@ _NEURON = "AWS Neuron devices are not supported"
 _PREDICTIVE = "load the model in an @init_handler and answer in a @prediction_handler (docs/reference/djl_python.md)"
 _IMAGES = "this server generates text, not images"
 
-# The contents of the modules that exist here, in words.
+# The contents of the modules that exist here, described in words.
 PRESENT_MODULES: Mapping[str, str] = {
     "djl_python": "`Input`, `Output`, `PairList`, `Session`, `SessionManager`",
     "djl_python.async_utils": "outputs of asynchronous model functions",
@@ -42,7 +42,7 @@ PRESENT_MODULES: Mapping[str, str] = {
     "djl_python.utils": "small helpers",
 }
 
-# Why a module does not exist here, and what to do; a package's reason covers its modules.
+# Why a module does not exist here, and what to do instead; a package's reason covers its modules.
 MISSING_MODULES: Mapping[str, str] = {
     "djl_python.adapter_custom_code_manager": f"adapters with a model.py are loaded by the server: {_WITHOUT}",
     "djl_python.adapter_formatter_mixin": f"adapters with a model.py are loaded by the server: {_WITHOUT}",

@@ -112,7 +112,7 @@ class Output:
         finalize, self._finalize = self._finalize, None
         return finalize() if finalize is not None else None
 
-    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it by keyword
+    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it as a keyword argument
 
     @staticmethod
     def binary_encode(fields: dict[str, Any]) -> EncodedChunk:

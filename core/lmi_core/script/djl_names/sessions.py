@@ -14,7 +14,7 @@ from typing import Any
 
 SESSION_ID = re.compile(r"[0-9a-f-]{36}")
 CREATED = ".creation_time"
-CHECKED_AT_ONCE = 16  # sessions, whenever another begins
+CHECKED_AT_ONCE = 16  # sessions checked whenever another one begins
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -89,9 +89,9 @@ class SessionManager:
         self._unchecked = self._unchecked or os.listdir(self.sessions_path)
         for name in self._unchecked[-CHECKED_AT_ONCE:]:
             session = Session(name, self.sessions_path)
-            created, now = session.get(CREATED), time.time()  # None: another process has not got that far
+            created, now = session.get(CREATED), time.time()  # None: another process is still creating it
             if created is not None and created > now:
-                with suppress(FileNotFoundError):  # it was closed meanwhile
+                with suppress(FileNotFoundError):  # closed in the meantime
                     session.put(CREATED, now)
             elif created is not None and now - created > self.expiration:
                 session.remove()

@@ -28,7 +28,8 @@ class InputContract(StrEnum):
     PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
 
 
-# Of the dict that formatter functions of DJLServing get and change: one that names it follows that contract.
+# The parameter name of the dict that DJLServing's formatter functions receive and change; a function with it follows
+# that contract.
 KEY = "generated_text"
 
 C = TypeVar("C", OutputContract, InputContract)
@@ -47,7 +48,7 @@ class _Signs(NamedTuple, Generic[C]):
     annotations: Mapping[str, C]
     names: Mapping[str, C]
     reads: Mapping[str, C]
-    likely_names: Mapping[str, C]  # parameters that suggest another contract
+    likely_names: Mapping[str, C]  # parameters that suggest another contract, and that contract
     otherwise: C
 
 

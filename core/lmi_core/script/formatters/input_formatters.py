@@ -34,7 +34,7 @@ class InputFunction:
     function: Callable[..., Any]
     reading: Reading[InputContract]
     directory: Path
-    keywords: tuple[str, ...]  # the available ones that it accepts
+    keywords: tuple[str, ...]  # the available ones that the function accepts
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,10 @@ class ModelCode:
     base: ChosenFormatters = field(default_factory=ChosenFormatters)
     adapters: dict[str, ChosenFormatters] = field(default_factory=dict)
     adapters_with_weights: set[str] = field(default_factory=set)
-    site_packages: Path | None = None  # of the environment that the scripts are loaded in
-    loading_seconds: float = LOADING_SECONDS  # for each of them
-    script: ModelScript | None = None  # the model's own
-    _scripts: dict[str, ModelScript] = field(default_factory=dict)  # of adapters
+    site_packages: Path | None = None  # of the environment in which the scripts run
+    loading_seconds: float = LOADING_SECONDS  # for each script
+    script: ModelScript | None = None  # the model's own script
+    _scripts: dict[str, ModelScript] = field(default_factory=dict)  # the adapters' scripts
 
     @property
     def writes(self) -> bool:

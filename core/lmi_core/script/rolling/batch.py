@@ -17,7 +17,7 @@ from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
 
 logger = logging.getLogger(__name__)
 
-RESET = "reset_rollingbatch"  # a property of the call after one that failed: the function is to forget its requests
+RESET = "reset_rollingbatch"  # a property of the call after a failed one, which makes the function forget its requests
 SEED_BITS = 31
 
 
@@ -27,9 +27,9 @@ class RollingRequest:
 
     call_id: int
     inputs: Input
-    known: bool = False  # the function has been given it
-    begun: bool = False  # the head of its answer was sent
-    cancelled: bool = False  # its answers are ignored, but the function counts on its index
+    known: bool = False  # the function has received it
+    begun: bool = False  # the head of its answer has been sent
+    cancelled: bool = False  # its answers are ignored, but the function still counts it
 
     def next_inputs(self) -> Input:
         """Return the request, with a seed, for its first call, and an empty Input for later calls."""
@@ -77,7 +77,7 @@ class RollingBatch:
             return []
         try:
             output = answer_of(self._call(self._inputs()))
-        except (Exception, SystemExit) as error:  # whatever the user's function raises
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             self._script.log(error, [request.inputs for request in self._requests], self._script.function)
             return self._all_raised(error)
         if output.code >= FAILURES:
