@@ -13,8 +13,8 @@ from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_plugins.torch_engine.messages.embeddings import Pooling
 
-ANY = "any"  # size that vectors may be cut to
-NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself
+ANY = "any"  # vectors may be shortened to any size
+NGRAM = "[ngram]"  # vLLM's former name for prompt lookup, which drafts from the prompt itself
 
 
 class EmbeddingProperties(ModelProperties):

@@ -32,9 +32,9 @@ CPU_FLAGS = {
 class Host(NamedTuple):
     """The devices of this host for the torch engine."""
 
-    gpus: int | None  # that torch can use; None: unknown
-    lacking: str  # in words, why there are no more
-    mps: bool  # whether it is a Mac, whose own device that is
+    gpus: int | None  # GPUs that torch can use; None: unknown
+    lacking: str  # why there are no more, in words
+    mps: bool  # whether this is a Mac, whose device is `mps`
 
     @property
     def only_cpu(self) -> bool:

@@ -62,7 +62,7 @@ class TrtllmBackend(Backend[TrtllmProperties], TensorBackend):
             max_idle_time=setup.max_idle_time,
         )
         self.replicas = self.manager.replicas
-        # The manager's request ids of calls for text, by the client's API key and id.
+        # The manager's ids of text requests, by the client's API key and request id.
         self._running: dict[tuple[str | None, str], set[int]] = {}
 
     @classmethod

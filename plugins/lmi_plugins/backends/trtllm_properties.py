@@ -8,7 +8,7 @@ from lmi_core.configuration.properties import Names, NoEffect
 from lmi_plugins.backends.torch import TorchProperties
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
-Given = str | None  # whatever it is
+Given = str | None  # any value
 
 OWN_KERNELS = NoEffect("it selects TensorRT's kernels; the torch engine has its own")
 OWN_CONFIGURATION = NoEffect("it is read from the model's own configuration")

@@ -63,12 +63,12 @@ LOADING = "loading the model in vLLM's engine"
 DEVICES = Path("/dev")
 GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
 BY_PRIORITY = "priority"
-RAY = "ray"  # value of these arguments, with which vLLM spreads an engine over the nodes of a cluster
+RAY = "ray"  # the value that makes vLLM distribute an engine over the nodes of a cluster
 SPREADING = ("distributed_executor_backend", "data_parallel_backend")
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
-# Devices through which GPUs and other accelerators are reached, by all of vLLM's platforms.
+# Device files of GPUs and other accelerators for all of vLLM's platforms.
 ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
-PLATFORMS = "vllm.platform_plugins"  # entry points, by which vLLM finds further platforms
+PLATFORMS = "vllm.platform_plugins"  # entry points through which vLLM finds further platforms
 
 
 class VllmBackend(Backend[VllmProperties], EmbeddingBackend):

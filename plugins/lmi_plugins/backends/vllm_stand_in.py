@@ -20,7 +20,7 @@ INSTEAD = f"the torch engine runs in place of vLLM: {HOW_TO_INSTALL}"
 ONE_DEVICE = "the torch engine runs on one device"
 OF_VLLM = "it is for vLLM, and the torch engine has no equivalent"
 
-# Options of vLLM and LMI-Dist with no effect on the torch engine, besides those that it declares itself.
+# Options of vLLM and LMI-Dist that have no effect on the torch engine, in addition to those that it declares.
 WITHOUT_EFFECT: Mapping[str, str] = {
     "cpu_offload_gb_per_gpu": ONE_DEVICE,
     "disable_custom_all_reduce": ONE_DEVICE,
@@ -31,7 +31,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "tokenizer_mode": "transformers chooses the tokenizer",
 }
 
-# Options without which the model would be another one, or its answers would be others.
+# Options whose absence would change the model or its answers.
 CHANGES_ANSWERS = frozenset(
     {
         "code_revision",

@@ -46,7 +46,7 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self._given: list[bytes] = []  # the ids of each response
+        self._given: list[bytes] = []  # the ids of each response that were sent
 
     def note(self, response: Tensors) -> int:
         """Count a response, and return the total."""
@@ -66,7 +66,7 @@ class Replay:
 class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
     """A GptManager in a worker process. When it dies, its requests are lost and a new one is started."""
 
-    loaded: Loaded  # what the manager told of its model, from `start` on
+    loaded: Loaded  # what the manager reported about its model; set by `start`
 
     def __init__(
         self,
@@ -118,13 +118,14 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
 
     def _deliver(self, message: FromWorker) -> None:
         assert isinstance(message, Responses), message
-        if any(each.failure is None for each in message.responses):  # a worker whose every step fails has not worked
+        # A worker whose every step fails does not count as working
+        if any(each.failure is None for each in message.responses):
             self.restarts.worked()
         lost = {each.request_id for each in message.responses if each.failure and each.failure.of_step}
         for response in message.responses:
             queue = self._requests.get(response.request_id)
             failure = response.failure
-            if queue is None:  # it was stopped meanwhile
+            if queue is None:  # it was stopped in the meantime
                 continue
             if failure is None:
                 queue.put(response, final=response.is_final)
@@ -153,7 +154,7 @@ class ManagerClient:
         self.placement = placement
         self._ids = itertools.count()
         self._running = set[int]()
-        self._stopped = set[int]()  # of those that run
+        self._stopped = set[int]()  # running requests to be stopped
 
         def create(number: int) -> ManagerWorker:
             own = placed(options, number, self.placement, self.replicas.count)
@@ -205,7 +206,7 @@ class ManagerClient:
 
     def stop_request(self, request_id: int) -> None:
         """Stop a request; its responses end with RequestAborted."""
-        if request_id in self._running:  # maybe between two workers
+        if request_id in self._running:  # it may be between two workers
             self._stopped.add(request_id)
         for worker in self.replicas.members:
             worker.stop_request(request_id)

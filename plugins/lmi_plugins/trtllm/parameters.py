@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from lmi_core.generation.parameters import EngineParameters
 
-INT32_MAX = 2**31 - 1  # what the tensors hold
+INT32_MAX = 2**31 - 1  # the maximum in tensors
 GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}
 SAMPLING_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_k": 5, "top_p": 0.85}
 

@@ -21,7 +21,7 @@ class Infer(msgspec.Struct, tag=True):
 
     request_id: int
     tensors: dict[str, Tensor]
-    # Of requests for text: what TensorRT-LLM has no tensor for.
+    # Parameters of text requests for which TensorRT-LLM has no tensor.
     bad_texts: list[str] = []
     logit_bias: dict[int, float] = {}
     num_top_tokens: int = 0
@@ -36,9 +36,9 @@ class Stop(msgspec.Struct, tag=True):
 class Loaded(msgspec.Struct, tag=True):
     """The end of a start: the manager accepts requests."""
 
-    max_length: int  # of a prompt and what is generated from it
+    max_length: int  # of a prompt and its output
     vocabulary: int
-    eos_token_ids: list[int]  # the model's own
+    eos_token_ids: list[int]  # of the model
 
 
 class ResponseMessage(msgspec.Struct, array_like=True):

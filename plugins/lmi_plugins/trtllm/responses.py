@@ -30,8 +30,8 @@ class GeneratedTokens:
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
-    logits: bytearray = field(default_factory=bytearray)  # [tokens, vocabulary], where they are asked for
-    top: list[TopTokens] = field(default_factory=list)  # the most likely at each position, where they are asked for
+    logits: bytearray = field(default_factory=bytearray)  # [tokens, vocabulary], if requested
+    top: list[TopTokens] = field(default_factory=list)  # the most likely tokens at each position, if requested
 
 
 class Answer:
@@ -100,7 +100,7 @@ class Answer:
         if self._top_tokens:
             tensors |= _top_tensors(sequences, max_length)
         if self._context_logits is not None:
-            # They are sent once; those of a prompt table before the input are left out.
+            # They are sent once, without those of a prompt table that precedes the input.
             logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
             self._context_logits = None
             tensors["context_logits"] = logits[:, -self._input_length :]

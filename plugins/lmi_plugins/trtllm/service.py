@@ -30,7 +30,7 @@ def run(channel: Channel) -> None:
             callbacks.poll_stop_signals,
             limits=first.limits,
         )
-    except Exception as error:  # no memory on the device, a model's own code, ...
+    except Exception as error:  # not enough device memory, an error in the model's own code, and others
         logger.debug("the model could not be loaded", exc_info=True)
         channel.send(encode(LoadFailed.because_of(error, first.options.model)))
         return
@@ -51,8 +51,8 @@ class Callbacks:
         self._max_batch_size = max_batch_size
         self._waiting: deque[InferenceRequest] = deque()
         self._stopped: set[int] = set()
-        self._responses: list[ResponseMessage] = []  # of this iteration
-        self.loaded = threading.Event()  # was said, so that the channel is free
+        self._responses: list[ResponseMessage] = []  # of the current iteration
+        self.loaded = threading.Event()  # has been sent, so the channel is free
 
     def get_inference_requests(self, room: int) -> list[InferenceRequest]:
         """Return requests for the manager's free rows; wait for one if it is idle."""

@@ -20,7 +20,7 @@ class Libraries:
 
     def __init__(self) -> None:
         self.by_name: dict[str | None, Any] = {}
-        self.lock = threading.RLock()  # a grammar may be created, in another thread, before its library is noted
+        self.lock = threading.RLock()  # another thread may create a grammar before its library is recorded
 
 
 def choose_library_by_request() -> None:
@@ -40,7 +40,7 @@ def mend_manager(manager: Any) -> None:
             return
         libraries, name = _libraries(self), _library(request)
         with libraries.lock:
-            self.backend = libraries.by_name.get(name)  # None: vLLM starts it
+            self.backend = libraries.by_name.get(name)  # None: vLLM will start it
             begin(self, request)
             libraries.by_name[name] = self.backend
 

@@ -17,8 +17,8 @@ from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
 from lmi_plugins.vllm_engine.quick_end import heed_end
 from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
 
-SERVER_VARIABLE = "LMI_VLLM"  # the server's process id, in the environment of its processes
-END_WITH_PARENT = "end-with-parent"  # a thread
+SERVER_VARIABLE = "LMI_VLLM"  # environment variable of the server's processes: the server's process id
+END_WITH_PARENT = "end-with-parent"  # name of a thread
 
 
 def server_id() -> str:
@@ -29,7 +29,7 @@ def server_id() -> str:
     own, named = str(os.getpid()), os.environ.get(SERVER_VARIABLE)
     if named in (None, own):
         return own
-    # Where multiprocessing started this process, it names it before it imports the parent's main module.
+    # multiprocessing sets this name before it imports the parent's main module.
     if multiprocessing.parent_process() is not None or multiprocessing.current_process().name != "MainProcess":
         return named
     os.environ.pop(FAILURES_VARIABLE, None)
@@ -84,7 +84,7 @@ def run_core(*arguments: Any, **options: Any) -> None:
     try:
         EngineCoreProc.run_engine_core(*arguments, **options)
     finally:
-        for worker in multiprocessing.active_children():  # multiprocessing asks them by SIGTERM, and waits without end
+        for worker in multiprocessing.active_children():  # multiprocessing sends SIGTERM and waits forever
             worker.kill()
 
 
@@ -105,6 +105,7 @@ def kill_with_children(process_id: int) -> None:
 
 def _exit_with(parent: BaseProcess) -> None:
     parent.join()
-    if str(parent.pid) == os.environ.get(SERVER_VARIABLE):  # otherwise the server lives, and may need it for a new core
+    # Otherwise, the server lives, and may need this process for a new core
+    if str(parent.pid) == os.environ.get(SERVER_VARIABLE):
         remove_sockets()
     os._exit(1)

@@ -71,7 +71,7 @@ class AcceptanceLog:
         """Yield the outputs unchanged, and log the counts of the last one. Closing the generator closes them."""
         async with aclosing(outputs):
             async for output in outputs:
-                metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished
+                metrics = output.outputs[0].spec_decode_metrics  # set once the request is finished
                 if metrics is not None:
                     accepted = sum(count * steps for count, steps in enumerate(metrics.histogram))
                     self._accepted += accepted
@@ -122,7 +122,7 @@ class VllmService:
         self._adapters = VllmAdapters(self.replicas, allow_pickle=allow_pickle)
         self._tokenizer = tokenizer
         self._trials = GuideTrials(tokenizer, guide_limits)
-        self.embedding: EmbeddingModel | None = None  # None: the model generates
+        self.embedding: EmbeddingModel | None = None  # None: the model generates text
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
@@ -131,7 +131,7 @@ class VllmService:
         await self.replicas.start()
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config, await pooling_task(self._engine.vllm))
-        own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
+        own_end = self._tokenizer.pretrained.eos_token_id  # also ends a generation in vLLM
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
         self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
         self.images = VllmImages(self._engine.vllm)
@@ -181,7 +181,7 @@ class VllmService:
         if parameters.wants_prefill:
             self._adapters.check_prompt_log_probs()
         check_passed_fields(parameters)
-        adapter = self._adapters.find(request.adapter)  # another of its name may take its place meanwhile
+        adapter = self._adapters.find(request.adapter)  # another adapter may take its name in the meantime
         partial = PartialOutput(parameters.num_sequences)
 
         def begin(engine: VllmEngine, _: Presence) -> AsyncGenerator[GenerationStep, None]:
@@ -274,7 +274,7 @@ class VllmService:
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         shorten(sampling, given)
-        coalesces = not parameters.stop_sequences  # they are looked for in what was read
+        coalesces = not parameters.stop_sequences  # they are searched for in the text that has been read
         priority = fields_of(parameters).priority
         prompt = _prompt(request, [*request.prompt_ids, *given.token_ids])
         outputs = engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)

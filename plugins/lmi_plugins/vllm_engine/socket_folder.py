@@ -7,11 +7,12 @@ import tempfile
 from pathlib import Path
 from uuid import uuid4
 
-FOLDER_VARIABLE = "LMI_VLLM_FOLDER"  # the folder, in the environment of the processes, if it is this server's own
-SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"  # vLLM's own name of that folder
+FOLDER_VARIABLE = "LMI_VLLM_FOLDER"  # environment variable of the processes: the folder, if this server created it
+SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"  # vLLM's variable for that folder
 
-MEETING_FILE = "vllm_dist_"  # vLLM's name of the file where a core and its workers meet, PyTorch's FileStore
-MEETING_METHOD = "get_file_store_init_method"  # vLLM's function that names it
+# VLLM's name of the file through which a core and its workers connect (PyTorch's FileStore)
+MEETING_FILE = "vllm_dist_"
+MEETING_METHOD = "get_file_store_init_method"  # vLLM's function that names the file
 ITS_MODULES = ("vllm.utils.network_utils", "vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor")
 
 
@@ -45,7 +46,7 @@ def remove_sockets() -> None:
 
 def meet_in_folder() -> None:
     """Let the executors of this process, a core, meet their workers in files that `remove_meeting_files` finds."""
-    for module in map(sys.modules.get, ITS_MODULES):  # those that are imported later take it from the first
+    for module in map(sys.modules.get, ITS_MODULES):  # modules imported later take it from the first
         if hasattr(module, MEETING_METHOD):
             setattr(module, MEETING_METHOD, meeting_file)
 

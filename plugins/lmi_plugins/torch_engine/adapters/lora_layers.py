@@ -27,7 +27,7 @@ class LoraLayer:
         self._down = weight.new_zeros(ins, slots * rank)
         self._up = weight.new_zeros(slots * rank, outs)
         self._rank = rank
-        self.slots: set[int] = set()  # those with weights for this module
+        self.slots: set[int] = set()  # slots with weights for this module
 
     def fill(self, slot: int, pair: LoraPair | None) -> None:
         """Put an adapter's matrices into the columns of its slot, or nothing if it has none for this module."""
@@ -61,7 +61,7 @@ class LoraLayers:
         self._named = dict(model.named_modules())
         self._device = model.device
         self._layers: dict[str, LoraLayer] = {}
-        self._active: set[int] = set()  # slots of the running step
+        self._active: set[int] = set()  # slots used by the running step
         self._columns = slice(0)
         self._mask: torch.Tensor | None = None
 

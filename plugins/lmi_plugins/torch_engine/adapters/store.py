@@ -35,8 +35,9 @@ class AdapterStore:
         self._allow_pickle = allow_pickle
         self._max_cpu_loras = max_cpu_loras
         self._by_name: dict[str, Adapter] = {}
-        self._in_memory: OrderedDict[Adapter, None] = OrderedDict()  # the latest used last, as below
-        self._slots: OrderedDict[int, int] = OrderedDict()  # by the adapter's serial number, so that it can be freed
+        # Least recently used first; the same applies to the next attribute
+        self._in_memory: OrderedDict[Adapter, None] = OrderedDict()
+        self._slots: OrderedDict[int, int] = OrderedDict()  # from the adapter's serial number to its slot
         self._free_slots = list(range(max_loras))
         self._max_loras = max_loras
         self._pinned: set[str] = set()
@@ -67,7 +68,7 @@ class AdapterStore:
         self._by_name[name] = adapter
         self._remember(adapter)
         if name in self._pinned:
-            with suppress(InvalidAdapter):  # for the requests that need it
+            with suppress(InvalidAdapter):  # reported to the requests that need it
                 self._load_pinned(adapter)
 
     def remove(self, name: str) -> None:
@@ -120,7 +121,7 @@ class AdapterStore:
     def begin(self, chunks: Items[Chunk]) -> None:
         """Set up the next forward passes for these chunks, after `prepare`."""
         if not self._slots:
-            return  # none has ever been on the device
+            return  # no adapter has been on the device yet
         slots: list[int | None] = []
         lengths: list[int] = []
         for chunk in chunks:

@@ -11,8 +11,8 @@ from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 logger = logging.getLogger(__name__)
 
-CPU_SHARE = 0.25  # of the memory that is available
-CUDA_SHARE = 0.9  # of what is free once the model is loaded
+CPU_SHARE = 0.25  # of the available memory
+CUDA_SHARE = 0.9  # of the memory that is free once the model is loaded
 
 
 def count_blocks(

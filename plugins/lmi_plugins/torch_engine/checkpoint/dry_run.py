@@ -18,7 +18,7 @@ from lmi_plugins.torch_engine.checkpoint.quietness import without_progress_bar, 
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
-SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a mode of tensors belongs to one thread
+SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a tensor mode applies to a single thread
 TORCH_TYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,

@@ -55,10 +55,10 @@ class EngineClient:
         For `max_stream_delay`, in seconds, see OutputCoalescing; for the other times WorkerClient and Replicas.
         """
         self.placement = placement
-        self.report: Report = unheard  # hears how far the first worker is with loading its model
+        self.report: Report = unheard  # receives the first worker's progress in loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
-        shared_as = sha256(encode(options)).hexdigest()  # the same options make the same engine
+        shared_as = sha256(encode(options)).hexdigest()  # engines with the same options are shared
 
         def create(number: int) -> EngineWorker:
             options = placed(self._newest_options(), number, self.placement, self.replicas.count)
@@ -179,7 +179,7 @@ class EngineClient:
 
 async def _restore(worker: EngineWorker, name: str, before: EngineOptions) -> None:
     """Give a worker the adapter of that name that it had before, if any."""
-    with suppress(LmiError):  # it died, and the next one loads what it is to have
+    with suppress(LmiError):  # it died, and the next one loads all adapters
         if name in before.adapters:
             await worker.load_adapter(name, before.adapters[name])
             await worker.pin_adapter(name, name in before.pinned_adapters)

@@ -73,15 +73,15 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             loading_timeout,
         )
         self.options = options  # for the next worker
-        self.loaded: Loaded | None = None  # what the worker told of its model
-        self.adapters = list(options.adapters)  # that a request can name, as the worker told them last
+        self.loaded: Loaded | None = None  # what the worker reported about its model
+        self.adapters = list(options.adapters)  # available adapters, as last reported by the worker
         self._ids = itertools.count()
         self._coalescing = coalescing
-        self._waiting: dict[str, EngineTime] = {}  # of requests that may wait for those of other servers
-        self._calls: dict[str, asyncio.Future[None]] = {}  # that change adapters
-        self._files: dict[str, FilesState | object] = {}  # of each adapter when it was loaded
-        self._node_files: NodeFiles | None = None  # of the latest worker
-        self._figures = self._figures_before = EngineFigures()  # the latter of workers that are gone
+        self._waiting: dict[str, EngineTime] = {}  # requests that may have to wait for other servers' requests
+        self._calls: dict[str, asyncio.Future[None]] = {}  # pending changes of adapters
+        self._files: dict[str, FilesState | object] = {}  # the state of each adapter's files when it was loaded
+        self._node_files: NodeFiles | None = None  # of the current worker
+        self._figures = self._figures_before = EngineFigures()  # the second holds the totals of previous workers
 
     @property
     def figures(self) -> EngineFigures:
@@ -211,11 +211,11 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                 self._begin(request_id)
             return
         assert isinstance(message, Steps), message
-        if message.steps or message.vectors:  # a worker whose every step fails has not worked
+        if message.steps or message.vectors:  # a worker whose every step fails does not count as working
             self.restarts.worked()
         for request_id, step in message.steps:
             queue = self._requests.get(request_id)
-            if isinstance(queue, StepQueue):  # otherwise it was aborted meanwhile
+            if isinstance(queue, StepQueue):  # otherwise, it was aborted in the meantime
                 self._begin(request_id)
                 queue.put(step)
         for request_id, index, vector in message.vectors:
@@ -236,7 +236,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         if message.failure is None:
             self.adapters = message.names
         answer = self._calls.get(message.call_id)
-        if answer is None or answer.done():  # whoever called has left
+        if answer is None or answer.done():  # the caller has left
             return
         if message.failure is not None:
             answer.set_exception(message.failure.error)

@@ -12,7 +12,7 @@ class StepQueue:
     """The unread steps of one request; those of the same sequence are merged while nobody reads them."""
 
     def __init__(self, sequences: int, on_complete: Callable[[], None]) -> None:
-        self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
+        self._steps: dict[int, GenerationStep] = {}  # not yet read, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None
         self._on_complete = on_complete

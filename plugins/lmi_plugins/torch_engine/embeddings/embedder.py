@@ -20,7 +20,7 @@ from lmi_plugins.torch_engine.embeddings.recipe import CONFIG, Recipe, pool
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
 
-ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
+ACTIVATIONS = "torch.nn.modules."  # the package of the classes that a dense layer may name
 
 
 class Head:

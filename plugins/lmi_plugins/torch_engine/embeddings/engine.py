@@ -71,7 +71,7 @@ class EmbeddingResults:
 
     vectors: list[tuple[str, int, bytes]] = field(default_factory=list)
     failures: dict[str, GenerationFailed] = field(default_factory=dict)
-    num_tokens: int = 0  # that the step has computed
+    num_tokens: int = 0  # computed by the step
 
 
 class EmbeddingEngine:
@@ -104,7 +104,7 @@ class EmbeddingEngine:
         self._threads.use(results.num_tokens)
         try:
             vectors = self._embedder.embed([each.input for each in batch])
-        except torch.AcceleratorError:  # the device is beyond use
+        except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception as error:
             logger.exception("Embedding %d inputs failed", len(batch))

@@ -15,7 +15,7 @@ from lmi_core.errors import GenerationFailed, Overloaded
 from lmi_core.forks.forked_function import Cancellation
 from lmi_plugins.torch_engine.messages.requests import Guide
 
-PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for one
+PATIENCE = 3.0  # seconds for which a guide keeps its slot while others wait for one
 
 
 def guide_key(guide: Guide) -> bytes:
@@ -35,11 +35,11 @@ class Compilation:
 
     key: bytes
     guide: Guide
-    future: "Future[Any]" = field(default_factory=Future)  # of a CompiledGrammar, or None where it is a trial
+    future: "Future[Any]" = field(default_factory=Future)  # a CompiledGrammar; None for a trial
     cancellation: Cancellation = field(default_factory=Cancellation)
-    num_waiting: int = 1  # requests
-    begun: float | None = None  # when it got its place
-    made_room: bool = False  # it lost its place to others
+    num_waiting: int = 1  # number of requests
+    begun: float | None = None  # when it got its slot
+    made_room: bool = False  # it gave up its slot to others
 
 
 class Compilations:

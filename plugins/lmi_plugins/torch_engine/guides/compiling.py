@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, TokenizerInfo
 
 DEFAULT_LIMITS = GuideLimits()
-PLACES = 6  # guides that are compiled at once
-MAX_STUCK = 4  # masks that are given up and still computed, above which there are no new guides
+PLACES = 6  # guides compiled at the same time
+MAX_STUCK = 4  # masks that were given up but are still being computed; with more, new guides are refused
 
 
 class GuideCompiler:
@@ -36,7 +36,7 @@ class GuideCompiler:
         limits: GuideLimits = DEFAULT_LIMITS,
     ) -> None:
         own_end = tokenizer.pretrained.eos_token_id
-        # A guided text ends with a token, also where the model's own configuration names none.
+        # A token ends a guided text even if the model's configuration names none.
         self.eos_token_ids = eos_token_ids or (frozenset() if own_end is None else frozenset([own_end]))
         self.limits = limits
         self.cache = GrammarCache()

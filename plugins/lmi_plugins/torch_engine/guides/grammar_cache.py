@@ -9,7 +9,7 @@ from lmi_core.errors import InvalidParameter
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar
 
-MAX_BYTES = 64 * 2**20  # of compiled grammars
+MAX_BYTES = 64 * 2**20  # size of the compiled grammars
 MAX_ENTRIES = 2000
 
 
@@ -19,7 +19,7 @@ class GrammarCache:
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, CompiledGrammar | str] = OrderedDict()
         self._lock = threading.Lock()
-        self.bytes = 0  # of the grammars
+        self.bytes = 0  # size of the grammars
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -39,7 +39,7 @@ class Matcher:
 
     def _follow(self, token_ids: list[int]) -> None:
         """Accept the tokens that are new, after a rollback of those that were taken back."""
-        if len(token_ids) < self._length:  # tokens were taken back
+        if len(token_ids) < self._length:  # generated tokens were rolled back
             self._matcher.rollback(self._length - len(token_ids))
             self._length = len(token_ids)
         for token_id in token_ids[self._length :]:

@@ -10,9 +10,9 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, GrammarCompiler
 
-RULE = "::="  # of EBNF; grammars without it are Lark's
-MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
-PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema
+RULE = "::="  # used by EBNF; grammars without it are Lark's
+MAX_BLANKS = 2  # in a row between the parts of JSON; without a limit, some models write nothing else
+PLAIN = {"type", "json_schema", "style"}  # the members of a format that only name the schema
 
 
 def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":

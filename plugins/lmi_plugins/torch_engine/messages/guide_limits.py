@@ -8,7 +8,7 @@ MIB = 2**20
 class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
     """The limits of one guide; requests that exceed them are refused or ended."""
 
-    size: int = MIB  # bytes of text, and characters of a regular expression with its bounded repetitions written out
+    size: int = MIB  # bytes of text, or characters of a regular expression with its bounded repetitions expanded
     compile_seconds: int = 20  # of CPU time
-    memory: int = 512 * MIB  # bytes, while it is compiled
-    mask_seconds: float = 0.05  # of CPU time, for the tokens allowed next in one sequence
+    memory: int = 512 * MIB  # bytes, during compilation
+    mask_seconds: float = 0.05  # of CPU time, to compute the next allowed tokens of one sequence

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
-DATA_TYPES = {"float32", "bfloat16"}  # by PyTorch's names
+DATA_TYPES = {"float32", "bfloat16"}  # PyTorch's names
 
 
 def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, config: Mapping[str, Any]) -> str | None:

@@ -14,18 +14,18 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
-NAME = "lmi_paged"  # as `attn_implementation`
-MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one call
+NAME = "lmi_paged"  # the value of `attn_implementation`
+MAX_SHARED_LENGTH = 16  # tokens of a chunk; several chunks this short can share one call
 
 
 class AttentionOptions(NamedTuple):
     """The attention options of one layer."""
 
     scale: float | None = None
-    window: int | None = None  # tokens that one token sees, itself among them
+    window: int | None = None  # how many tokens a token attends to, including itself
     softcap: float | None = None
-    sinks: torch.Tensor | None = None  # [heads], a logit beside those of the keys
-    slopes: torch.Tensor | None = None  # of ALiBi: [heads], added to the logits for each position of a key
+    sinks: torch.Tensor | None = None  # [heads], a logit added to those of the keys
+    slopes: torch.Tensor | None = None  # ALiBi's: [heads], added to the logits per position of a key
 
     def is_plain(self, length: int) -> bool:
         """Return whether it is nothing but causal attention for prompts of that length."""
@@ -89,7 +89,7 @@ def paged_attention(
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
-    # Some models take views of it, as transformers' own functions return it contiguous.
+    # Some models use views of it, because transformers' own functions return it contiguous.
     return current_step().attend(module.layer_idx, query, key, value, options).contiguous(), None
 
 
@@ -99,7 +99,7 @@ class LayoutProbe(AttentionStep):
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
         self.options: dict[int, AttentionOptions] = {}
-        self.state_bytes: dict[int, int] = {}  # of a sequence, by layer
+        self.state_bytes: dict[int, int] = {}  # per sequence, by layer
 
     @property
     def windows(self) -> dict[int, int | None]:
@@ -112,7 +112,8 @@ class LayoutProbe(AttentionStep):
             raise UnsupportedAttention(f"layer {layer} attends more than once")
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         self.options[layer] = options
-        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)  # of each token itself
+        # Value of each token itself
+        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
 
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         output, self.state_bytes[layer.index] = layer.try_out(hidden)
@@ -126,7 +127,7 @@ class AttentionRows:
         """Take the positions, [rows, tokens], and the blocks of the longest context."""
         self._positions, self.width, self._dtype, self._block_size = positions, width, dtype, block_size
         self.length = positions.shape[1]
-        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window, and the sharing of key heads
+        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window and number of queries per key head
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
@@ -143,7 +144,7 @@ class AttentionRows:
         mask = self._masks.get((options.window, sharing))
         if mask is None:
             mask = self._masks[options.window, sharing] = self._mask(options, sharing)
-        # Float32 products over what lies together are faster on the CPU.
+        # On the CPU, float32 products of contiguous data are faster.
         spelled_out = query.dtype == torch.float32 and query.device.type == "cpu" and keys.is_contiguous()
         if options.softcap is None and options.sinks is None and not spelled_out:
             output = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=options.scale)
@@ -176,7 +177,7 @@ class AttentionGroup(AttentionRows):
     ) -> None:
         self.chunks = batch.chunks[part]
         rows = batch.token_rows[part]
-        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
+        self.rows = slice(rows[0].start, rows[-1].stop)  # the batch's tokens
         positions = torch.tensor([chunk.start for chunk in self.chunks], device=device)[:, None]
         if (length := len(self.chunks[0])) > 1:
             positions = positions + torch.arange(length, device=device)

@@ -74,10 +74,10 @@ class PagedRunner(ModelRunner):
 
     def allocate(self, blocks: int) -> None:
         self._cache = self._new_cache(blocks)
-        # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
+        # At most as much memory as one layer's share of the cache, because more blocks than exist may be read together.
         self._copy = WorkingCopy(self._cache, blocks // max(len(self._shapes), 1), self._model.device)
         if self._capture is not None:
-            # What one layer gathers takes half of its share of the cache at most.
+            # Gathering a layer takes at most half of its share of the cache.
             self._graphs = DecodeGraphs(
                 self._forward, self._cache, blocks // 2, self._model.dtype, self._model.device, self._capture
             )

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.model.state_layers import has_state_layers
 from lmi_plugins.torch_engine.model.transformers_internals import is_stateful, takes_attention_functions
 
 LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
-STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # in models that have layers with a state
+STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # types of layers with a state
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:
@@ -26,7 +26,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
     known = LAYER_TYPES | STATE_TYPES if has_states else LAYER_TYPES
     if unknown := set(getattr(config, "layer_types", None) or ()) - known:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
-    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):  # Llama 4's
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):  # Llama 4
         limit = min(config.attention_chunk_size, getattr(config, "floor_scale", max_length + 1))
         if max_length >= limit:
             raise UnsupportedAttention(

@@ -101,7 +101,7 @@ def scan_mamba(
     return (output * silu(z)).to(hidden_states.dtype), state
 
 
-STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name, where no package has a faster one
+STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name; used if no package has a faster implementation
     name: step
     for name, package, step in (
         ("torch_recurrent_gated_delta_rule", "fla", step_delta_rule),
@@ -119,7 +119,8 @@ def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Itera
     """Have the code of a module's class call the functions here for a while, for sequences with this state, if any."""
     functions = dict(STEPS)
     if state is not None:
-        functions["mamba_selective_scan"] = partial(scan_mamba, state)  # packages have none that begins with a state
+        # No package's implementation takes an initial state
+        functions["mamba_selective_scan"] = partial(scan_mamba, state)
     names = vars(sys.modules[type(module).__module__])
     with _swapping:
         before = {name: names[name] for name in functions if name in names}

@@ -16,17 +16,17 @@ from transformers import PreTrainedModel
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
-GROWING = "dynamic"  # its frequencies change with each token; those of cached keys stay as they are
-SWITCHING = "longrope"  # has two sets of frequencies: beyond a length, everything is computed again with the other one
+GROWING = "dynamic"  # its frequencies change with each token; keys already cached keep theirs
+SWITCHING = "longrope"  # has two sets of frequencies: above a certain length, everything is recomputed with the second
 
 
 class RopeByLength:
     """The rotary embeddings of a model with such a rope type."""
 
     def __init__(self, modules: list[Any], grows: bool, original: int) -> None:
-        self.modules = modules  # none where the model has a form of its own
+        self.modules = modules  # empty if the model has its own form
         self.grows = grows
-        self._original = original  # tokens, up to which the length makes no difference
+        self._original = original  # tokens; up to this, the length does not matter
 
     @classmethod
     def of(cls, model: PreTrainedModel, max_length: int) -> Self | None:
@@ -75,7 +75,7 @@ class RopeByLength:
             yield
         finally:
             for module in self.modules:
-                del module.forward  # that of its class is in effect again
+                del module.forward  # restores the method of its class
 
     def _deciding(self, length: int) -> int:
         """Return a length with the same frequencies as this one, the same for as many as possible."""
@@ -89,7 +89,7 @@ class RopeByLength:
         """Return the cosines and sines of positions, [..., tokens], for the tokens at `places` of each length."""
         parts = []
         for length, indices in places.items():
-            if self.grows:  # it remembers the longest pass before
+            if self.grows:  # it remembers the longest previous pass
                 module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
             deciding = position_ids.new_full((*position_ids.shape[:-1], 1), length - 1)
             found = type(module).forward(module, states, torch.cat([position_ids[..., indices], deciding], -1))

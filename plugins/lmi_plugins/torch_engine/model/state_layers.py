@@ -19,7 +19,7 @@ from lmi_plugins.torch_engine.model.recurrences import recurrences_of
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 CACHE_ARGUMENTS = ("cache_params", "past_key_values")
-STATES = ("conv_states", "recurrent_states")  # of a layer of transformers' cache, each by index
+STATES = ("conv_states", "recurrent_states")  # attributes of a layer in transformers' cache, each a mapping by index
 
 
 class StateRow(NamedTuple):
@@ -34,7 +34,7 @@ class StateLayer:
 
     def __init__(self, module: Any, number: int) -> None:
         self.index: int = module.layer_idx
-        self._number = number  # of states in the layer
+        self._number = number  # number of states in the layer
         self._module = module
         self._cache_argument = _cache_argument(module)
         module.forward = lambda hidden_states, *_, **__: current_step().mix(self, hidden_states)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 
-LOOK_SECONDS = 0.01  # between two looks at a mask that takes long
+LOOK_SECONDS = 0.01  # between checks of a mask that takes long
 LOWEST_PRIORITY = 19
 
 
@@ -18,7 +18,7 @@ class Masks:
     def __init__(self, fills: Sequence[Callable[[], None]]) -> None:
         self._fills = fills
         self._done = threading.Event()
-        self._current = (0, float("inf"))  # the index of a mask, and the thread's CPU time when it was begun
+        self._current = (0, float("inf"))  # the index of a mask, and the thread's CPU time at its start
 
     def run(self, thread: "MaskThread") -> None:
         """Fill the masks, until the thread is left behind."""
@@ -57,7 +57,7 @@ class MaskThread:
         """Let the thread finish its mask where nothing else wants the core, and then end."""
         self.left = True
         if sys.platform == "linux" and self.thread.native_id is not None:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the thread has exited
                 os.setpriority(os.PRIO_PROCESS, self.thread.native_id, LOWEST_PRIORITY)
 
     def _run(self) -> None:

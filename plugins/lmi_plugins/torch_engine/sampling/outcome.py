@@ -18,10 +18,10 @@ class Outcome:
 
     token_id: int | None = None  # the token after it; None within a prompt
     log_prob: float = 0.0
-    rank: int | None = None  # of the token, if asked for
-    prompt_log_probs: list[float] = field(default_factory=list)  # from the chunk's second token on, if asked for
+    rank: int | None = None  # rank of the token, if requested
+    prompt_log_probs: list[float] = field(default_factory=list)  # starting with the chunk's second token, if requested
     prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
-    top_logprobs: TopLogprobs | None = None  # of the token's position, if asked for
+    top_logprobs: TopLogprobs | None = None  # at the token's position, if requested
     prompt_top_logprobs: list[TopLogprobs] = field(default_factory=list)  # for each of the prompt's log probs
 
 

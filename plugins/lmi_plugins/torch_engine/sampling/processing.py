@@ -14,7 +14,7 @@ from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
 from lmi_plugins.torch_engine.sequences.logits_processor import Condition, LogitsProcessor
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
-# The order is transformers', here and in SAMPLING.
+# The same order as in transformers, here and in SAMPLING.
 CHOICE: dict[LogitsProcessor, Condition] = {
     Bias(): lambda parameters: bool(parameters.logit_bias) or parameters.embedding_bias is not None,
     RepetitionPenalty(): lambda parameters: parameters.repetition_penalty != 1,

@@ -14,7 +14,7 @@ class Acceptance:
     """The number of accepted drafted tokens."""
 
     drafted: int = 0  # tokens
-    accepted: int = 0  # of these
+    accepted: int = 0  # of the drafted tokens
 
     @property
     def rate(self) -> float:
@@ -27,7 +27,7 @@ class Draft:
     """Likely next tokens, and the distributions from which they were sampled, if any."""
 
     token_ids: list[int]
-    probabilities: list[torch.Tensor] = field(default_factory=list)  # of each token, [vocabulary]
+    probabilities: list[torch.Tensor] = field(default_factory=list)  # distribution of each token, [vocabulary]
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -84,7 +84,7 @@ class DraftModel:
     ) -> None:
         rows = torch.stack(logits).float()
         ids = rows.argmax(-1)
-        # With a seed the most likely token is drafted: then the text does not depend on the drafts.
+        # With a seed, the most likely token is drafted, so that the text does not depend on the drafts.
         drawn = [row for row, each in enumerate(sequences) if not each.parameters.greedy and each.generator is None]
         if drawn:
             drawing = [sequences[row] for row in drawn]

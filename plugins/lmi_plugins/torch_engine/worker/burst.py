@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from lmi_core.workers.channel import Channel
 
-# Seconds: between two messages of a burst at most, and from its first to its last, while nothing else waits.
+# Maximum seconds between two messages of a burst, and from its first to its last, while nothing else waits.
 BURST_GAP, MAX_BURST = 0.0003, 0.003
 
 

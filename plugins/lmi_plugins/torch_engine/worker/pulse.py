@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-SECONDS = 1.0  # between two signs, at least
+SECONDS = 1.0  # minimum between two signs of life
 
 
 class Pulse:

@@ -11,7 +11,7 @@ from lmi_core.workers.messages import LoadFailed, encode
 from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Begun, Failure, Figures, Loaded, Steps, Worked
 
 WORKED = encode(Worked())
-MARK = "/"  # between a server and its own id
+MARK = "/"  # separates the server from its own id
 
 
 def send_loaded(loaded: Loaded, channel: Channel) -> None:

@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.1
 
-LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large ones, each with all that it needs
+LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large libraries, with their dependencies
 
 
 def run(channel: Channel) -> None:
     """Load the model in the first message, then serve forever: the worker's `target`."""
-    gc.disable()  # nothing becomes garbage while libraries are imported, but looking for it takes a quarter of the time
+    gc.disable()  # imports create no garbage, and collection takes a quarter of the time
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",), daemon=True)
     libraries.start()
     with ThreadPoolExecutor(1) as other:
-        importing = other.submit(_import_service)  # whatever there will be to load, which may be a second from now
+        importing = other.submit(_import_service)  # while the options are read, which may take a second
         first = channel.begin(decode_to_worker)
         assert isinstance(first, Load), first
         reporter = Reporter(channel)
@@ -45,7 +45,7 @@ def run(channel: Channel) -> None:
             serve_next = service.load_model(first.options, channel, reporter.begin)
     if serve_next is None:
         return
-    gc.freeze()  # spares the collector what was loaded
+    gc.freeze()  # the garbage collector then skips all loaded objects
     gc.enable()
     while True:
         serve_next()
@@ -57,8 +57,8 @@ def prepare() -> None:
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",))
     libraries.start()
     _import_service()
-    libraries.join()  # a fork would not have the thread
-    gc.freeze()  # looking through the imported modules would copy their memory in each fork
+    libraries.join()  # a fork would not inherit the thread
+    gc.freeze()  # collecting garbage would copy the memory of imported modules in each fork
 
 
 def _import_service() -> None:

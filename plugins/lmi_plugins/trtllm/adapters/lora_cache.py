@@ -11,7 +11,7 @@ from lmi_plugins.torch_engine.messages.requests import AdapterTensors, TensorDat
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.translation import TENSOR_TYPES
 
-Modules = Mapping[str, tuple[int, int]]  # by name: how many numbers each takes and gives
+Modules = Mapping[str, tuple[int, int]]  # input and output size, by name
 PREFIX = "lora_task_id="
 
 MODULE_NAMES: Mapping[int, str] = {
@@ -24,7 +24,7 @@ MODULE_NAMES: Mapping[int, str] = {
     6: "mlp_4h_to_h",
     7: "mlp_gate",
 }
-SUFFIXES: Mapping[int, tuple[str, ...]] = {  # what transformers' models call them; the first that there is counts
+SUFFIXES: Mapping[int, tuple[str, ...]] = {  # names in transformers' models; the first that exists is used
     0: ("qkv_proj", "attn.c_attn", "query_key_value", "Wqkv"),
     1: ("q_proj",),
     2: ("k_proj",),
@@ -112,7 +112,7 @@ class LoraCache:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._digests: dict[str, bytes] = {}  # of what was loaded by each name, also of what was evicted since
+        self._digests: dict[str, bytes] = {}  # of the adapters loaded under each name, even if evicted since
 
     def adapter(self, request: InferenceRequest) -> str | None:
         """Return the name of the request's adapter, loaded if the request brings it; raise InvalidParameter."""

@@ -15,7 +15,8 @@ from lmi_plugins.trtllm.requests.value_checks import check_values
 if TYPE_CHECKING:
     import torch
 
-KINDS = {"BOOL": "b", "FP16": "biuf", "FP32": "biuf", "FP64": "biuf"}  # numpy's, of lists that become such a tensor
+# Numpy's kinds of lists that can become such a tensor
+KINDS = {"BOOL": "b", "FP16": "biuf", "FP32": "biuf", "FP64": "biuf"}
 INTEGERS = "biu"
 
 LAST_ID = 2**64 - 1
@@ -123,7 +124,7 @@ def _from_torch(value: "torch.Tensor") -> Tensor:
 
 
 def _from_list(value: object, dtype: TensorType) -> "numpy.ndarray[Any, Any]":
-    array = numpy.asarray(value)  # raises ValueError where rows are of different lengths
+    array = numpy.asarray(value)  # raises ValueError if rows have different lengths
     if array.size == 0:
         return array.astype(NUMPY_TYPES[dtype])
     if array.dtype.kind not in KINDS.get(dtype, INTEGERS):

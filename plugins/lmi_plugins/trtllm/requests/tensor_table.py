@@ -27,7 +27,7 @@ INPUTS = (
     TensorSpecification("embedding_bias", "FP32", (1, ANY), optional=True),
     TensorSpecification("bad_words_list", "INT32", (1, 2, ANY), optional=True),
     TensorSpecification("stop_words_list", "INT32", (1, 2, ANY), optional=True),
-    # NVIDIA's table says [1], which holds no embedding: rows as its runtime takes them, of the model's hidden size.
+    # NVIDIA's table says [1], which cannot contain an embedding; its runtime takes rows of the model's hidden size.
     TensorSpecification("prompt_embedding_table", "FP16", (ANY, ANY), optional=True),
     TensorSpecification("prompt_vocab_size", "INT32", (1,), optional=True),
     TensorSpecification("lora_task_id", "UINT64", (1,), optional=True),
@@ -48,14 +48,14 @@ OUTPUTS = (
     TensorSpecification("generation_logits", "FP32", (1, ANY, ANY, ANY), optional=True),
 )
 
-# Outputs for requests for text, which NVIDIA's interface lacks.
+# Outputs of text requests, which NVIDIA's interface does not have.
 TOP_IDS, TOP_LOG_PROBS = "top_ids", "top_log_probs"
 
 BY_NAME: Mapping[str, TensorSpecification] = {each.name: each for each in INPUTS}
 MANDATORY = tuple(each.name for each in INPUTS if not each.optional)
-# Besides the type above; for weights, the table has the model's data type.
+# Types accepted in addition to the one above; for weights, the table has the model's data type.
 FURTHER_TYPES: Mapping[str, tuple[TensorType, ...]] = {"lora_weights": ("FP16", "BF16")}
-# NVIDIA's own tools write a batch around it.
+# NVIDIA's own tools add a batch dimension.
 FURTHER_SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {"prompt_embedding_table": ((1, ANY, ANY),)}
 
 

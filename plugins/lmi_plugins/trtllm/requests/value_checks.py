@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
 
     least: float
     most: float = math.inf
-    excluded: bool = False  # whether it must be above the least
+    excluded: bool = False  # whether the minimum itself is excluded
 
     def hold(self, value: float) -> bool:
         above = value > self.least if self.excluded else value >= self.least
@@ -43,7 +43,7 @@ BOUNDS: Mapping[str, Bounds] = {
     "pad_id": Bounds(-1),
     "prompt_vocab_size": Bounds(1),
 }
-TOGETHER = (  # the first is nothing without the second
+TOGETHER = (  # the first has no effect without the second
     ("prompt_embedding_table", "prompt_vocab_size"),
     ("prompt_vocab_size", "prompt_embedding_table"),
     ("lora_weights", "lora_config"),
@@ -51,8 +51,8 @@ TOGETHER = (  # the first is nothing without the second
     ("lora_weights", "lora_task_id"),
     ("draft_logits", "draft_input_ids"),
 )
-NUMBERS = ("embedding_bias", "prompt_embedding_table", "lora_weights", "draft_logits")  # none of which may be NaN
-OF_LOGITS = ("embedding_bias", "draft_logits")  # in which -inf leaves a token out
+NUMBERS = ("embedding_bias", "prompt_embedding_table", "lora_weights", "draft_logits")  # must not contain NaN
+OF_LOGITS = ("embedding_bias", "draft_logits")  # -inf excludes a token
 AT_LEAST_ONE = ("input_ids", "draft_input_ids", "lora_config", "prompt_embedding_table")  # rows, or numbers
 
 

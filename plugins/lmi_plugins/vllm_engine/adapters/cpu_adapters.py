@@ -56,7 +56,7 @@ def takes_no_adapter_for_the_last() -> bool:
     try:
         from vllm.lora.ops.torch_ops import lora_ops
     except ImportError:
-        return False  # what it has in its place is not known to be wrong
+        return False  # the adapter in its place may be valid
     outputs = torch.zeros(1, 1)
     lora_ops.bgmv_shrink(torch.ones(1, 1), torch.ones(1, 1, 1), outputs, torch.tensor([-1]))
     return bool(outputs.any())

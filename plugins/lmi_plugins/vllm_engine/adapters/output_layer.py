@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from lmi_core.errors import InvalidParameter
 
-OUTPUT_LAYER = "lm_head"  # in the names of an adapter's weights, as vLLM looks for it
+OUTPUT_LAYER = "lm_head"  # part of weight names in an adapter, as in vLLM
 
 
 class OutputLayerAdapters:

@@ -9,7 +9,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
 
-DETECTED = ("auto", "hf")  # safetensors, or where there are none whatever else
+DETECTED = ("auto", "hf")  # safetensors if there are any, otherwise another format
 SAFETENSORS = "safetensors"
 PICKLED = ("pt", "npcache")
 

@@ -11,15 +11,15 @@ from lmi_core.errors.did_you_mean import did_you_mean
 
 SOURCE = Path("model_executor", "layers", "quantization", "__init__.py")
 METHODS = "QuantizationMethods"  # the Literal that vLLM checks the argument against
-PLUGINS = ("vllm.general_plugins", "vllm.platform_plugins")  # entry points, whose code may register further methods
+PLUGINS = ("vllm.general_plugins", "vllm.platform_plugins")  # entry points whose code may register further methods
 
-KNOWN_CODE = ("vllm.", "lmi_plugins.")  # what vLLM and this project register there, which are no methods
+KNOWN_CODE = ("vllm.", "lmi_plugins.")  # registered there by vLLM and this project, but not methods
 
 
 def check_method(method: str | None, given: str | None) -> None:
     """Raise ConfigurationError for a quantization method that vLLM lacks, if this can be determined."""
     known = vllm_methods() if method is not None else ()
-    lower = str(method).lower()  # as vLLM reads it
+    lower = str(method).lower()  # vLLM ignores case too
     if known and lower not in known and not _has_plugins():
         raise ConfigurationError(
             f"option.quantize must be a method of vLLM: {', '.join(known)}.{did_you_mean(lower, known)} Given: {given}"

@@ -21,7 +21,7 @@ class LogProb(Protocol):
 
 
 NOTHING = Given()
-LogProbs = Mapping[int, LogProb]  # of a token and of the likeliest in its place, by token id
+LogProbs = Mapping[int, LogProb]  # of a token and the most likely alternatives, by token id
 
 
 async def steps(
@@ -39,7 +39,7 @@ async def steps(
     """
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     sequence.push_all(given.token_ids)
-    sequence.finish()  # what it still holds back was given: no stop sequence begins in it
+    sequence.finish()  # send the text held back, in which no stop sequence begins
     allowed = allowed_ids(parameters)
     told = given.begun or sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from lmi_core.generation.coalescing import MAX_UNDELAYED_STREAMS, SECONDS_PER_STREAM
 
-PERIOD = 1.0  # seconds that a mean is taken over
-MEMORY = 60.0  # seconds for which a mean counts
+PERIOD = 1.0  # seconds over which a mean is taken
+MEMORY = 60.0  # seconds for which a mean is used
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Period:
     """The streams of one period, and their waits for tokens."""
 
     start: float
-    end: float  # so far
+    end: float  # of the latest token so far
     max_streams: int = 0
     num_tokens: int = 0
     seconds: float = 0.0
@@ -41,7 +41,7 @@ class StreamIntervals:
         self._max_delay = max_delay
         self._now = now
         self._num_streams = 0
-        self._periods: deque[Period] = deque()  # those in which tokens came, oldest first
+        self._periods: deque[Period] = deque()  # periods with tokens, oldest first
 
     @contextmanager
     def stream(self) -> "Iterator[StreamClock]":
@@ -65,7 +65,7 @@ class StreamIntervals:
         max_streams = max(period.max_streams for period in self._periods)
         busy = [period.seconds_per_token for period in self._periods if 2 * period.max_streams >= max_streams]
         expected = statistics.median(busy)
-        if self._num_streams > max_streams:  # steps take longer then, but no more than in proportion
+        if self._num_streams > max_streams:  # steps then take longer, but at most proportionally
             expected *= self._num_streams / max_streams
         delay = min(self._max_delay, max(self._num_streams, max_streams) * SECONDS_PER_STREAM)
         return 1 + int(delay / expected)

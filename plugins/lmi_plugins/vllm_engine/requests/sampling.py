@@ -16,7 +16,7 @@ from lmi_plugins.vllm_engine.library import (
 from lmi_plugins.vllm_engine.requests.logits_processors import all_extra_arguments
 from lmi_plugins.vllm_engine.requests.verification import GuidedSamplingParams
 
-TAG_HEAD = '{"type":"structural_tag","format":'  # of a tag's text, as `read_structural_tag` makes it
+TAG_HEAD = '{"type":"structural_tag","format":'  # the start of a tag's text as written by `read_structural_tag`
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmi_plugins.vllm_engine.library import AsyncLLM, SamplingParams
 
-VERIFIED = "lmi_verified"  # an attribute that vLLM's processes do not see
+VERIFIED = "lmi_verified"  # an attribute that is not sent to vLLM's processes
 _threads = ThreadPoolExecutor(2, thread_name_prefix="verify-guide")
 
 

@@ -58,7 +58,8 @@ class CompileJob:
         try:
             compiled = compile_guide(compiler, guide)
             try_masks(partial(GrammarMatcher, compiled), self.lengths, limits.mask_seconds, STEPS)
-        except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form
+        # The last two come from malformed schemas
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise _mistake(guide, error) from None
         return compiled.serialize_json()
 

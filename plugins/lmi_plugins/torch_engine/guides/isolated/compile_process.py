@@ -17,10 +17,10 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 
 logger = logging.getLogger(__name__)
 
-Engine = Literal["torch", "vllm", "guidance"]  # the last: vLLM with llguidance in place of xgrammar
+Engine = Literal["torch", "vllm", "guidance"]  # the last one is vLLM with llguidance instead of xgrammar
 
 PREPARE = "lmi_plugins.torch_engine.guides.isolated.compile_job:prepare"
-PATIENCE = 1.0  # seconds after which a guide goes on only where nothing else wants its core
+PATIENCE = 1.0  # seconds after which a guide is compiled only on idle cores
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 

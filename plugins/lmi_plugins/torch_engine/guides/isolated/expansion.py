@@ -2,18 +2,18 @@
 
 import re
 
-# An escape, a class, a bounded repetition, what groups, and whatever else is repeated by itself.
+# An escape, a class, a bounded repetition, a group, or any other repeatable character.
 PART = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*+\]?|\{(?P<least>\d*),?(?P<most>\d*)\}|[()|*+?]|[^\\\[()|*+?]", re.DOTALL
 )
-MAX_DIGITS = 9  # of a number of repetitions: more are as many as these
-MAX_SIZE = 10**12  # that is told apart from larger ones
+MAX_DIGITS = 9  # of a repetition count; longer counts have the same effect
+MAX_SIZE = 10**12  # larger sizes are not distinguished
 
 
 def expanded_size(pattern: str) -> int:
     """Return the number of characters and classes of a pattern with its bounded repetitions written out."""
-    outer: list[int] = []  # sizes of what comes before each open group
-    size = latest = 0  # of this group, and of the part that a repetition after it repeats
+    outer: list[int] = []  # size of the text before each open group
+    size = latest = 0  # of this group, and of its last part, which a repetition repeats
     for part in PART.finditer(pattern):
         text = part[0]
         if text == "(":

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from xgrammar import allocate_token_bitmask
 
-WALKS = 3  # texts that are begun
-STEPS = 24  # tokens of each
-STEPS_FOR_VLLM = 100  # which is not watched when it follows the guide
+WALKS = 3  # number of texts
+STEPS = 24  # tokens per text
+STEPS_FOR_VLLM = 100  # more, because vLLM does not limit the time of a guide in use
 
-Lengths = npt.NDArray[np.int64]  # of the text of each token, in bytes
+Lengths = npt.NDArray[np.int64]  # length of each token's text, in bytes
 
 
 class Matcher(Protocol):

@@ -43,7 +43,7 @@ def add_attention(
         for name, size in zip(cache_names(layer), (shape.key_size, shape.value_size), strict=True):
             parameter = ops.parameter([-1, shape.heads * BLOCK_SIZE * size], ELEMENT_TYPES[dtype], name=name)
             parameters.append(parameter)
-            # Beyond a reshape OpenVINO uses the cache as it is, and chooses no other type for it.
+            # Without a reshape in front, OpenVINO would choose another type for the cache.
             caches.append(ops.reshape(parameter, np.array([-1, shape.heads, BLOCK_SIZE, size]), False))
         states = [*place.input_values(), *(cache.output(0) for cache in caches)]
         scale, window = options[layer].scale, options[layer].window

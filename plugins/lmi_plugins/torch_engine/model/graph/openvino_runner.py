@@ -23,8 +23,8 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's own choice does not depend on the model
-PROGRESS_MILLISECONDS = 500  # between two signs of life in a long step
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's default does not depend on the model
+PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
 
 
 class OpenVinoRunner(PagedRunner):
@@ -50,7 +50,7 @@ class OpenVinoRunner(PagedRunner):
             self._request = compiled.create_infer_request()
             self._vocabulary = compiled.output(0).partial_shape[1].get_length()
             self._try_out()
-        except Exception as error:  # of many classes
+        except Exception as error:  # OpenVINO raises many classes
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
 
     @torch.inference_mode()
@@ -88,7 +88,7 @@ class OpenVinoRunner(PagedRunner):
         }
         embeddings = self._model.get_input_embeddings()(torch.zeros(1, 2, dtype=torch.long))
         self._infer(inputs, embeddings.float())
-        del cache  # not earlier, as OpenVINO does not own it
+        del cache  # not earlier, because OpenVINO does not own it
 
     def _new_cache(self, blocks: int) -> HeadFirstCache:
         cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self._model.device, self.block_size)

@@ -17,7 +17,7 @@ from lmi_plugins.torch_engine.model.graph import tracing
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "graphs"  # in the cache folder
+FOLDER = "graphs"  # folder in the cache folder
 
 
 def load_graph(model: PreTrainedModel) -> openvino.Model:

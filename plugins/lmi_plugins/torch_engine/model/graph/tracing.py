@@ -28,7 +28,7 @@ ATTENTION = "attention."
 EXAMPLE_TOKENS = 3
 
 
-# Calls of these are all that is traced of them, so that they compute nothing.
+# Only calls to these are traced, so they need not compute anything.
 @torch.library.custom_op("lmi_graph::attention", mutates_args=())
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int) -> torch.Tensor:
     return query.new_zeros(query.shape[0], query.shape[1] * value.shape[1] // key.shape[1])
@@ -57,7 +57,7 @@ def trace(model: PreTrainedModel) -> openvino.Model:
     frontend.add_extension(ConversionExtension("lmi_graph::attention", _convert_attention))
     frontend.add_extension(ConversionExtension("lmi_graph::linear", _convert_linear))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constants, which the sizes of a model are, and of tracing itself
+        warnings.simplefilter("ignore")  # about constants, such as the model's sizes, and about tracing itself
         traced = _Traced(model, list(weights))
         decoder = TorchScriptPythonDecoder(traced, example_input=example, trace_kwargs={"check_trace": False})
         graph = frontend.convert(frontend.load(decoder))
@@ -72,7 +72,7 @@ class _Traced(torch.nn.Module):
 
     def __init__(self, model: PreTrainedModel, names: list[str]) -> None:
         super().__init__()
-        self.__dict__["_model"] = model  # no submodule, whose weights would be traced as constants
+        self.__dict__["_model"] = model  # not a submodule, whose weights would be traced as constants
         self._names = names
 
     def forward(

@@ -17,7 +17,7 @@ from lmi_plugins.torch_engine.messages.requests import Quantization
 logger = logging.getLogger(__name__)
 
 FLOAT = openvino.Type.f32
-GROUP = 128  # weights of 4 bits with the same scale
+GROUP = 128  # 4-bit weights that share a scale
 ELEMENT_TYPES = {torch.float32: FLOAT, torch.bfloat16: openvino.Type.bf16}
 
 
@@ -58,7 +58,7 @@ def add_weights(
             node = _shared(weight)
         parameter.output(0).replace(node.output(0))
         graph.remove_parameter(parameter)
-    return_free_memory()  # of computing the numbers
+    return_free_memory()  # used to compute the numbers
     return memory
 
 
@@ -78,7 +78,7 @@ def _shared(weight: torch.Tensor) -> openvino.Node:
     if weight.dtype != torch.bfloat16:
         return constant
     node = ops.convert(constant, FLOAT)
-    node.get_rt_info()["decompression_0"] = ""  # keeps OpenVINO from converting it at the start, to twice the size
+    node.get_rt_info()["decompression_0"] = ""  # keeps OpenVINO from converting it at the start, which doubles its size
     return node
 
 
@@ -111,8 +111,9 @@ def _disk_memory(size: int) -> torch.Tensor:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and a signal later
+            # So that a full disk raises an error here instead of a signal later
+            os.posix_fallocate(file.fileno(), 0, size)
             return torch.from_numpy(np.memmap(file, np.int8, "r+", shape=(size,)))
-    except (OSError, AttributeError) as error:  # macOS lacks the function
+    except (OSError, AttributeError) as error:  # not available on macOS
         logger.info("Quantized weights are kept in memory, as %s has no room for them: %s", folder, error)
         return torch.empty(size, dtype=torch.int8)
