@@ -14,7 +14,7 @@ from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.pieces import AnswerReader
 from lmi_handlers.chat.request import ChatRequest
 
-SAMPLING = ("do_sample", "temperature")  # of which OpenAI's requests have defaults of their own
+SAMPLING = ("do_sample", "temperature")  # OpenAI's requests have their own defaults for these
 
 
 def chat_request(

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-# LMI's names of the formatters of chats, whole and streamed, to those of the formatters that they are variants of
+# From LMI's names of chat formatters, whole and streamed, to the formatters that they are variants of.
 WHOLE, STREAM = "json_chat", "jsonlines_chat"
 CHAT_FORMATTERS: Mapping[str, str] = {WHOLE: "json", STREAM: "jsonlines"}
 

@@ -13,7 +13,7 @@ class ListenAddress(NamedTuple):
     host: str = ""
     port: int = 0
     path: str | None = None
-    is_secure: bool = False  # by TLS, with the server's certificate
+    is_secure: bool = False  # uses TLS with the server's certificate
 
     @property
     def is_for_this_host(self) -> bool:

@@ -16,7 +16,8 @@ from lmi_handlers.access.cross_origin import CrossOrigin
 from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsages
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
 
-# Headers of proxies, behind which every client has the proxy's address. Whoever adds one himself only loses by it.
+# Headers of proxies. Behind a proxy, every client has the proxy's address. A client that adds such a header only loses
+# rights.
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 OPERATOR = "operator"
 
@@ -24,7 +25,7 @@ OPERATOR = "operator"
 class Caller(NamedTuple):
     """The sender of a request, according to the connection and the headers."""
 
-    address: str  # the IP address; "" on a Unix socket
+    address: str  # IP address; "" for a Unix socket
     headers: Mapping[str, str]
 
     @property
@@ -39,8 +40,8 @@ class Permit:
 
     client: str  # the holder of the API key or, without one, the address
     key: ApiKey | None = None
-    is_operator: bool = False  # by the token
-    has_others: bool = False  # whether there are other keys, which share the queues
+    is_operator: bool = False  # by its token
+    has_others: bool = False  # whether other keys share the queues
 
     @property
     def key_holder(self) -> str | None:
@@ -181,5 +182,5 @@ class AccessControl:
             return everywhere
         try:
             return self._models.find(model).server.open_management
-        except LmiError:  # unknown
+        except LmiError:  # not a known model
             return everywhere

@@ -10,8 +10,8 @@ from lmi_core.errors import RateLimited
 from lmi_core.generation.request import GenerationRequest
 from lmi_handlers.access.api_keys import REQUESTS, RUNNING, ApiKey, KeyLimits
 
-SECONDS = 60.0  # in a minute
-SOON = 1.0  # seconds after which a request may have ended
+SECONDS = 60.0  # per minute
+SOON = 1.0  # seconds; a request may have ended by then
 
 
 class KeyUsage:
@@ -57,7 +57,7 @@ class KeyUsage:
 
     def _refill(self, limits: KeyLimits) -> None:
         rate, now = limits.requests_per_minute, time.monotonic()
-        if limits.requests_per_minute != self._limits.requests_per_minute:  # a new key, or the file has changed
+        if limits.requests_per_minute != self._limits.requests_per_minute:  # a new key, or a changed file
             self._left = math.inf if rate is None else min(float(rate), self._left)
         elif rate is not None:
             self._left = min(float(rate), self._left + (now - self._since) * rate / SECONDS)

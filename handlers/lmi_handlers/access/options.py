@@ -15,8 +15,8 @@ from lmi_handlers.access.watched_files import Watched
 class Scope(StrEnum):
     """The routes of an address."""
 
-    ALL = "all"  # as there is one address
-    INFERENCE = "inference"  # management has an address of its own
+    ALL = "all"  # the server has only one address
+    INFERENCE = "inference"  # management has a separate address
     MANAGEMENT = "management"
 
 
@@ -24,15 +24,15 @@ class Scope(StrEnum):
 class AccessOptions:
     """The operator's access rules; by default, everybody may use the server, and only this host may manage it."""
 
-    api_keys: ApiKeys | None = None  # None: clients need none
+    api_keys: ApiKeys | None = None  # None: clients do not need keys
     metrics_need_key: bool = False
-    certificate: Certificate | None = None  # None: there is no TLS
-    management_address: ListenAddress | None = None  # None: that of inference
+    certificate: Certificate | None = None  # None: no TLS
+    management_address: ListenAddress | None = None  # None: the inference address
     management_token: Secret | TokenFile | None = None
-    open_management: bool = False  # other hosts may use management routes that are for no model
-    cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read answers
-    fixed: str | None = None  # why nothing can be changed by management routes; None: it can
-    multi_model: bool = False  # SageMaker manages the models, from another host and by names that nobody lists
+    open_management: bool = False  # other hosts may use management routes that do not name a model
+    cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read responses
+    fixed: str | None = None  # why management routes cannot change anything; None: they can
+    multi_model: bool = False  # SageMaker manages the models from another host, and no one lists their names
 
     @property
     def watched(self) -> list[Watched]:

@@ -10,7 +10,7 @@ from lmi_core.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 1.0  # seconds between two looks
+INTERVAL = 1.0  # seconds between checks
 
 Version = tuple[int, int, int] | None
 
@@ -28,7 +28,7 @@ async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
     while watched:
         await asyncio.sleep(interval)
         for index, each in enumerate(watched):
-            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not answer
+            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not respond
             if found != versions[index]:
                 versions[index] = found
                 try:
@@ -44,6 +44,6 @@ def _versions(each: Watched) -> list[Version]:
 def _version(file: Path) -> Version:
     try:
         found = file.stat()
-    except OSError:  # it is being replaced, and reading it tells why if it stays so
+    except OSError:  # it is being replaced; if the error persists, reading it reports the cause
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino

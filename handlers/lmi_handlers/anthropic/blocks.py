@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from lmi_handlers.chat.images import LINKS
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-# The members that a block of each type must have.
+# The required members of each type of block.
 NEEDED = {
     "text": ("text",),
     "image": ("source",),

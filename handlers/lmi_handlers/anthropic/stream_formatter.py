@@ -62,11 +62,11 @@ class BlockEvents:
     """The events of a message's content blocks; common parts of a block's deltas are encoded once."""
 
     def __init__(self, shows_thinking: bool, signature: str) -> None:
-        self.arguments: str | None = None  # of the last tool use, as JSON text
+        self.arguments: str | None = None  # of the last tool use, as JSON
         self._shows_thinking = shows_thinking
         self._signature = signature
         self._index = -1
-        self._open = ""  # the type of the block that deltas belong to
+        self._open = ""  # the type of the block that receives deltas
         self._before_delta = b""
 
     def add(self, piece: AnswerPiece) -> list[bytes]:

@@ -17,7 +17,7 @@ from lmi_handlers.fields.openai_tolerance import Refused, refuse
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
 
-# About the hosted service, or about caches, which hold here whatever fits: any value is accepted.
+# Fields for the hosted service or its caches, which need no settings here: any value is accepted.
 HINTS = frozenset(
     {
         "billing_policy",
@@ -33,7 +33,7 @@ HINTS = frozenset(
         "stream_interval",
     }
 )
-# Ignored like an unknown field, so that the client is told.
+# Ignored like unknown fields, so that the client is informed.
 IGNORED = MappingProxyType(
     {
         "compaction": "the conversation is taken as it is",

@@ -36,7 +36,7 @@ class AnthropicTool(BaseModel):
 
     @property
     def for_chat(self) -> chat.Tool:
-        # Not validated a second time: the messages of a coding agent come with dozens of large schemas.
+        # Not validated again, because coding agents send dozens of large schemas with every message.
         function = chat.FunctionDefinition.model_construct(
             name=self.name,
             description=self.description,

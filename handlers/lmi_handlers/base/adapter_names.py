@@ -12,10 +12,10 @@ from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, named_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
-FIELD = "adapters"  # in a body
-KEY = "adapter"  # in the query, the custom attributes, and a model function's properties
+FIELD = "adapters"  # the field of bodies
+KEY = "adapter"  # the name in queries, custom attributes, and a model function's properties
 
-AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one for each; None: the base model
+AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one per prompt; None: the base model
 Named = tuple[str, str]  # where an adapter is named, and its name
 
 
@@ -61,7 +61,7 @@ def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
     try:
         payload = call.json()
     except InvalidPayload:
-        return call, ()  # left for the dialect to report
+        return call, ()  # the dialect reports the error
     if not isinstance(payload, dict) or FIELD not in payload:
         return call, ()
     names = _names(payload[FIELD])

@@ -10,10 +10,10 @@ from lmi_core.handler import Answer
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.statuses import Statuses
 
-OVERLOADED_STATUS = 529  # Anthropic's own
+OVERLOADED_STATUS = 529  # defined by Anthropic
 STATUSES = Statuses(overloaded=OVERLOADED_STATUS)
 THROTTLE = "throttle_error_http_code"
-REQUEST_ID_HEADER = "request-id"  # which Anthropic's clients show with an error
+REQUEST_ID_HEADER = "request-id"  # Anthropic's clients include it in their errors
 TYPES = {
     STATUSES.invalid: "invalid_request_error",
     401: "authentication_error",

@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-# DJLServing's names of them: those of Java's exceptions.
+# DJLServing's names for these errors, which are names of Java exceptions.
 TYPES: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "ModelNotFoundException",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",

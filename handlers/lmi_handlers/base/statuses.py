@@ -2,7 +2,7 @@
 
 from lmi_core.errors import LmiError
 
-# The usual HTTP status of each kind of error that is not 400, by kind.
+# The usual HTTP status of each kind of error; all other kinds have 400.
 STATUSES = {
     "unauthorized": 401,
     "forbidden": 403,
@@ -19,8 +19,8 @@ STATUSES = {
     "out_of_memory": 507,
     "generation_failed": 500,
     "generation_timeout": 504,
-    "aborted": 499,  # no standard status: nginx and Triton use it
-    "formatter_failed": 424,  # the model directory's own code raised
+    "aborted": 499,  # not standardized; nginx and Triton use it
+    "formatter_failed": 424,  # code of the model directory raised an exception
     "internal": 500,
 }
 

@@ -145,7 +145,7 @@ async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
     return json_answer({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
 
 
-# What reads a body as a dialect does, given the payload's type and whether to be strict: a `take_fields`.
+# Reads a body as the dialect does, such as a `take_fields`; receives the payload's type and whether to be strict.
 TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ...]]]
 
 

@@ -28,7 +28,7 @@ from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.fields.users import log_user
 
-UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's context leaves
+UP_TO_THE_CONTEXT = 2**31  # a number of tokens that is lowered to what fits in the model's context
 
 
 def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
@@ -40,7 +40,7 @@ class ChatForm(NamedTuple):
     """The output formatter of a chat's answer, and its features."""
 
     new_formatter: Callable[[ChatAnswer], OutputFormatter]
-    details: bool = False  # whether it writes token ids and the prompt's details
+    details: bool = False  # whether to write token ids and the prompt's details
 
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
@@ -53,7 +53,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     answer = _answer(payload, call, model, tools, use.reasoning)
     if form.details:
-        # As in vLLM, there are no details of generated tokens if the reasoning is hidden.
+        # As in vLLM, details of generated tokens are omitted if the reasoning is hidden.
         shown = answer.reasoning is None or answer.include_reasoning
         answer = replace(
             answer,
@@ -127,7 +127,7 @@ def _request(
         "logprobs": payload.top_logprobs or None,
         "prompt_logprobs": payload.prompt_log_probs,
     }
-    if payload.max_completion_tokens is not None:  # counts before the older name, as in vLLM
+    if payload.max_completion_tokens is not None:  # takes precedence over the older name, as in vLLM
         further |= {"max_completion_tokens": payload.max_completion_tokens, "max_tokens": None}
     parameters, names = payload.parameters(model, further, guide)
     parameters |= use.limit

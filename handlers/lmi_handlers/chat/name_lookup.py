@@ -12,8 +12,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from lmi_core.host.addresses import AddressInfo
 
-MAX_LOOKUPS = 256  # at the same time, each in its thread
-MAX_OF_DOMAIN = 8  # names below the same domain, whose servers may not answer
+MAX_LOOKUPS = 256  # concurrent lookups, each in its own thread
+MAX_OF_DOMAIN = 8  # concurrent lookups per domain, because its name servers may not respond
 
 Found = list[AddressInfo] | OSError
 _lookups: dict[tuple[str, int], Future[Found]] = {}
@@ -57,7 +57,7 @@ def _domain(host: str) -> list[str]:
 
 def _start(key: tuple[str, int]) -> Future[Found]:
     future: Future[Found] = Future()
-    future.set_running_or_notify_cancel()  # whoever is cancelled while waiting cancels nothing for others
+    future.set_running_or_notify_cancel()  # cancelling one waiter does not cancel the others
     _lookups[key] = future
     Thread(target=_look_up, args=(key, future), name="name-lookup", daemon=True).start()
     return future
@@ -70,7 +70,7 @@ def _look_up(key: tuple[str, int], future: Future[Found]) -> None:
         found = socket.getaddrinfo(host, None, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except OSError as error:
         found = error
-    except UnicodeError as error:  # a label that is empty or too long
+    except UnicodeError as error:  # an empty or overlong label
         found = socket.gaierror(socket.EAI_NONAME, str(error))
     del _lookups[key]
     future.set_result(found)

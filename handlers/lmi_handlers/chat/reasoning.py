@@ -11,7 +11,7 @@ from lmi_handlers.chat.reasoning_limit import reasoning_limit
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
 
-SWITCHES = ("enable_thinking", "thinking")  # the names that chat templates give the switch
+SWITCHES = ("enable_thinking", "thinking")  # names of the switch in chat templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class ReasoningUse:
 
     prompt: str
     reasoning: Reasoning | None = None  # None: all text is content
-    before_guide: list[str] | None = None  # `guided_reasoning`, where the guide applies only after the reasoning
-    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, if the client gave one
+    before_guide: list[str] | None = None  # `guided_reasoning`, if the guide applies only after the reasoning
+    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, if the client set one
 
 
 def use_reasoning(

@@ -29,7 +29,7 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
         )
     tokenizer = model.backend.tokenizer
     starts = [tokenizer.encode(marker, False) for marker in markers.starts]
-    # The shortest comes first: it is the model's own.
+    # The shortest comes first, because it is the model's own.
     ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)
     others = [tokenizer.encode(marker, False) for marker in markers.others]
     if not all(ends):

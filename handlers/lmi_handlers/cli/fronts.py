@@ -32,12 +32,12 @@ from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
-FROZEN_SECONDS = 30.0  # without an answer, after which a front end is killed
-END_SECONDS = 30.0  # for the end of a front end after its requests; a frozen one is killed then
-PING_SECONDS = 2.0  # between two questions whether a front end answers
-RESTARTS = 10  # failed ones in a row, after which a front end stays away
+FROZEN_SECONDS = 30.0  # without a response, after which a front end is killed
+END_SECONDS = 30.0  # for a front end to exit after its last request; then it is killed
+PING_SECONDS = 2.0  # between pings of a front end
+RESTARTS = 10  # consecutive failed restarts after which a front end is not started again
 ENTRY = "from lmi_handlers.cli.entry import main; main()"
-QUIET = "error"  # the log level of front ends that start and would repeat the lines of the first
+QUIET = "error"  # the log level of further front ends while they start, because they would repeat the first one's lines
 
 
 class FrontFailed(ConfigurationError):
@@ -139,8 +139,8 @@ class FrontEnds:
         self.count = count
         self.drain_seconds = drain_seconds
         self.host = WorkerHost(folder, self._note_ready)
-        self.port: int | None = None  # known once the first front end listens
-        # With the number of a front end whose engines have been given up.
+        self.port: int | None = None  # set when the first front end listens
+        # Set to the number of a front end whose engines are no longer restarted.
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._fronts = [FrontEnd(number, self) for number in range(count)]
 

@@ -54,7 +54,7 @@ EXIT_CONFIGURATION = 2
 app = typer.Typer(
     name="lmi",
     no_args_is_help=True,
-    rich_markup_mode=None,  # plain help: its columns fit narrow terminals, and `[grpc]` is no markup
+    rich_markup_mode=None,  # plain help fits narrow terminals, and `[grpc]` is not markup
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -146,7 +146,7 @@ def serve(
     if is_front:
         level = begin_front()
     with starting(level, log_format.value, access_log=access_log), _one_line_errors():
-        # Before imports, beside which an engine can start; the engines of front ends are their parent's.
+        # Before the imports, so that an engine starts alongside them; engines of front ends belong to their parent.
         runner = start_event_loop(() if is_front else directories, given, forks_only=servers > 1)
         if servers > 1 and not is_front:
             from lmi_handlers.cli.fronts import run_fronts
@@ -204,7 +204,7 @@ def check(
     Exit status 2: a model cannot be served. Every problem that can be found without loading weights is on stderr, one
     per line: invalid options, missing or damaged files, weights that do not match config.json, too little memory.
     """
-    gc.disable()  # imports make no garbage, looking for it takes a quarter of the time, and the process ends soon
+    gc.disable()  # imports create no garbage, collection takes a quarter of the time, and the process ends soon
 
     from lmi_handlers.cli.check_command import run_check
     from lmi_handlers.container.search import Arguments

@@ -61,7 +61,7 @@ async def served(
     stderr.
     """
     configure_logging("warning")
-    tolerance.logger.disabled = True  # whoever sends requests here tells what is ignored
+    tolerance.logger.disabled = True  # the senders of requests here report ignored fields themselves
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
     only = one_plan(target, options, plugins_directory)
     if strict:

@@ -8,7 +8,7 @@ from lmi_core.serving.model_plan import ModelPlan
 
 SCRIPTED = "scripted"
 DEFAULT_PROMPT = "What is Deep Learning?"
-DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
+DELAY = 0.01  # seconds between tokens, so that each is a separate chunk
 
 
 def scripted_plan(plan: ModelPlan, plugins: Plugins, text: str | None) -> ModelPlan:

@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0005  # of a busy thread's turn; the event loop and each thread beside it wait for several
-MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
+SWITCH_SECONDS = 0.0005  # per turn of a busy thread; the event loop and the threads beside it wait for several turns
+# New objects before a garbage collection: reference counting frees nearly all objects of a token
+MAX_NEW_OBJECTS = 50_000
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
-METRICS = "metrics"  # the handler of the routes for Prometheus
-GRPC_SHARE = 4  # gRPC gets a fourth of the connections, each of which carries many calls
-CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
+METRICS = "metrics"  # the handler of Prometheus routes
+GRPC_SHARE = 4  # gRPC gets a quarter of the connections, because each carries many calls
+CLOSE_SECONDS = 5.0  # to send the last spans to a collector, which may not accept them
 PAIR_BODY = '{"text": "What is Deep Learning?", "text_pair": "A field of machine learning."}'
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
@@ -92,7 +93,8 @@ def run(
     plugins = load_plugins(arguments.plugins_directory)
     fetched: list[Path] = []
     launch = read_launch(arguments, os.environ, fetch=partial(_fetch, fetched))
-    for warning in () if strict else launch.warnings:  # then they are errors, told with those of the models
+    # With `strict`, they are errors, reported with those of the models
+    for warning in () if strict else launch.warnings:
         logger.warning("%s", warning)
     plans, errors = launch_plans(launch, os.environ, plugins)
     if errors:
@@ -152,7 +154,7 @@ async def _serve(
     signals = Signals(heeded_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
     for folder in fetched:
-        let_go(folder)  # each model keeps what it uses
+        let_go(folder)  # each model keeps the files that it uses
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
@@ -175,7 +177,7 @@ async def _serve(
             planner.free = unknown_memory
         gc.enable()
         gc.collect()
-        gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
+        gc.freeze()  # garbage collections then skip the hundreds of thousands of objects loaded by engines
         gc.set_threshold(MAX_NEW_OBJECTS)
         welcome(server)
 
@@ -184,9 +186,9 @@ async def _serve(
             await serve(server, drain_seconds, on_ready, signals)
     finally:
         if tracer is not None:
-            with suppress(TimeoutError):  # a collector that does not answer
+            with suppress(TimeoutError):  # the collector of traces does not respond
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
-        gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
+        gc.unfreeze()  # frozen objects would outlive the interpreter, which some libraries report as leaks
 
 
 def _log_choices(model: Model) -> None:

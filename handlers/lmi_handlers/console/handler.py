@@ -21,7 +21,7 @@ from lmi_handlers.management.served import registry_of
 VERSION = version("lmi-handlers")
 STARTED = time.time()
 
-_readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  # one for each server
+_readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  # one per server
 
 
 async def console_state(call: Call, served: ServedModels) -> Answer:

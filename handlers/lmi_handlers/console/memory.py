@@ -11,9 +11,9 @@ from lmi_core.host.memory import DeviceMemory, free_main_memory, gpu_memory, tot
 from lmi_core.host.processes import memory_of
 from lmi_handlers.console.answers import Gpu, MainMemory, ShownMemory
 
-SECONDS = 2.0  # as long as what was read is told again
-SECONDS_OF_GPUS = 5.0  # likewise: the driver's program takes a moment
-SERVER = ""  # among the names of models
+SECONDS = 2.0  # for which a measurement is reused
+SECONDS_OF_GPUS = 5.0  # longer, because the driver's program takes a moment
+SERVER = ""  # stands for the server among the names of models
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_handlers.console.answers import ShownError, ShownModel, ShownProgress
 from lmi_handlers.management.descriptions import fault_of
 
-UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
+UNHEALTHY = "unhealthy"  # added to the states of registered models: the model is loaded but does not accept requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
-AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
+AT_ONCE = 25  # models, each of which takes a millisecond or two, before requests get a turn
 
 
 class Registered(NamedTuple):

@@ -28,7 +28,7 @@ from lmi_handlers.container.server_keys import (
 from lmi_handlers.container.settings import Settings, is_true
 from lmi_handlers.container.variables import MULTI_MODEL
 
-OPEN_MANAGEMENT = "open_management"  # of serving.properties, whose variable and default are the server's too
+OPEN_MANAGEMENT = "open_management"  # a key of serving.properties; its variable and default also apply to the server
 OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 
@@ -38,7 +38,7 @@ def choose_access(settings: Settings, environment: Mapping[str, str], inference:
     management, certificate = choose_management(settings, inference), _certificate(settings)
     if management is not None and management.is_secure and certificate is None:
         raise ConfigurationError(f"{MANAGEMENT_ADDRESS} asks for HTTPS, which needs {CERTIFICATE_FILE}")
-    # The server's defaults for all models may open management to other hosts.
+    # The server's defaults for all models may allow other hosts to use management routes.
     values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
     values.append(environment.get(OPEN_VARIABLE, ""))
     return AccessOptions(

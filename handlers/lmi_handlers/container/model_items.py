@@ -25,7 +25,7 @@ class ModelItem:
     """A model to serve or, without a name, possibly a folder of several."""
 
     url: str
-    source: str  # where it was given
+    source: str  # where it was set
     name: str | None = None
     version: str | None = None
     devices: str | None = None

@@ -15,9 +15,9 @@ MODEL_ID = "MODEL_ID"
 PORT = "PORT"
 API_KEY = "API_KEY"
 ORIGINS = "CORS_ALLOW_ORIGIN"
-DEFAULT_HOST = "0.0.0.0"  # the launcher's own
+DEFAULT_HOST = "0.0.0.0"  # the launcher's default
 DEFAULT_PORT = "3000"
-OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher takes any other value for true
+OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher reads any other value as true
 
 
 def _boolean(value: str) -> str:
@@ -25,9 +25,10 @@ def _boolean(value: str) -> str:
 
 
 QUANTIZE = "QUANTIZE"
-# The names of TGI's methods that vLLM has under the same name; the others quantize while loading, or have own kernels.
+# TGI's quantization methods that have the same name in vLLM; the others quantize while loading, or have their own
+# kernels.
 QUANTIZATIONS = frozenset({"awq", "compressed-tensors", "fp8", "gptq"})
-CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # PyTorch's name, and vLLM's
+CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # from PyTorch's name to vLLM's
 
 
 class Read(NamedTuple):
@@ -49,7 +50,7 @@ READ: Final[Mapping[str, Read]] = MappingProxyType(
         "PAYLOAD_LIMIT": Read("max_request_size"),
     }
 )
-# What would be missed, with the reason; MAX_INPUT_TOKENS and others are told without the flag too.
+# Variables whose absence matters, with the reason; MAX_INPUT_TOKENS and others are reported even without the flag.
 NOT_READ: Final[Mapping[str, str]] = MappingProxyType(
     {
         "SPECULATE": "option.speculative_draft_model and option.speculative_length draft tokens",

@@ -97,7 +97,7 @@ VARIABLES: tuple[Declared, ...] = (
     ignored("DJL_WORKER_ADDR_FORMAT", ONE_MACHINE),
     noted("NO_OMP_NUM_THREADS", "OMP_NUM_THREADS is not changed"),
     noted("OPT_OUT_TRACKING", "there is no tracking"),
-    # variables of other containers, left over on endpoints that moved from them
+    # Variables of other containers, often left over on endpoints that used them before
     noted("MODEL_CACHE_ROOT", "SageMaker JumpStart sets it for other containers"),
     noted("ENDPOINT_SERVER_TIMEOUT", "SageMaker JumpStart sets it for other containers"),
     ignored("ENABLE_CUDA_GRAPHS", "option.enforce_eager=true turns CUDA graphs off", "true", "1"),

@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
 
 NO_TOOLS = "this server has no tools of its own"
-OWN, HOSTED = "<own>", "<hosted>"  # tags of a tool
+OWN, HOSTED = "<own>", "<hosted>"  # internal tags of tools
 
 T = TypeVar("T", bound=BaseModel)
 

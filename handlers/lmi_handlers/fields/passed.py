@@ -15,7 +15,7 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
 from lmi_handlers.fields.sampling import CallFields
 
-VLLM_FIELDS = "vllm_fields"  # the parameter of backends on vLLM that holds them
+VLLM_FIELDS = "vllm_fields"  # the parameter of vLLM's backends that contains these fields
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
 
 
@@ -100,7 +100,7 @@ class PassedFields(AnswerFields):
         if given := {name: value for name in self.only_vllm if (value := getattr(self, name))}:
             _check_for_vllm(given, model)
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
-            given["priority"] = self.priority  # to other backends a hint
+            given["priority"] = self.priority  # only a hint for other backends
         if given:
             parameters[VLLM_FIELDS] = given
             names[VLLM_FIELDS] = ""

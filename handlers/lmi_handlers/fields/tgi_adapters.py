@@ -18,7 +18,7 @@ def with_adapters(call: Call) -> Call:
     try:
         payload = call.json()
     except InvalidPayload:
-        return call  # left for the dialect to report
+        return call  # the dialect reports the error
     if not isinstance(payload, dict) or FIELD not in (parameters := _parameters(payload)):
         return call
     kept = {name: value for name, value in parameters.items() if name != FIELD}

@@ -16,7 +16,7 @@ def _in_lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-CutSide = Annotated[Side, BeforeValidator(_in_lower_case)]  # as Text Embeddings Inference writes it, `Left` too
+CutSide = Annotated[Side, BeforeValidator(_in_lower_case)]  # Text Embeddings Inference also writes `Left`
 
 
 def json_numbers(vector: bytes) -> bytes:

@@ -75,7 +75,7 @@ class HappyVllmPayload(SamplingKeywords):
         if self.response_pool is not None:
             parameters["guided_choice"] = self.response_pool
             longest = max(len(text.encode()) for text in self.response_pool)
-            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token is at least a byte
+            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token has at least one byte
         if self.json_format is not None:
             schema = self.json_format if self.json_format_is_json_schema else simple_schema(self.json_format)
             parameters["guided_json"] = schema

@@ -9,7 +9,7 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate
 
-# Parameters that vLLM's keywords lack, or have in another form.
+# Parameters that vLLM's keywords do not include, or that have another form there.
 LEFT_OUT = frozenset(
     {
         *("details", "return_full_text", "decoder_input_details", "do_sample", "num_beams", "top_n_tokens"),

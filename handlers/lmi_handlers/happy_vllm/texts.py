@@ -66,7 +66,7 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
         separators[separator[-1]] = (*separators.get(separator[-1], ()), separator)
     detokenizer = tokenizer.detokenizer([])
     chunk, count = "", 0
-    unwritten: list[int] = []  # ids without a text yet: the part of a character, or what looks like one
+    unwritten: list[int] = []  # ids that have no text yet: part of a character, or an apparent part
     for token_id in tokenizer.encode(payload.text, add_special_tokens=False):
         text = detokenizer.step(token_id) or _special_text(token_id, tokenizer)
         if text:

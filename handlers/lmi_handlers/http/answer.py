@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
-OWN = "lmi_handlers."  # modules of built-in dialects
+OWN = "lmi_handlers."  # prefix of the modules of built-in dialects
 Parsed = Generation | Inference | EmbeddingCall | Answer
 PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 
 
 async def answer(dispatcher: Dispatcher, handler: Handler, route: Route, request: web.Request) -> web.StreamResponse:
     """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
-    path = request.rel_url.raw_path  # still encoded, so that the log has no line breaks of a client
+    path = request.rel_url.raw_path  # still percent-encoded, so that clients cannot write line breaks to the log
     exchange = Exchange(handler, route, request)
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
@@ -95,9 +95,9 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
     model = exchange.model = await _asked_model(dispatcher, exchange)
     exchange.record.model = model.name
     async with AsyncExitStack() as held:
-        held.enter_context(model.usage.call())  # from here on the model is not unloaded
+        held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
         if not exchange.is_received:
-            dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
+            dispatcher.check_place(model)  # refuse before reading the body; a slow body must not take a place
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         ticket = held.enter_context(dispatcher.admit(model))  # 1
         exchange.record.wait()
@@ -222,7 +222,7 @@ async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
 
 
 async def _parse_json(call: Call, limits: BodyLimits) -> None:
-    if len(call.body) > LONG_TEXT:  # other bodies are parsed when they are needed
+    if len(call.body) > LONG_TEXT:  # other bodies are parsed on demand
         await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
 
 
@@ -282,7 +282,7 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
     async with aclosing(model.embed(requests, exchange.request_id, exchange.record, exchange.client)) as found:
         async for index, vector in found:
             vectors[index] = parsed.writer.vector(vector)
-            await asyncio.sleep(0)  # many may be there at once
+            await asyncio.sleep(0)  # there may be many at once
     exchange.record.ended = time.perf_counter()
     body = parsed.writer.whole(requests, vectors)
     await exchange.answer(Answer(200, parsed.writer.content_type, body, headers=parsed.writer.headers))

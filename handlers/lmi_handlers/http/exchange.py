@@ -46,9 +46,9 @@ from lmi_handlers.telemetry.refusals import refusals_of
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
-LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to write
+LONG_ANSWER = 1000  # tokens and top tokens, which take a few milliseconds to write
 FAILED = 400  # this status and those above are errors
-WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
+WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors after the start of a generation
 
 
 class Exchange(ModelExchange[web.StreamResponse]):
@@ -98,7 +98,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 headers=request.headers,
                 body=await read_body(request, limit),
                 request_id=self.request_id,
-                path=request.path.removesuffix("/") or "/",  # the route's own: it is the same with a slash
+                path=request.path.removesuffix("/") or "/",  # without the optional trailing slash
                 query=request.query,
                 peer=request.remote or "",
                 key=self.key,
@@ -215,7 +215,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
     def _last_words(self, formatter: AnswerWriter, error: LmiError) -> bytes | list[bytes]:
         try:
             return formatter.error(error)
-        except (Exception, SystemExit):  # a user's formatter may fail here too
+        except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""
 
@@ -246,7 +246,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
     async def _send_comments(self, writer: AnswerWriter, seconds: float) -> None:
         """Check from time to time whether anything was sent, without cost per token."""
         seen = 0
-        with suppress(ConnectionError):  # the client has left, which ends the request
+        with suppress(ConnectionError):  # the client has disconnected, which ends the request
             while True:
                 await asyncio.sleep(seconds)
                 if self._response is None:
@@ -272,9 +272,9 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 or not isinstance(error, WHILE_GENERATING)
             ):
                 return answer
-            words = joined(self.formatter.error(error))  # first: it may set the content type
+            words = joined(self.formatter.error(error))  # first, because it may set the content type
             return replace(answer, content_type=self.formatter.content_type, body=words)
-        except (Exception, SystemExit):  # a user's formatter may fail here too
+        except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
 

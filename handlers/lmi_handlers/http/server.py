@@ -27,8 +27,8 @@ from lmi_handlers.process.signals import Signals
 
 logger = logging.getLogger(__name__)
 
-MANAGEMENT_SHARE = 16  # management's own address gets a sixteenth of the connections
-PAGES = "pages"  # the handler of the pages for people
+MANAGEMENT_SHARE = 16  # connections to the management address are limited to a sixteenth of the total
+PAGES = "pages"  # the handler of the HTML pages
 
 
 class Listener(Protocol):

@@ -14,9 +14,9 @@ KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clien
 class Stream(web.StreamResponse):
     """A streamed response with one HTTP chunk per event, as clients expect, and one write for events sent together."""
 
-    # aiohttp sets both itself, for complete responses and web sockets, and has no public way. A test holds the bytes.
-    # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
-    _send_headers_immediately = False  # sent with the first event, in one packet
+    # aiohttp sets both for complete responses and web sockets, and has no public interface for them. A test checks the
+    # bytes. https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
+    _send_headers_immediately = False  # send headers with the first event, in one packet
     _length_check = False  # this class writes the chunks itself
 
     def __init__(self, framing: Framing, status: int = 200, *, headers_first: bool = False) -> None:
@@ -24,7 +24,7 @@ class Stream(web.StreamResponse):
         self._send_headers_immediately = headers_first
         self._frame = framing.frame
         self._in_chunks = True
-        self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
+        self.size = 0  # bytes written so far; aiohttp's `body_length` is 0 until the end
 
     async def begin(self, request: web.BaseRequest) -> None:
         self._in_chunks = request.version >= HttpVersion11

@@ -27,10 +27,10 @@ from lmi_handlers.telemetry.refusals import refusals_of
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
-IP = ("ipv4", "ipv6")  # the kinds of a peer's address that have a host
-OK = 200  # in HTTP's terms
+IP = ("ipv4", "ipv6")  # kinds of peer addresses that contain a host
+OK = 200  # an HTTP status
 
-LOOKS = 4  # at a client that does not read, before its time is over
+LOOKS = 4  # checks of a client that does not read, before its time is up
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
 

@@ -17,9 +17,9 @@ from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
 
-ADAPTERS = "adapters"  # the parameter of this name names an adapter too
-EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
-RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
+ADAPTERS = "adapters"  # this parameter also names an adapter
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # requests a final response even if it has no tensors
+RESERVED = "triton_"  # prefix of parameters that Triton reserves
 
 Metadata = Iterable[tuple[str, str | bytes]]
 

@@ -14,7 +14,7 @@ from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.metadata import check_version
 from lmi_handlers.triton.text import TextInferFormatter
 
-STREAMS = ("stream", STREAMING)  # tensors that ask for several responses
+STREAMS = ("stream", STREAMING)  # tensors that request several responses
 TRUE = b"\x01"
 
 
@@ -22,8 +22,8 @@ class GrpcHandler(TritonHandler):
     """A reader of one infer request; its attributes are set when the request is parsed."""
 
     name: ClassVar[str] = "kserve_grpc"
-    writer: MessageWriter  # of the responses
-    whole: bool  # whether it asks for one response with everything
+    writer: MessageWriter  # writes the responses
+    whole: bool  # whether the request asks for a single response with everything
 
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams

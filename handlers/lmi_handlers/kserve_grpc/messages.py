@@ -34,7 +34,7 @@ def rpc_handlers(service: InferenceService, message_timeout: float) -> grpc.Gene
         if method.client_streaming:
             handler = grpc.stream_stream_rpc_method_handler
             behavior = partial(_answer_stream, answer, message_type)
-        else:  # as a stream too, because gRPC waits without end for the message that a unary method needs
+        else:  # even for a stream, because gRPC would wait forever for the message that a unary method needs
             handler = grpc.stream_unary_rpc_method_handler
             behavior = partial(_answer_one, answer, message_type, message_timeout)
         handlers[method.name] = handler(behavior, response_serializer=response_type.SerializeToString)

@@ -18,7 +18,7 @@ from lmi_handlers.triton.generate import version_of
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.text import TextInferFormatter
 
-FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
+FINAL_RESPONSE = "triton_final_response"  # the parameter that marks a request's last streamed response
 
 JSON, JSON_LINES = "application/json", "application/jsonlines"
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from lmi_core.calls.call import Call
 from lmi_core.payloads.payload import check_payload
 
-MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
+MAX_NAME_LENGTH = 255  # bytes of a folder's name, because adapters loaded at the start are folders
 
 P = TypeVar("P", bound=BaseModel)
 

@@ -16,8 +16,8 @@ from lmi_handlers.base.plain_handler import PlainHandler, operator_route, refusa
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.lmi.adapter_fields import AdapterChange, NewAdapter, ScriptAdapter, ScriptAdapterChange, read_fields
 
-ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
-MODEL = "model"  # in the path
+ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the adapter's name for users of SageMaker
+MODEL = "model"  # a parameter in the path
 
 # `configuration`: the adapter's model.py cannot be loaded.
 STATUSES = Statuses(

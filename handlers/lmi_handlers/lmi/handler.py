@@ -38,7 +38,7 @@ from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
-# Names of vLLM and transformers, to which LMI passes what it does not know; they count where LMI's name is not given.
+# Parameters of vLLM and transformers that LMI passes through; each applies unless LMI's own name is given.
 ENGINE_NAMES = {**VLLM_NAMES, "min_new_tokens": "min_length"}
 BEFORE_DISPATCH = (
     "unauthorized",
@@ -93,7 +93,7 @@ class _Grammar(BaseModel):
 
 
 OUTPUT_FORMATTER = "output_formatter"
-FORMATTERS = ("json", "jsonlines", "sse")  # that a request may name
+FORMATTERS = ("json", "jsonlines", "sse")  # those that a request may name
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload, PairsPayload)
 
 
@@ -132,7 +132,7 @@ class LmiHandler(Handler):
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         if is_reranker(model.backend) and not is_plain_text(call.headers) and isinstance(pairs := call.json(), list):
-            call = call.with_json({"inputs": pairs})  # DJLServing's form
+            call = call.with_json({"inputs": pairs})  # as DJLServing expects them
         call = with_adapters(call)
         return async_mode.with_adapter_as_model(call, model) if model.options.asynchronous else call
 
@@ -159,7 +159,7 @@ class LmiHandler(Handler):
             elif asynchronous or isinstance(error, InvalidPayload):
                 formatter = None
             if formatter is not None:
-                words = joined(formatter.error(error))  # first: it may set the content type
+                words = joined(formatter.error(error))  # first, because it may set the content type
                 return Answer(status, formatter.content_type, words)
         content = {"error": error.message, "code": status}
         if error.kind in BEFORE_DISPATCH:
@@ -192,7 +192,7 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
     if asynchronous and "prompt" in payload:
         _check_model(payload, model)
         return async_mode.completion(payload, call, model)
-    if "messages" in payload and not (asynchronous and "inputs" in payload):  # LMI's schema allows any `model` there
+    if "messages" in payload and not (asynchronous and "inputs" in payload):  # any `model` is valid in LMI's schema
         return _chat(payload, call, model)
     _check_model(payload, model)
     return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, call, model)
@@ -268,7 +268,7 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
 
 def _names(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the alternative names of LMI's parameters for this request."""
-    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
+    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM's
     names = {} if is_flag else dict(TGI_NAMES)
     taken = {name for name, value in given.items() if value is not None}
     for spelling, name in ENGINE_NAMES.items():

@@ -23,18 +23,18 @@ from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
 from lmi_handlers.lmi.sagemaker_events import CONTENT_TYPE, EventStream
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
 
-ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
+ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # replaces `Accept` in requests for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
 VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
 INVOKED_VARIANT_HEADER = "x-Amzn-Invoked-Production-Variant"
-# Headers for features of endpoints that this server lacks, and boto3's names of them.
+# Headers for endpoint features that this server lacks, with their names in boto3.
 REFUSED_HEADERS = {
     "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
     "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
 }
 STREAM = "/endpoints/{endpoint}/invocations-response-stream"
 
-# SageMaker reports failures before the model as the endpoint's error, all others as the model's.
+# SageMaker reports failures before the model's code as errors of the endpoint, and all others as errors of the model.
 ENDPOINT_ERRORS = {
     "unauthorized": ("UnrecognizedClientException", 403),
     "forbidden": ("AccessDeniedException", 403),
@@ -59,7 +59,7 @@ async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:
     return _error("ValidationError", INVALID_STATUS, {"Message": message})
 
 
-# Failures before the model and of the model, as boto3 reads them.
+# Failures before and in the model's code, as boto3 reads them.
 EndpointError = TypedDict("EndpointError", {"__type": str, "Message": str})
 ModelError = TypedDict("ModelError", {"__type": str, "Message": str, "OriginalStatusCode": int, "OriginalMessage": str})
 
@@ -119,7 +119,7 @@ class SageMakerHandler(LmiHandler):
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.get(INFERENCE_COMPONENT_HEADER, model.name)
         if component in model.adapters.folders and component not in model.names:
-            headers.add(ADAPTER_HEADER, component)  # must agree with one that the client sent
+            headers.add(ADAPTER_HEADER, component)  # must match the client's header, if it sent one
         return super().receive(replace(call, headers=headers), model)
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:

@@ -9,8 +9,8 @@ from lmi_core.errors import LmiError
 from lmi_core.route import Framing
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
-LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload
-STRING = 7  # the type number of a header's value
+LENGTHS_AND_CHECKSUMS = 16  # bytes of a message in addition to headers and payload
+STRING = 7  # the type of a string value in a header
 MAX_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
 
 PAYLOAD_PART = {

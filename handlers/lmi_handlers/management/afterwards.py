@@ -16,7 +16,7 @@ from lmi_handlers.management.served import registry_of
 
 logger = logging.getLogger(__name__)
 
-# As DJLServing and SageMaker have them: a model that cannot be loaded is the fault of the request for it.
+# As in DJLServing and SageMaker, a model that cannot be loaded is an error of the request that registers it.
 STATUSES = Statuses(
     model_exists=409,
     adapter_not_found=400,

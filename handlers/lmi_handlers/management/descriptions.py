@@ -14,8 +14,8 @@ from lmi_handlers.lmi.adapters import listed_adapters
 from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
 from lmi_handlers.management.workers import worker_groups
 
-AT_ONCE = 500  # listed in a few milliseconds; then requests have their turn
-# DJLServing's words, which its clients know.
+AT_ONCE = 500  # models, listed in a few milliseconds before requests get a turn
+# DJLServing's values, which its clients expect.
 STATUSES = {
     ModelState.FETCHING: "PENDING",
     ModelState.LOADING: "PENDING",

@@ -64,7 +64,7 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
         return _done(f'Model "{name}" registration scheduled.', ACCEPTED)
     try:
         await until_loaded(registered)
-    except asyncio.CancelledError:  # the client has left
+    except asyncio.CancelledError:  # the client has disconnected
         watch_loading(call, served, registered)
         raise
     if registered.failure is not None:

@@ -13,8 +13,8 @@ from lmi_core.script.function.device_ids import device_id
 from lmi_core.serving.model import Model
 from lmi_handlers.management.answers import Device, ListedWorker, WorkerGroup
 
-RUNS = "READY"  # DJLServing's word
-OWN = -1  # in place of a process id: the server's process, which others share
+RUNS = "READY"  # DJLServing's value
+OWN = -1  # instead of a process id: the model runs in the server's own process
 
 
 async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: bool) -> list[WorkerGroup]:

@@ -26,7 +26,7 @@ class DeclaredMetric(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    of_engine: bool = False  # front ends that share an engine have the same value, or it cannot be added up
+    of_engine: bool = False  # front ends that share an engine have the same value, or values cannot be added
 
     @property
     def sample(self) -> str:

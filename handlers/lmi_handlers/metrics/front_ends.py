@@ -11,10 +11,10 @@ from lmi_handlers.metrics.declared import DJL_METRICS, OWN_METRICS, Scrape
 from lmi_handlers.metrics.vllm_names import VLLM_METRICS
 from lmi_handlers.process.front import Front
 
-SECONDS = 5.0  # for another front end's metrics; one that is frozen is left out
-PING = b"\n"  # the request that is answered with itself
+SECONDS = 5.0  # to wait for another front end's metrics; frozen ones are omitted
+PING = b"\n"  # a request that is echoed
 END = "# EOF"  # the last line of OpenMetrics
-# Families whose values each front end has of the same engine, or that cannot be added up.
+# Families whose values describe an engine that front ends share, or cannot be added.
 OF_ENGINES = {
     name
     for each in (*OWN_METRICS, *DJL_METRICS, *VLLM_METRICS.values())
@@ -35,7 +35,7 @@ class FrontEndMetrics:
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
-        self._path.unlink(missing_ok=True)  # a front end's that died
+        self._path.unlink(missing_ok=True)  # left by a front end that died
         self._server = await asyncio.start_unix_server(self._answer, self._path)
 
     def stop(self) -> None:

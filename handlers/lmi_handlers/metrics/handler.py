@@ -31,7 +31,7 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
     asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
     content_type, body = await write_metrics(models, asked)
     if (front := this_front()) is not None:
-        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, as `exposition` does
+        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, like `exposition`
 
         from_others = await others(front, asked)
         body = await WRITING.run(lambda: added_up((body, *from_others)))
@@ -40,7 +40,7 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 
 async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
     """Return the content type and the metrics of this process."""
-    # Here, as models and requests come and go in this thread.
+    # In this thread, because models and requests also change in it.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
     server, (accepted, names, as_vllm) = models.metrics, (asked.accepted, asked.names, asked.as_vllm)
     return await WRITING.run(lambda: exposition(server, served, accepted, names, as_vllm=as_vllm))
@@ -77,7 +77,7 @@ def exposition(
     `names` selects samples, such as `lmi_requests_total`; without any, all metrics are included. `as_vllm`
     gives them vLLM's names.
     """
-    # Here, as start-up need not wait for prometheus_client, which `scrape` needs too.
+    # Imported here, because the start need not wait for prometheus_client, which `scrape` needs too.
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.openmetrics.exposition import ALLOWUTF8
@@ -92,7 +92,7 @@ def exposition(
     encode, content_type = choose_encoder(accepted)
     theirs = registry.restricted_registry(list(names)) if names else registry
     if content_type.startswith(OPEN_METRICS):
-        # Its own choice would write `vllm:` in names as `vllm_`; no name needs UTF-8.
+        # The default would change `vllm:` in names to `vllm_`; no name needs UTF-8.
         encode = partial(write_open_metrics, escaping=ALLOWUTF8)
     own = families.text(open_metrics=content_type.startswith(OPEN_METRICS))
     return content_type, own.encode() + encode(theirs)

@@ -10,8 +10,8 @@ from lmi_handlers.metrics.declared import DeclaredMetric
 from lmi_handlers.metrics.families import Families
 
 VLLM_MODEL = ("model_name", "engine")
-ENGINE = "0"  # all engines of a model together
-# Only names whose meaning is that of the figure.
+ENGINE = "0"  # stands for all engines of a model
+# Only names with the same meaning as our metric.
 _NAMES = {
     declared.RUNNING: "num_requests_running",
     declared.WAITING: "num_requests_waiting",
@@ -44,11 +44,11 @@ class VllmFamilies(Families):
 
     def __init__(self, names: Collection[str] = ()) -> None:
         super().__init__(names)
-        self._totals: Counter[tuple[DeclaredMetric, tuple[str, ...]]] = Counter()  # adapters and outcomes together
+        self._totals: Counter[tuple[DeclaredMetric, tuple[str, ...]]] = Counter()  # sums over adapters and outcomes
 
     def add(self, declared: DeclaredMetric, value: float | Histogram | None, *labels: str) -> None:
         theirs = VLLM_METRICS.get(declared)
-        if theirs is None or value is None or not labels[0]:  # requests for no model
+        if theirs is None or value is None or not labels[0]:  # requests without a model
             return
         model: tuple[str, ...] = (":".join(filter(None, labels[:2])), ENGINE)
         if theirs.labels != VLLM_MODEL:

@@ -110,7 +110,7 @@ class OfflineExchange(ModelExchange[None]):
         return nullcontext()
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
-        self._write(output, self.handler.base)  # not the model's own formatter, which writes for clients
+        self._write(output, self.handler.base)  # the model's own formatter writes for clients only
         await asyncio.sleep(0)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:

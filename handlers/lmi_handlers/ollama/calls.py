@@ -18,7 +18,7 @@ class MessageStream:
 
     def __init__(self, stream: ChatStream) -> None:
         self._stream = stream
-        self._call: JsonObject | None = None  # begun and not complete, with its arguments so far
+        self._call: JsonObject | None = None  # an incomplete call with its arguments so far
         self._num_calls = 0
 
     def deltas(self, token: Token, last: bool) -> list[JsonObject]:

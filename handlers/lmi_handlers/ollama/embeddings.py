@@ -109,7 +109,7 @@ class OllamaEmbeddingHandler(OllamaHandler):
         name = name_asked(payload.model, call, model)
         try:
             require_embeddings(model.backend, model.name)
-        except ModelNotFound as error:  # in Ollama's words, by which clients know it
+        except ModelNotFound as error:  # clients recognize it by Ollama's message
             raise InvalidPayload(f"this model does not support embeddings: {error.message}") from None
         return EmbeddingCall(payload.requests(), OllamaVectorWriter(name, older=older), ignored)
 

@@ -16,7 +16,7 @@ from lmi_core.texts.json_files import read_json
 
 FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
 CONFIGURATION = "config.json"
-# Types of the safetensors format, as Ollama names those that it has.
+# Types of the safetensors format, by the names that Ollama has for them.
 TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
 
 
@@ -29,7 +29,7 @@ class ModelFiles:
     digest: str | None = None
     format: str = ""
     num_parameters: int | None = None
-    element_type: str = ""  # of most parameters
+    element_type: str = ""  # the type of most parameters
     configuration: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -64,13 +64,13 @@ def read_files(folder: Path) -> ModelFiles:
     return _read(folder, tuple(FileState(path, (state := path.stat()).st_size, state.st_mtime) for path in paths))
 
 
-@lru_cache(maxsize=64)  # clients ask again and again
+@lru_cache(maxsize=64)  # clients ask repeatedly
 def _read(folder: Path, states: tuple[FileState, ...]) -> ModelFiles:
     weights = {each.path: _weights(each.path) for each in states if each.path.suffix == ".safetensors"}
     configuration = _configuration(folder / CONFIGURATION)
-    quantized = "quantization_config" in configuration  # parameters are packed, several in an element
+    quantized = "quantization_config" in configuration  # packed: one element contains several parameters
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
-    # Of weights, the digest includes only headers and sizes.
+    # For weights, the digest includes only headers and sizes.
     told = hashlib.sha256()
     for path, size, _ in states:
         told.update(f"{path.name}\0{size}\0".encode())
@@ -109,7 +109,7 @@ def _weights(path: Path) -> dict[str, WeightFacts]:
     try:
         return read_header(path)
     except Fault:
-        return {}  # the engine says so when it loads it
+        return {}  # the engine reports it on loading
 
 
 def _elements(weights: Iterable[WeightFacts]) -> Counter[str]:

@@ -59,7 +59,7 @@ class OllamaFormatter(ChatSchemaFormatter):
         self.stopwatch = stopwatch
         self.members = members.of
         self.text_path = members.text_path
-        self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
+        self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # identical in every line
 
     def error(self, error: LmiError) -> bytes:
         return error_line(error)

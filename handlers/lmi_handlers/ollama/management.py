@@ -75,7 +75,7 @@ def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> 
     )
 
 
-# None is guarded: none changes anything.
+# Not protected, because they change nothing.
 ROUTES = (
     inquiry("/api/pull", pull, "Succeeds for a model that is served", (PullRequest,), *PULLED),
     _refusing("/api/push", "POST", "uploads no models", NamedModel),

@@ -26,10 +26,10 @@ from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
 from lmi_handlers.ollama.stopwatch import written_time
 
-API_VERSION = "0.12.11"  # of Ollama, whose API this is: clients ask for it to know what they can use
-NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
-AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
-# Members of config.json, by the names that they have in a GGUF file.
+API_VERSION = "0.12.11"  # the version of Ollama's API that this server implements; clients use it to detect features
+NEVER = "9999-12-31T23:59:59Z"  # the time at which a model is unloaded
+AT_ONCE = 100  # models, described in a few milliseconds before requests get a turn
+# From names in a GGUF file to the corresponding members of config.json.
 CONFIGURATION_NAMES: Mapping[str, str] = {
     "block_count": "num_hidden_layers",
     "embedding_length": "hidden_size",
@@ -39,7 +39,7 @@ CONFIGURATION_NAMES: Mapping[str, str] = {
     "vocab_size": "vocab_size",
 }
 
-_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask again and again
+_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask repeatedly
 
 
 class ShowRequest(NamedModel):

@@ -22,7 +22,7 @@ NAMES = MappingProxyType(
         **{name: name for name in ("min_p", "typical_p", "presence_penalty", "frequency_penalty")},
     }
 )
-# Ollama's own, for requests that do not say otherwise.
+# Ollama's defaults.
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
 
@@ -44,7 +44,7 @@ _LOADING_OPTIONS = (
 _LOADING = "the model is loaded when the server starts, by the keys of its serving.properties"
 _CONTEXT = "the context is as long as the model and option.max_model_len let it be, and nothing is cut out of it"
 _MIROSTAT = "no backend has this sampler"
-# Options without an effect: a value with the meaning of "off" is taken silently, any other one is told as ignored.
+# Options without effect: the "off" value is accepted silently, any other is reported as ignored.
 WITHOUT_EFFECT: Mapping[str, tuple[str, tuple[object, ...]]] = MappingProxyType(
     {
         "num_ctx": (_CONTEXT, ()),

@@ -15,7 +15,7 @@ from lmi_handlers.ollama.options import OllamaOptions, without_effect
 
 P = TypeVar("P", bound="OllamaRequest")
 
-DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's, as in `1h30m`
+DURATION = re.compile(r"[-+]?(0|((\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h))+)")  # Go's syntax, such as `1h30m`
 Effort = Literal["low", "medium", "high", "max"]
 EFFORTS = get_args(Effort)
 Think = bool | Effort | None
@@ -151,7 +151,7 @@ class OllamaChat(OllamaRequest):
     tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
 
 
-# True asks for what is not done: told as ignored.
+# If true, reported as ignored, because it is not supported.
 UNREAD = ("truncate", "shift")
 
 

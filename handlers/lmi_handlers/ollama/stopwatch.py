@@ -22,7 +22,7 @@ class Stopwatch:
         first = now if self._first is None else self._first
         return {
             "total_duration": now - self._begun,
-            "load_duration": 0,  # the model was loaded before the server took requests
+            "load_duration": 0,  # the model is loaded before the server accepts requests
             "prompt_eval_count": prompt_tokens,
             "prompt_eval_duration": first - self._begun,
             "eval_count": tokens,

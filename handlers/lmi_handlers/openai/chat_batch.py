@@ -39,7 +39,8 @@ class OpenAiChatBatchFormatter(OpenAiChatFormatter):
     name: ClassVar[str] = "openai_chat_batch"
 
     def __init__(self, chats: Sequence[OpenAiChatFormatter]) -> None:
-        super().__init__(replace(chats[0].chat, prompt_token_ids=False))  # those of several prompts have no place
+        # The answer has no place for those of several prompts
+        super().__init__(replace(chats[0].chat, prompt_token_ids=False))
         self._chats = chats
 
     def choices(self, output: GenerationOutput) -> list[JsonObject]:

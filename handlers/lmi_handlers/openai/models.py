@@ -22,7 +22,7 @@ from lmi_handlers.base.anthropic_answers import AnthropicError, AnthropicModel, 
 LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
 SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
+AT_ONCE = 100  # models, described in a few milliseconds before requests get a turn
 ERRORS = (failures(OpenAiError, *STATUSES), failures(AnthropicError, 400, 404))
 
 
@@ -32,7 +32,7 @@ async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
     taken = Counter(name for model in models for name in (*model.names, *model.adapter_names))
     adapters = [
         (model, name) for model in models for name in model.adapter_names if taken[name] == 1
-    ]  # those that mean one thing
+    ]  # names that are unambiguous
     served = own + adapters
     if anthropic.is_anthropic(call):
         return anthropic.page_of_models(call, served, {name: _longest(model) for model, name in served})

@@ -13,7 +13,7 @@ from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.rerank_fields import RerankRequest, ScoreRequest, TeiRerankRequest
 from lmi_handlers.openai.rerank_writer import RerankWriter, ScoreWriter, TeiRerankWriter
 
-TEI = "/rerank"  # the one route that TEI has too
+TEI = "/rerank"  # the only one of these routes that TEI also has
 
 
 def _rerank(path: str, *tei: type[TeiRerankRequest]) -> Route:

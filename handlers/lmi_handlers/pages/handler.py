@@ -33,13 +33,13 @@ CHAT = "chat"
 DOCS = "docs"
 CONSOLE = "console"
 HTML = "text/html"
-# Scripts and styles only from files of this server; images also from the page itself, which shows those to be sent.
+# Scripts and styles only from this server; images also from the page itself, which previews images to send.
 POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 HEADERS = {
-    "Cache-Control": "no-cache",  # ask each time, which the ETag makes cheap
+    "Cache-Control": "no-cache",  # revalidate each time, which is cheap with the ETag
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",

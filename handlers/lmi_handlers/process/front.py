@@ -16,7 +16,8 @@ UNCHANGEABLE = (
     "several front ends share the engines (--servers), so that models, adapters and the log level stay as they were at "
     "the start: restart the server with the change"
 )
-ELSEWHERE = ", or another front end has it (--servers)"  # of what each front end keeps for itself
+# Appended to messages about resources that each front end needs for itself
+ELSEWHERE = ", or another front end has it (--servers)"
 
 
 class Front(NamedTuple):
@@ -24,7 +25,7 @@ class Front(NamedTuple):
 
     number: int
     total: int
-    port: int | None = None  # None: this front end is the first to listen, and no other may listen there
+    port: int | None = None  # None: this front end is the first to listen, and must be alone on its port
 
     @classmethod
     def read(cls, text: str) -> Self:

@@ -17,7 +17,7 @@ from lmi_handlers.responses.messages import PlacedMessage, chat_messages
 from lmi_handlers.responses.request import ResponsesRequest
 from lmi_handlers.responses.tools import functions
 
-NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
+NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # from the chat's field to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
 
 

@@ -86,7 +86,7 @@ def _asked(
 ) -> AskedResponse:
     stored = _stores(payload, model)
     members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
-    # orjson reads deeper nesting than it writes, and both are repeated in the answer.
+    # orjson reads deeper nesting than it can write, and the response repeats both.
     for name in ("text", "tools"):
         try:
             orjson.dumps(members[name])

@@ -141,7 +141,7 @@ class HostedCallItem(InputItem):
         "mcp_list_tools",
         "mcp_call",
     ]
-    status: Any = None  # each type has further ones
+    status: Any = None  # the allowed values depend on the type
 
     def listed(self) -> JsonObject:
         return {"type": self.type, **(self.model_extra or {}), **super().listed()}
@@ -252,7 +252,7 @@ Item = Annotated[
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
 CallItem = FunctionCallItem | CustomCallItem
-Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items whose content is here
+Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items that contain their content
 
 
 def _as_items(given: object) -> object:

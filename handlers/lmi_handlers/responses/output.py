@@ -19,7 +19,7 @@ class ResponseOutput:
         self._done: list[JsonObject] = []
         self.item_ids: list[str] = []
         self._open: OutputItem | None = None
-        self._waiting: list[JsonObject] = []  # log probabilities of tokens that no delta had yet
+        self._waiting: list[JsonObject] = []  # log probabilities of tokens not yet in a delta
 
     def items(self, status: str) -> list[JsonObject]:
         """Return the items so far, an unfinished one with this status."""
@@ -29,7 +29,7 @@ class ResponseOutput:
         """Process a token, with its log probabilities if the client asked for them."""
         counted = self._reader.num_reasoning_tokens
         pieces = self._reader.read(token, last)
-        if self._reader.num_reasoning_tokens > counted:  # tokens that were undecided belong to it, too
+        if self._reader.num_reasoning_tokens > counted:  # tokens that were undecided also belong to it
             ends_in_content = any(isinstance(piece, Content) for piece in pieces)
             self._waiting = log_probs if ends_in_content else []
         else:
@@ -44,7 +44,7 @@ class ResponseOutput:
     def end(self, status: str) -> list[JsonObject]:
         """End the last item; an answer without any is an empty message."""
         events = [] if self.item_ids else self._begin(MessageOutput(0))
-        if self._waiting and isinstance(self._open, MessageOutput):  # of tokens without a text, as the last one is
+        if self._waiting and isinstance(self._open, MessageOutput):  # of tokens without text, such as the last one
             events.append(self._open.grow("", self._take_waiting()))
         return events + self._end(status)
 

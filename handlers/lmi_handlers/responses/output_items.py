@@ -12,7 +12,7 @@ UNNUMBERED = -1  # the `sequence_number` of an event until it is sent
 class OutputItem(ABC):
     """An item that grows."""
 
-    prefix: ClassVar[str]  # of its id
+    prefix: ClassVar[str]  # prefix of its id
 
     def __init__(self, index: int) -> None:
         self.id = f"{self.prefix}_{uuid4().hex}"
@@ -46,7 +46,7 @@ class OutputItem(ABC):
 class PartItem(OutputItem):
     """An item whose content is one part with a text."""
 
-    text_type: ClassVar[str]  # of the part, and in the names of its events
+    text_type: ClassVar[str]  # the type of the part, also used in the names of its events
 
     def __init__(self, index: int) -> None:
         super().__init__(index)

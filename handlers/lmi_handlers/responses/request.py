@@ -34,7 +34,7 @@ REFUSED = MappingProxyType(
         "prompt": Refused("no prompts are kept here; `instructions` and `input` say everything"),
     }
 )
-# Fields of chats and completions that a response has no place for: the values that ask for nothing, and the reason.
+# Fields of chats and completions that cannot appear in a response: the values without effect, and the reason.
 NO_PLACE = MappingProxyType(
     {
         "n": Refused("a response is one answer", (1,)),

@@ -17,13 +17,13 @@ def with_adapters(call: Call) -> Call:
 
     Raise InvalidPayload if it is not a name, or if `adapters` differs.
     """
-    may_name_one = LORA_NAME.encode() in call.body or b"\\u" in call.body  # also in an object written as a string
+    may_name_one = LORA_NAME.encode() in call.body or b"\\u" in call.body  # even inside an object written as a string
     if not may_name_one or HEADER_LENGTH in call.headers:
         return call
     try:
         payload = call.json()
     except InvalidPayload:
-        return call  # left for the dialect to report
+        return call  # the dialect reports the error
     if not isinstance(payload, dict):
         return call
     kept, names = take_lora_names(payload)

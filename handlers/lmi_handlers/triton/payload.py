@@ -13,7 +13,7 @@ from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate
 from lmi_handlers.triton.written_values import read_scalar, read_written
 
-# Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
+# From names of parameters in TensorRT-LLM's and vLLM's Triton models to LMI's.
 NAMES = {
     **VLLM_NAMES,
     "stop": "stop_sequences",
@@ -24,9 +24,9 @@ NAMES = {
 }
 LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
 OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
-LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
-TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
-SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` requests
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # a text answer has no place for these
+SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object with parameters, or the same as a JSON string
 EXCLUDE_INPUT = "exclude_input_in_output"
 
 

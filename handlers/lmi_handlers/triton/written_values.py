@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 BOOLEANS = {"true": True, "false": False}
-MAX_LENGTH = 64  # of a number's text
+MAX_LENGTH = 64  # characters of a number
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from lmi_core.errors import Overloaded
 
-SHORT = 1 << 16  # bytes of a body that are always taken: as much as a connection has buffers
+SHORT = 1 << 16  # bytes of a body that are always read: the size of a connection's buffers
 
 
 class PendingBodies:

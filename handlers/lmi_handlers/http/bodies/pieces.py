@@ -3,7 +3,7 @@
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
-PIECE = 1 << 18  # bytes; a longer body is written in as many, and between two others have their turn
+PIECE = 1 << 18  # bytes; a longer body is written in pieces, between which other tasks run
 
 
 class BodyInPieces(Payload):

@@ -35,7 +35,7 @@ async def _received(request: web.Request, limit: int, pending: PendingBody) -> b
             if len(body) > limit:
                 raise _too_large(limit)
             pending.grow(len(body))
-    except (web.RequestPayloadError, HttpProcessingError) as error:  # not framed as its headers say
+    except (web.RequestPayloadError, HttpProcessingError) as error:  # framed differently than its headers declare
         cause = error.__cause__ or error
         reason = " ".join(str(getattr(cause, "message", cause)).split())
         raise InvalidPayload(f"the body cannot be read: {reason}") from error

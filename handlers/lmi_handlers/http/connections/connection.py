@@ -12,8 +12,8 @@ from lmi_core.errors import BodyTimeout
 from lmi_handlers.http.connections.deadline import Deadline, Phase
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
-MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
+MAX_UNSENT = 128 * 1024  # bytes that the kernel buffers for a client that does not read
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # makes the kernel, too, drop unread data
 
 
 class Owner(Protocol):
@@ -38,12 +38,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, owner: Owner) -> None:
         self.inner = inner
         self.transport: asyncio.Transport
-        self.request: web.BaseRequest | None = None  # the one that is being answered
+        self.request: web.BaseRequest | None = None  # the request being served
         self.served = False
         self._owner = owner
-        self._received = 0  # bytes
-        self._answered = -1  # the bytes received until the last answer was made; -1 before the first
-        self._turn = 0  # the number of requests so far, doubled, and one more between two of them
+        self._received = 0  # bytes received
+        self._answered = -1  # bytes received before the last answer was made; -1 before the first answer
+        self._turn = 0  # twice the number of requests so far, plus one between two of them
         self._writer: AbstractStreamWriter | None = None  # of the last answer
         self._deadline = Deadline(owner.limits, asyncio.get_running_loop().time())
 
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
                 BodyTimeout(
                     f"the body came too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"
                 )
-            )  # which whoever reads the body raises, and answers
+            )  # the reader of the body raises and answers it
             return
         if phase is Phase.WRITE and (client := self._socket()) is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

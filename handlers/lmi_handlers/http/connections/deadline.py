@@ -10,7 +10,7 @@ class Phase(StrEnum):
 
     HEADERS = "no complete headers within header_timeout"
     BODY = "a body that came too slowly for body_timeout"
-    ANSWER = "no answer"  # it is the server's own turn: the model's time limits bound that
+    ANSWER = "no answer"  # it is the server's turn, which the model's time limits bound
     WRITE = "an answer that was read too slowly for write_timeout"
     IDLE = "no request within keep_alive_timeout"
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # aiohttp calls this a handler
 
 
 def is_left_unread(request: web.Request) -> bool:

@@ -67,7 +67,7 @@ def document(handlers: Sequence[type[Handler]], served: Served) -> JsonObject:
     }
 
 
-@lru_cache(maxsize=4)  # nine tenths of the work, and the same whatever the models are
+@lru_cache(maxsize=4)  # nine tenths of the work, and independent of the models
 def _schemas(types: tuple[Any, ...]) -> Schemas:
     return Schemas(types)
 
@@ -77,7 +77,8 @@ def _routes(handlers: Sequence[type[Handler]]) -> Iterator[tuple[type[Handler] |
         yield None, route
     for handler in reversed(handlers):  # plugins register first, and their routes come last
         for route in handler.routes:
-            if route.path == "/" or not route.path.endswith("/"):  # otherwise the same route with a slash
+            # The others are the same routes with a trailing slash
+            if route.path == "/" or not route.path.endswith("/"):
                 yield handler, route
 
 

@@ -29,7 +29,7 @@ FAILURES = {
     507: "The model does not fit into the memory that is free",
     529: "Too many requests",
 }
-WITHOUT_LEAVE = (401, 429)  # of every route that asks for a key, in its dialect's form
+WITHOUT_LEAVE = (401, 429)  # errors of every route that requires a key, in its dialect's form
 TO_BE_REPEATED = (429, 503, 529)
 HEADERS: Mapping[str, JsonObject] = {
     "RequestId": {
@@ -54,7 +54,7 @@ class Served:
     """The facts, besides the routes, on which the forms of answers depend."""
 
     models: tuple[str, ...]
-    own_code: bool = False  # whether a model has code of its own that writes answers
+    own_code: bool = False  # whether a model has its own code that writes answers
     formatted: bool = False  # whether a model has an `option.output_formatter`
 
 

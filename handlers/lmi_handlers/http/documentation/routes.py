@@ -38,7 +38,7 @@ def add_documentation(
 
 
 async def openapi(request: web.Request) -> web.Response:
-    # Only when somebody asks, as it takes longer than the rest of a start; once, even if many ask at the same time.
+    # Generated on demand, because it takes longer than the rest of the start, and only once for concurrent requests.
     body = await LENGTHY.run(request.app[DOCUMENT])
     return web.Response(body=body, content_type="application/json")
 

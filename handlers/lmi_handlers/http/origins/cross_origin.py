@@ -17,9 +17,9 @@ from lmi_handlers.http.no_such_route import error_of_path
 
 logger = logging.getLogger(__name__)
 
-MAX_AGE = 600  # seconds in which a browser need not ask again
-MAX_HEADERS = 100  # that a page can ask for
-# What pages may read without permission, and what concerns the connection and caches.
+MAX_AGE = 600  # seconds for which a browser caches the permission
+MAX_HEADERS = 100  # request headers that a page can ask for
+# Headers that pages may read without permission, and headers about the connection and caches.
 READ_ANYWAY = frozenset(
     {
         *("cache-control", "content-language", "content-length", "content-type", "expires", "last-modified", "pragma"),
@@ -95,7 +95,7 @@ class CrossOriginAnswers:
         return headers
 
     def _permission(self, request: web.Request, asked: list[str]) -> dict[str, str]:
-        # Names instead of `*`, which would not mean Authorization.
+        # Names instead of `*`, which does not include Authorization.
         headers = {
             "Access-Control-Allow-Methods": ", ".join(self._rules.methods),
             "Access-Control-Max-Age": str(MAX_AGE),

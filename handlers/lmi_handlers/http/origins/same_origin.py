@@ -33,7 +33,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
         _refuse_foreign_hosts(named, own, request.scheme)
     hosts = {_host(given, request.scheme) for given in named}
     for given in headers.getall("Origin", ()):
-        # `null`, which hides the site, and schemes except HTTP's have no host.
+        # `null`, which hides the site, and other schemes than HTTP have no host.
         scheme, separator, host = given.lower().partition("://")
         origin = _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None
         if origin is None or not (origin in hosts or own.include(origin)):
