@@ -22,7 +22,7 @@ BackendSetup = RuntimeSetup  # the data from which a backend is created
 
 
 class StandIn(NamedTuple):
-    """A backend that replaces another one, and the clauses of a Substitution that state the reason and the effect."""
+    """A backend that replaces another one, with clauses for the reason and the effect in a Substitution."""
 
     backend: "type[Backend[Any]]"
     lacking: str
@@ -55,7 +55,7 @@ class Backend(ServingRuntime[P]):
 
     @property
     def adapters(self) -> Collection[str]:
-        """The LoRA adapters that a request can name now."""
+        """The LoRA adapters that a request can currently name."""
         return ()
 
     async def load_adapter(self, name: str, directory: Path) -> None:

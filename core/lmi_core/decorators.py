@@ -14,7 +14,7 @@ INIT_MARK = "lmi_init_handler"
 
 @dataclass(frozen=True)
 class OutputMark:
-    """A function's registered name, and the default content type and headers of its answers."""
+    """A function's registered name, with the default content type and headers of its answers."""
 
     name: str
     content_type: str | None = None

@@ -17,7 +17,7 @@ Vector = tuple[int, bytes]  # the index of its request, and its numbers as littl
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """The properties of a backend's vectors, or of the scores that it has in their place."""
+    """The properties of a backend's vectors, or of the scores that it returns instead."""
 
     size: int  # the number of dimensions
     max_length: int  # maximum number of tokens in an input

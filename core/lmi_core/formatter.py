@@ -95,7 +95,7 @@ class OutputFormatter(AnswerWriter):
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
-    """Raise InvalidParameter if a request asks for more sequences than the formatter can write."""
+    """Raise InvalidParameter if a request requires more sequences than the formatter can write."""
     for request in requests:
         count = request.parameters.num_sequences
         if formatter.one_sequence and count > 1:

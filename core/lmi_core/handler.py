@@ -97,7 +97,7 @@ class Handler(ABC):
         """
 
     def identified(self, answer: Answer, request_id: str) -> Answer:
-        """Return an error with the request's id, if this dialect has a place for it besides the header x-request-id."""
+        """Return an error with the request's id, if this dialect has a place for it besides the header."""
         return answer
 
     def relayed(self, answer: Answer) -> Answer:

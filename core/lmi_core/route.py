@@ -83,7 +83,7 @@ class Route:
 def inquiry(
     path: str, answer: RouteAnswer, summary: str, payloads: tuple[type[BaseModel], ...], *answers: AnswerForm
 ) -> Route:
-    """Return a route for clients whose method is POST although it changes nothing, so that any page may use it."""
+    """Return a route for clients whose method is POST although it changes nothing, so any page may use it."""
     return Route(path, "POST", answer, summary, payloads, guarded=False, access=Access.CLIENTS, answers=answers)
 
 

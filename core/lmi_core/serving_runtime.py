@@ -43,7 +43,7 @@ class RuntimeSetup(Generic[P]):
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
         """Return the setup with the named options set to folders; undeclared options are engine arguments.
 
-        A model of the hub without a directory is quantized as the GGUF file was that its folder is converted from.
+        A model of the hub without a directory is quantized like the GGUF file from which its folder was converted.
         """
         values = {option: str(folder) for option, folder in folders.items()}
         if "model_id" in folders and not self.directory.exists() and "quantize" not in self.properties.model_fields_set:
@@ -62,7 +62,7 @@ def _quantization(folder: Path) -> dict[str, str]:
 
 
 class Note(str):
-    """What an inspection tells of how a model would be served; no reason against it."""
+    """A note by an inspection about how a model would be served; not a reason against serving it."""
 
 
 class ServingRuntime(ABC, Generic[P]):
@@ -93,7 +93,7 @@ class ServingRuntime(ABC, Generic[P]):
     def downloads(cls, setup: RuntimeSetup[P]) -> Mapping[str, RemoteModel]:
         """Return the remote models to copy to this host before `start`, by option without prefix.
 
-        A GGUF file is none: it would be converted, and a model's code or llama.cpp reads it as it is.
+        GGUF files are excluded: they would be converted, but a model's code or llama.cpp reads them directly.
         The started runtime is created from a setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
@@ -102,9 +102,9 @@ class ServingRuntime(ABC, Generic[P]):
 
     @classmethod
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
-        """Return the reasons why `start` would fail that the files on this host show, without loading weights.
+        """Return the reasons, visible in the files on this host, why `start` would fail, without loading weights.
 
-        Each is a sentence that names the file. A `Note` is no such reason. This may import the engine's libraries,
+        Each is a sentence that names the file. A `Note` is not such a reason. This may import the engine's libraries,
         which takes seconds.
         """
         return ()
@@ -123,14 +123,14 @@ class ServingRuntime(ABC, Generic[P]):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End every process and free its resources. Safe to call at any time, also repeatedly."""
+        """End every process and free its resources. Safe to call repeatedly, at any time."""
 
     @abstractmethod
     async def health(self) -> None:
         """Raise BackendUnhealthy unless the runtime can accept requests."""
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        """Return where `replicas` run, with so many on each group of devices that holds the whole model."""
+        """Return where the `replicas` run, with this many on each group of devices that holds the whole model."""
         return Placement(replicas=of_group)
 
     def figures(self) -> EngineFigures:
@@ -148,7 +148,7 @@ class ServingRuntime(ABC, Generic[P]):
         return ()
 
     async def given_up(self) -> str:
-        """Wait until the runtime has failed permanently, and return the reason; without `replicas` that is never."""
+        """Wait until the runtime has failed permanently, and return the reason; never returns without `replicas`."""
         if self.replicas is not None:
             return await self.replicas.given_up()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -106,7 +106,7 @@ class IgnoredParameters:
         self._reported: set[str] = set()
 
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
-        """Log the names not logged before, with a suggestion from `known` for likely misspellings.
+        """Log the names not logged before, with a suggestion from `known` if they seem misspelled.
 
         For one request, no more are logged than the header lists.
         """

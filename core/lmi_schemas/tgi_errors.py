@@ -1,4 +1,4 @@
-"""The JSON of TGI's errors, by whose types its clients raise: for TGI's routes and `option.tgi_compat`."""
+"""The JSON of TGI's errors, whose types determine its clients' exceptions; for TGI's routes and `option.tgi_compat`."""
 
 from collections.abc import Mapping
 

@@ -29,7 +29,7 @@ class SequenceCounts(NamedTuple):
 
 
 class Admission:
-    """The queue of a model. A call takes one place for each of its sequences.
+    """The queue of a model. A call takes one place per sequence.
 
     One key leaves places for others: the reserve, or as many as it already has if these are fewer.
     """
@@ -81,7 +81,7 @@ class Admission:
         return min(waiting, sum(min(count, own + 1) for count in self._by_key.values()))
 
     def _check_share(self, key: str | None, count: int) -> None:
-        """Raise Overloaded if so many more places of a key would leave too few for other keys."""
+        """Raise Overloaded if this many more places for a key would leave too few for other keys."""
         if key is None or not count:
             return
         own = self._by_key[key]
@@ -90,7 +90,7 @@ class Admission:
         if lacking > 0:
             raise Overloaded(
                 f"this key has {own} of the {self.maximum} places in the queue of model {self._model}: {count} more "
-                f"would leave fewer than the {kept} that are kept for other keys",
+                f"would leave fewer than the {kept} reserved for other keys",
                 self._departures.advice(lacking),
             )
 
@@ -102,7 +102,7 @@ class Admission:
         return Ticket(self, key)
 
     def take_more(self, key: str | None, requests: Sequence[GenerationRequest]) -> int:
-        """Take places of a key for all sequences of a call but the first, and return their number.
+        """Take places of a key for all sequences of a call except the first, and return their number.
 
         Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
@@ -111,7 +111,7 @@ class Admission:
         if count > self.maximum - kept:
             why = "have a place in the model's queue (job_queue_size, option.max_rolling_batch_size)"
             if kept:
-                why += f" beside the {kept} places that are kept for other keys"
+                why += f" beside the {kept} places reserved for other keys"
             raise too_many_sequences(requests, self.maximum - kept, why)
         others = self.taken - 1
         if others + count > self.maximum:
@@ -178,7 +178,7 @@ class Departures:
             self._times.append(now)
 
     def seconds_for(self, count: int) -> float | None:
-        """Estimate the seconds until that many more departures; None if unknown."""
+        """Estimate the seconds until this many more departures; None if unknown."""
         if len(self._times) < FEWEST_DEPARTURES:
             return None
         elapsed = time.monotonic() - self._times[0]
@@ -197,7 +197,7 @@ def reserve(waiting: int) -> int:
 
 
 def num_sequences(requests: Sequence[GenerationRequest]) -> int:
-    """Return the number of sequences that the prompts of a call ask for; invalid numbers count as one."""
+    """Return the number of sequences that the prompts of a call request; invalid numbers count as one."""
     return sum(map(_num_sequences, requests))
 
 

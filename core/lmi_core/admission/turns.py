@@ -123,7 +123,7 @@ class RollingBatch(Turns):
             self._begin_next()
 
     def _has_room(self, count: int) -> bool:
-        """Return whether the engine has room for as many more; an empty engine accepts any call."""
+        """Return whether the engine has room for this many more; an empty engine accepts any call."""
         return not self._given or sum([turn.count for turn in self._given]) + count <= self._size
 
     def _begin_next(self) -> None:

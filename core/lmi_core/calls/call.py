@@ -35,7 +35,7 @@ def has_more_members(body: bytes, limit: int) -> bool:
 
 
 def _end_of_string(body: bytes, position: int) -> int:
-    """Return the position after the string's end, or that of the body; other threads run between its parts."""
+    """Return the position after the end of the string or body; other threads run between its parts."""
     while (part := STRING_PART.match(body, position)) is not None and part.end() > position:
         position = part.end()
     return position + 1 if body[position : position + 1] == b'"' else len(body)
@@ -125,11 +125,11 @@ class Call:
         self.parsed.parse(max_members)
 
     def json_object(self) -> dict[str, Any]:
-        """Return the body's JSON object, which is shared. Raise InvalidPayload where the body is not a JSON object."""
+        """Return the body's JSON object, which is shared. Raise InvalidPayload if the body is not a JSON object."""
         return check_object(self.json())
 
     def with_json(self, value: Any) -> Self:
-        """Return the call with another JSON body. Raise InvalidPayload where the value cannot be written as JSON."""
+        """Return the call with another JSON body. Raise InvalidPayload if the value cannot be written as JSON."""
         try:
             body = orjson.dumps(value)
         except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it can write

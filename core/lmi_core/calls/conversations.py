@@ -75,7 +75,7 @@ class Conversations:
         self._owners: dict[str, Turn] = {}  # by item id
 
     def keep(self, turn_id: str, turn: Turn) -> None:
-        """Keep a turn, unless its conversation alone exceeds the limit."""
+        """Store a turn, unless its conversation alone exceeds the limit."""
         if sum(each.size for each in turn.conversation()) > self.limit:
             return
         self._turns[turn_id] = turn
@@ -102,7 +102,7 @@ class Conversations:
         return _own(self._owners.get(item_id), key)
 
     def forget(self, turn_id: str) -> bool:
-        """Forget a turn, and return whether it was known."""
+        """Remove a turn, and return whether it was known."""
         turn = self._turns.pop(turn_id, None)
         if turn is None:
             return False

@@ -81,7 +81,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         "modeName",
         "model_name",
     ),
-    "the model's code runs in the server's Python; option.enable_venv gives it an environment of its own": (
+    "the model's code runs in the server's Python; option.enable_venv gives it a separate environment": (
         "pythonExecutable",
     ),
     "it is for DJLServing's engines for other kinds of models": (
@@ -106,7 +106,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "LMCache is not configured automatically: on vllm, option.kv_transfer_config enables it, and "
     "option.lmcache_config_file names its configuration": ("lmcache_auto_config",),
-    "only a model function keeps something in its sessions": ("sessions_path",),
+    "only a model function stores data in its sessions": ("sessions_path",),
     "the engine schedules waiting requests in every step": ("waiting_steps",),
     "vLLM has removed LongLoRA; other adapters do not need it": ("long_lora_scaling_factors",),
     "the engine does not hold tokens back; option.max_stream_delay bounds the delay of the stream": (

@@ -67,7 +67,7 @@ class S3Location:
     def parse(cls, url: str) -> Self:
         """Read a URL as `s5cmd sync` does for LMI: a folder with or without its last slash, or `start-of-keys*`.
 
-        Raise ConfigurationError where the URL is invalid.
+        Raise ConfigurationError if the URL is invalid.
         """
         bucket, _, path = url.removeprefix(S3).partition("/")
         if bucket.startswith("arn:"):  # arn:aws:s3:region:account:accesspoint/name/key
@@ -118,7 +118,7 @@ def is_archive(path: Path) -> bool:
 def archive_name(source: str) -> str:
     """Return the name of an archive's model: the last part of its URL or path, without the ending.
 
-    Raise ConfigurationError where the URL is invalid.
+    Raise ConfigurationError if the URL is invalid.
     """
     host, path = _host_and_path(source) if "://" in source else ("", source)
     name = path.rstrip("/").rpartition("/")[2] or host

@@ -17,7 +17,7 @@ CHARACTERS_PER_SECOND = 200_000  # adds to the limit; tokenizers are ten times a
 
 
 def seconds_for(characters: int) -> float:
-    """Return the processor time that work on a client's text may take."""
+    """Return the CPU time that work on a client's text may take."""
     return MAX_SECONDS + characters / CHARACTERS_PER_SECOND
 
 
@@ -25,7 +25,7 @@ class Bounded(Generic[P, T]):
     """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
     def __init__(self, function: Callable[P, T], apart: Callable[..., T]) -> None:
-        """`apart` calls the same function in another process; its first argument is the processor time."""
+        """`apart` calls the same function in another process; its first argument is the CPU time."""
         self._function, self._apart = function, apart
         self._threads = HelperThreads()
 

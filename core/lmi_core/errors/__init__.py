@@ -22,7 +22,7 @@ class LmiError(Exception):
     _bounded: ClassVar[bool] = True  # whether overlong quotations in the message are cut
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
-        """Set the `kind`; without one, that of the base class."""
+        """Set the `kind`; by default that of the base class."""
         cls.kind = kind or cls.kind
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -35,7 +35,7 @@ class LmiError(Exception):
 
 
 class ConfigurationError(LmiError, kind="configuration"):
-    """A model directory, a property or a plugin is invalid, which stops start-up."""
+    """A model directory, a property or a plugin is invalid, which prevents the start."""
 
     _bounded = False
 
@@ -153,7 +153,7 @@ class BackendUnhealthy(LmiError, kind="backend_unhealthy"):
 
 
 class BackendGivenUp(LmiError, kind="backend_given_up"):
-    """Every model's engine has failed permanently, which ends the server."""
+    """Every model's engine has failed permanently, which stops the server."""
 
 
 class GenerationFailed(LmiError, kind="generation_failed"):
@@ -169,7 +169,7 @@ class RequestAborted(LmiError, kind="aborted"):
 
 
 class FormatterFailed(LmiError, kind="formatter_failed"):
-    """The model's own code raised: an input formatter, an output formatter or the model function."""
+    """The model's own code raised an exception: an input formatter, an output formatter or the model function."""
 
 
 def _short(name: re.Match[str]) -> str:

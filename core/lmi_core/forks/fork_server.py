@@ -1,6 +1,7 @@
-"""A process that forks: it imports modules once, so that each process that is forked from it starts in milliseconds.
+"""A process that forks: it imports modules once, so that processes forked from it start in milliseconds.
 
-It runs no threads, as a fork would not have them. It ends when its client is gone and the last fork has ended.
+It runs no threads, because a fork would not inherit them. It ends when its client has disconnected and the last fork
+has ended.
 """
 
 import ctypes
@@ -75,7 +76,7 @@ class ForkServer(ABC):
                         os.setpriority(os.PRIO_PROCESS, fork.process_id, LOWEST_PRIORITY)
 
     def _accept(self) -> bool:
-        """Start the next fork; return False if the client is gone."""
+        """Start the next fork; return False if the client has disconnected."""
         passed, descriptors, _, _ = socket.recv_fds(self._control, 1, MAX_DESCRIPTORS)
         if not passed:
             self._poll.unregister(self._control)
@@ -130,7 +131,7 @@ def send(connection: socket.socket, message: Any) -> None:
 
 
 def inherited_socket(descriptor: str) -> socket.socket:
-    """Return the control socket that this process has inherited, and leave the end of this process to its client."""
+    """Return the control socket that this process has inherited, and let the client end this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # sent to every process of a service or a container
         signal.signal(number, signal.SIG_IGN)
     return socket.socket(fileno=int(descriptor))

@@ -139,7 +139,7 @@ class GenerationOutput:
 
     @property
     def request(self) -> ValidRequest:
-        """The request that the latest step belongs to."""
+        """The request that the most recent step belongs to."""
         return self.requests[self.prompt_index]
 
     @property

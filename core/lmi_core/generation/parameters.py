@@ -1,4 +1,4 @@
-"""The table of generation parameters, with LMI's names and defaults: those of every backend, and those of engines."""
+"""The table of generation parameters, with LMI's names and defaults: for all backends, and for engines."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -39,7 +39,7 @@ StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
 def as_list(value: object) -> object:
-    """Return a text as a list of it."""
+    """Return a single text as a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -72,7 +72,7 @@ class GenerationParameters(ExactNumbers):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     do_sample: bool = Field(
-        False, description="Sample; false means greedy decoding, whatever the other sampling parameters are."
+        False, description="Sample; false means greedy decoding, regardless of other sampling parameters."
     )
     seed: int | None = Field(
         None,
@@ -84,7 +84,7 @@ class GenerationParameters(ExactNumbers):
         1.0, ge=0, le=100, description="Sampling temperature, which divides the logits; 0 means greedy decoding."
     )
     repetition_penalty: float = Field(
-        1.0, gt=0, le=100, description="Above 1 makes tokens that occurred before less likely."
+        1.0, gt=0, le=100, description="Values above 1 make tokens that already occurred less likely."
     )
     top_k: int = Field(
         0, ge=-1, description="Top-k sampling: the number of most likely tokens to keep; 0 and -1 mean all."
@@ -121,7 +121,7 @@ class GenerationParameters(ExactNumbers):
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The number of tokens that a longer prompt is truncated to; None truncates nothing."""
+        """The number of tokens that a longer prompt is truncated to; None means no truncation."""
         return None
 
     @property
@@ -175,10 +175,10 @@ class EngineParameters(GenerationParameters):
         1.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
     )
     presence_penalty: float = Field(
-        0.0, ge=-2, le=2, description="Above 0 makes tokens that were generated before less likely."
+        0.0, ge=-2, le=2, description="Values above 0 make tokens that were already generated less likely."
     )
     frequency_penalty: float = Field(
-        0.0, ge=-2, le=2, description="Above 0 makes tokens less likely each time they are generated."
+        0.0, ge=-2, le=2, description="Values above 0 make tokens less likely each time they are generated."
     )
     no_repeat_ngram_size: int = Field(
         0, ge=0, description="No sequence of this many tokens may occur twice; 0 disables it."
@@ -368,7 +368,7 @@ class ExtendedParameters(EngineParameters):
 
 
 class _OfExtendedParameters:
-    """The JSON schema of the parameters, instead of that of any object."""
+    """The JSON schema of the parameters; by default, any object is allowed."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -35,7 +35,7 @@ class Tokenizer(ABC):
     truncation_side: str = "right"  # the side that is cut off if a request asks for truncation
 
     def prepare(self) -> None:  # noqa: B027 -- need not be overridden
-        """Do what would hold up other requests at the first long text; called in a thread when a model is loaded."""
+        """Do work that would delay other requests at the first long text; called in a thread when a model is loaded."""
 
     @property
     @abstractmethod
@@ -49,14 +49,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a prompt, with the model's special tokens around it if asked for."""
+        """Return the ids of a prompt, with the model's special tokens around it if requested."""
 
     def pair_template(self) -> PairTemplate:
         """Return how two texts are put together. Raise InvalidParameter if that is unknown."""
         return PairTemplate()
 
     def min_tokens(self, text: str) -> int:
-        """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if nothing is certain."""
+        """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if unknown."""
         return 0
 
     @abstractmethod
@@ -89,4 +89,4 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def render_chat(self, chat: Chat, template: str) -> str:
-        """Return the prompt for the next message. Raise InvalidPayload if the template refuses the chat."""
+        """Return the prompt for the next message. Raise InvalidPayload if the template rejects the chat."""

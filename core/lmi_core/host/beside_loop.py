@@ -1,4 +1,4 @@
-"""Threads for work on clients' data that would block the event loop; the server's own work has others."""
+"""Threads for work on clients' data that would block the event loop; the server's own work uses other threads."""
 
 import asyncio
 import threading
@@ -93,7 +93,7 @@ async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T
     """Return the first result that the steps yield; they yield None where they may be interrupted.
 
     Between the steps for long data, other clients have their turns, and the work ends if the task is cancelled. Raise
-    InvalidPayload if it takes too much processor time.
+    InvalidPayload if it takes too much CPU time.
     """
     if size <= LONG_TEXT:
         return await read_beside(size, lambda: next(found for found in steps() if found is not None))
@@ -107,7 +107,7 @@ async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T
 
 
 def _run_steps(steps: Iterator[T | None]) -> tuple[T | None, float]:
-    """Run some steps, and return the result, if they yield one, and the processor time that they took."""
+    """Run some steps, and return the result, if they yield one, and the CPU time that they took."""
     begin, found = time.thread_time(), None
     while found is None and time.thread_time() - begin < STEP_SECONDS:
         found = next(steps)
@@ -115,7 +115,7 @@ def _run_steps(steps: Iterator[T | None]) -> tuple[T | None, float]:
 
 
 class _Memory:
-    """The memory that very long texts leave to the allocator, which returns it to the system when no more arrive."""
+    """Memory of very long texts, returned from the allocator to the system when no more texts arrive."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None

@@ -29,8 +29,8 @@ class DeviceMemory(NamedTuple):
 def return_large_blocks() -> None:
     """Have the C library return large blocks to the system when they are freed.
 
-    By itself, glibc raises these thresholds to the largest block that was freed, up to 32 and 64 MiB, and each thread's
-    arena keeps as much, which malloc_trim does not return.
+    By default, glibc raises these thresholds to the size of the largest freed block, up to 32 and 64 MiB; each thread's
+    arena then keeps as much memory, which malloc_trim does not return.
     """
     with suppress(AttributeError):
         c_library = ctypes.CDLL(None)

@@ -78,7 +78,7 @@ def descendants(process_id: int) -> set[Process]:
 def end_session(session: int, known: set[Process]) -> None:
     """End all processes in a session, their descendants, and the `known` ones: by SIGTERM, then by SIGKILL.
 
-    This process itself is left alone. Others have END_SECONDS to release resources that outlive a process.
+    This process itself is not ended. The others have END_SECONDS to release resources that outlive a process.
     """
     deadline = time.monotonic() + END_SECONDS
     asked = set[Process]()
@@ -93,7 +93,7 @@ def end_session(session: int, known: set[Process]) -> None:
 
 
 def _left(session: int, known: set[Process]) -> set[Process]:
-    """Return the living processes of a session, and those that are known, without this process."""
+    """Return the living processes of a session, and the known ones, except for this process."""
     found = (_read(folder) for folder in PROCESSES.iterdir() if folder.name.isdigit()) if PROCESSES.is_dir() else ()
     living = {status.process for status in found if status and (status.session == session or status.process in known)}
     return {process for process in living if process.process_id != os.getpid()}

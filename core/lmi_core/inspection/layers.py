@@ -19,7 +19,7 @@ def pickled_layers(folder: Path) -> list[Path]:
 
 
 def outside_layers(folder: Path) -> list[str]:
-    """Return a fault for each layer whose path leads out of the model's folder."""
+    """Return a fault for each layer whose path points outside the model's folder."""
     return [outside_layer(folder, path) for path in _paths(folder) if is_outside(path)]
 
 

@@ -84,7 +84,7 @@ def inspect_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: b
 
 
 def wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the fault of a tokenizer with tokens without embeddings, except for added tokens."""
+    """Yield the fault of a tokenizer that has tokens without embeddings, except for added tokens."""
     rows = {
         weight.shape[0] for name, weight in checkpoint.weights.items() if name.endswith(EMBEDDINGS) and weight.shape
     }

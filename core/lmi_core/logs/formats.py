@@ -30,7 +30,8 @@ def with_fields(fields: Mapping[str, object]) -> dict[str, Mapping[str, object]]
 
 def lost_lines(count: int, reason: str) -> str:
     """Return the line that replaces lines that could not be written."""
-    record = logging.LogRecord("log", logging.WARNING, "", 0, f"{count} lines were dropped, as {reason}", None, None)
+    message = f"{count} lines were dropped, because {reason}"
+    record = logging.LogRecord("log", logging.WARNING, "", 0, message, None, None)
     return new_formatter().format(record)
 
 

@@ -13,7 +13,7 @@ from lmi_core.logs.formats import lost_lines
 MAX_LINES = 10_000  # waiting to be written
 FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
 FRAME_SECONDS = 0.1  # between updates of the progress line
-REASON = "nobody read standard error, or its disk was full"
+REASON = "nothing read standard error, or its disk was full"
 CLEAR = "\r\x1b[2K"
 
 

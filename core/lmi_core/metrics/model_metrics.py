@@ -38,7 +38,7 @@ class Histogram:
         return list(zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True))
 
     def without_bounds(self) -> "Histogram":
-        """Return the sum and the count alone."""
+        """Return only the sum and the count."""
         found = Histogram(())
         found.counts, found.total = [self.count], self.total
         return found
@@ -76,7 +76,7 @@ class TokenCounts:
         self.cached = 0
 
     def add(self, record: RequestRecord) -> None:
-        """Add the tokens of a request, all of them or those so far."""
+        """Add the tokens of a request, complete or so far."""
         self.prompt += record.prompt_tokens
         self.generated += record.tokens_so_far
         self.cached += record.cached_so_far

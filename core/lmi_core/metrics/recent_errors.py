@@ -65,7 +65,7 @@ class RecentErrors:
         kept.append(error)
 
     def __iter__(self) -> Iterator[RecentError]:
-        """Yield the errors, the latest first."""
+        """Yield the errors, most recent first."""
         yield from sorted([*self._of_clients, *self._of_server], key=lambda error: error.number, reverse=True)
 
 

@@ -92,7 +92,7 @@ class RequestRecord:
         return True
 
     def end(self, step: GenerationStep) -> None:
-        """Record the end of a sequence; the last one counts."""
+        """Record the end of a sequence; the last one is used."""
         self.ended = perf_counter()
         if step.sequence_index == 0 and step.prompt_index == 0:
             self.finish_reason = step.finish_reason

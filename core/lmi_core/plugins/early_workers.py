@@ -1,4 +1,4 @@
-"""Workers that are started early, and wait to be claimed by a backend, or the imports of their libraries."""
+"""Workers, or imports of their libraries, that are started early and wait to be claimed by a backend."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from lmi_core.workers.prepared_workers import can_prepare, discard, prepared
 
 @dataclass(frozen=True, slots=True)
 class EarlyWorker:
-    """A started worker, and the engine whose backend should claim it; None where workers will be forked."""
+    """A started worker, and the engine whose backend should claim it; None if workers will be forked."""
 
     engine: EarlyEngine
     worker: LocalProcess | None

@@ -27,8 +27,8 @@ class FormatterRegistry(Registry[OutputFormatter]):
                 parameters = signature(plugin).parameters.values()
                 if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
                     raise PluginError(
-                        f"the output formatter {origin(plugin)} must be creatable without arguments, as "
-                        "option.output_formatter gives only its name. A formatter that only its own handler creates "
+                        f"the output formatter {origin(plugin)} must be creatable without arguments, because "
+                        f"option.output_formatter only gives its name. A formatter that only its own handler creates "
                         "needs no registration"
                     )
             super().register(plugin)

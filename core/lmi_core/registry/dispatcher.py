@@ -49,7 +49,7 @@ class Dispatcher:
 
     @property
     def single_model(self) -> Model | None:
-        """The only model, if there have never been others, which a request might mean."""
+        """The only model, if there have never been others that a request might mean."""
         return None if self.registry.has_had_several else self.registry.only_model
 
     @property

@@ -60,7 +60,7 @@ def free_memory(need: Need) -> int | None:
 
 
 def releasable_memory(need: Need, models: Iterable[Model]) -> int:
-    """Return the most bytes on the device of a need that unloading the unused ones of these models can free.
+    """Return the maximum bytes that unloading the unused ones of these models can free on the device of a need.
 
     These are at least the models' own needs, and at most the memory of all processes except for those of models in use.
     """
@@ -98,7 +98,7 @@ def lacking(name: str, need: Need, free: int | None, planned: int) -> str | None
 
 def _advice(need: Need) -> str:
     if need.reason.startswith(WEIGHTS_REASON):
-        return f"unload another model, set evict_models=true, or say by {REQUIRED} that it needs less"
+        return f"unload another model, set evict_models=true, or set {REQUIRED} if it needs less"
     return "unload another model, or set evict_models=true"
 
 

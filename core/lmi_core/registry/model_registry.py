@@ -153,7 +153,8 @@ class ModelRegistry:
     def register(self, registration: Registration, *, default: bool = False) -> RegisteredModel:
         """Start loading a model, and return it immediately; its `loading` ends when it is served or has failed.
 
-        With `default`, it becomes the default version once it is served, unless another one is chosen meanwhile. Raise
+        With `default`, it becomes the default version once it is served, unless another one is chosen in the meantime.
+        Raise
         ModelExists if this version is already registered and has not failed.
         """
         if self.reader is None:
@@ -189,7 +190,7 @@ class ModelRegistry:
         registered.note_loaded()
         self.publish(name)
         logger.info("model %s is registered: %s", name, model.plan.served_by)
-        logger.info("model %s: code that runs: %s", name, code_that_runs(model.plan))
+        logger.info("model %sruns this code: %s", name, code_that_runs(model.plan))
 
     def _check_served_names(self, model: Model) -> None:
         for name in model.names:

@@ -98,7 +98,7 @@ class RegisteredModel:
         return ModelNotReady(f"model {self.name} is loading{stage}")
 
     async def drain(self, seconds: float, error: LmiError) -> None:
-        """Wait at most that long for the model's calls, and end the rest with the error."""
+        """Wait at most this long for the model's calls, and end the rest with the error."""
         model = self.model
         if model is None or await _unused_within(model, seconds):
             return

@@ -115,7 +115,8 @@ class Copies:
         return current[0] if current is not None and current[1].version == version else None
 
     def publish(self, version: str, files: Sequence[CopiedFile] | None = None) -> Path:
-        """Make the staged version the current one, atomically, and return its copy; files: by default all there are.
+        """Make the staged version the current one, atomically, and return its copy; `files` defaults to all files
+        there.
 
         The caller holds `lock`. Copies that no process uses are removed.
         """

@@ -46,7 +46,7 @@ def weights(paths: Iterable[str]) -> set[str]:
 
 
 def gguf_file(model: RemoteModel, paths: Collection[str]) -> str | None:
-    """Return the GGUF file of a hub model, chosen as llama.cpp does; None if other weights are to be used.
+    """Return the GGUF file of a hub model, chosen as llama.cpp does; None if other weights should be used.
 
     Raise ConfigurationError if it is not clear which file is meant, or the model is in several files.
     """

@@ -63,7 +63,7 @@ def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
             try:
                 return update(model, copies, report)
             except ChangedMeanwhile:
-                report.note(f"{model} changed meanwhile: copying what is new")
+                report.note(f"{model} changed in the meantime: copying the changes")
             except Unreachable as error:
                 current = copies.current()
                 if current is None:

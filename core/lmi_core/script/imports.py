@@ -17,9 +17,9 @@ _numbers = itertools.count()
 
 
 class ScriptImporter:
-    """One folder's modules. To Python they are `lmi_script_N.helper`; the code in them says `import helper`.
+    """One folder's modules. To Python they are `lmi_script_N.helper`; their code uses `import helper`.
 
-    So two models can each have a `helper` that does not hide an installed `helper`.
+    So two models can each have a `helper` , and it does not hide an installed `helper`.
     """
 
     def __init__(self, directory: Path, *further_folders: Path) -> None:
@@ -31,7 +31,7 @@ class ScriptImporter:
         self._lock = threading.RLock()  # for the state below
 
     def load(self, name: str) -> ModuleType:
-        """Import a module. Raise the exceptions of its code, and leave nothing loaded then."""
+        """Import a module. Raise the exceptions of its code; the module is then not loaded."""
         package = ModuleType(self._name)
         package.__path__ = [str(folder) for folder in self._folders]
         sys.modules[self._name] = package

@@ -20,7 +20,7 @@ _unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=N
 
 
 class TimeLimitExceeded(BaseException):
-    """The time is up. This is not an Exception, which user code may catch."""
+    """The time limit is exceeded. This is not an Exception, which user code may catch."""
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Even
 
 
 def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | None) -> bool:
-    """Wait at most that long for the end, while it is wanted; return whether it has come."""
+    """Wait at most this long for the end, while the result is wanted; return whether it ended."""
     if unwanted is None:
         return ended.wait(seconds)
     last = time.monotonic() + seconds

@@ -112,7 +112,8 @@ class VectorChecks:
         index, _ = found
         if index not in self._missing:
             raise GenerationFailed(
-                f"{self._owner}: `embed` must yield one vector for each request. Given: another for the index {index}"
+                f"{self._owner}: `embed` must yield one vector for each request. Given: a second one for the index "
+                f"{index}"
             )
         self._missing.discard(index)
 

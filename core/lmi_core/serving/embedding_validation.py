@@ -19,7 +19,7 @@ async def validate_embeddings(
 ) -> list[ValidEmbedding]:
     """Validate the requests against the backend; long texts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or ModelNotFound for a model that does not do what they ask for.
+    Raise InvalidParameter, or ModelNotFound for a model without the requested capability.
     """
     scores = any(request.pair is not None for request in requests)
     model = (require_scores if scores else require_embeddings)(backend, model_name)

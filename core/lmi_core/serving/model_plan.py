@@ -251,7 +251,7 @@ def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) 
 def choose_batching(
     server: ServerProperties, options: RequestProperties, configuration: Configuration
 ) -> RequestProperties:
-    """Return the options with dynamic batching turned on if only `batch_size` asks for it, as in LMI."""
+    """Return the options with dynamic batching turned on if only `batch_size` requires it, as in LMI."""
     if server.batch_size == 1 or options.rolling_batch == "disable":
         return options
     if configuration.source("option.rolling_batch") != DEFAULT or options.asynchronous:
@@ -265,7 +265,7 @@ def choose_batching(
 
 
 def without_ignored(options: RequestProperties, configuration: Configuration) -> RequestProperties:
-    """Return the options without those that LMI's async mode ignores, as its schema has one form."""
+    """Return the options without those that LMI's async mode ignores, because its schema has only one form."""
     if options.asynchronous is None:
         return options
     built_in = options.output_formatter in (WHOLE, LINES, EVENTS)
@@ -274,7 +274,7 @@ def without_ignored(options: RequestProperties, configuration: Configuration) ->
     for name, value in ignored.items():
         configuration.warnings.append(
             f"{OPTION_PREFIX}{name}={str(getattr(options, name)).lower()} has no effect with {options.asynchronous}, "
-            "whose schema has one form: remove either"
+            "whose schema has only one form: remove one of them"
         )
         configuration.derive(OPTION_PREFIX + name, str(value or "").lower(), options.asynchronous)
     return options.model_copy(update=ignored)

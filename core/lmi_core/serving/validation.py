@@ -28,7 +28,7 @@ CHARACTERS_PER_PROMPT = 500  # take as long as the fixed cost of each prompt
 async def validate_all(
     requests: Sequence[GenerationRequest], backend: Backend[Any], request_id: str
 ) -> list[ValidRequest]:
-    """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
+    """Return the requests, checked against the backend; long prompts are tokenized outside the event loop.
 
     Raise InvalidParameter, or InvalidPayload for images.
     """

@@ -65,7 +65,7 @@ class TextTokens:
         return tokens
 
     def _parts(self, text: str, ids: list[int]) -> list[str]:
-        """Return the part of the text that each id stands for."""
+        """Return the part of the text that each id represents."""
         detokenizer = self._tokenizer.detokenizer([])
         parts = [detokenizer.step(token_id) for token_id in ids]
         if "".join(parts) == text:

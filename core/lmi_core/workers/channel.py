@@ -56,14 +56,14 @@ class Channel:
         return self._socket.recv()
 
     def pending(self) -> bytes | None:
-        """Return the next message if one is there, or None."""
+        """Return the next message if there is one, or None."""
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             return None
 
     def asynchronous(self) -> zmq.asyncio.Socket:
-        """Return a socket for the running event loop, after which only that may be used."""
+        """Return a socket for the running event loop, after which only this socket may be used."""
         return zmq.asyncio.Socket.shadow(self._socket)
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Channel:
 
 
 class SharedChannel(Channel):
-    """The worker's end of the connections to all servers that share it; its parent only learns that it runs."""
+    """The worker's end of the connections to all servers that share it; its parent is only informed that it runs."""
 
     def __init__(self, address: str, shared_address: str) -> None:
         super().__init__(address)
@@ -95,7 +95,7 @@ class SharedChannel(Channel):
             self.send_to(sharer, message)
 
     def send_to(self, sharer: str, message: bytes) -> bool:
-        """Send a message to one server, and return whether it is still there."""
+        """Send a message to one server, and return whether it is still connected."""
         try:
             self._socket.send_multipart((sharer.encode(), message))
         except zmq.ZMQError as error:

@@ -17,7 +17,7 @@ from lmi_core.logs.logs import error_stream_of_children
 
 
 class StartedProcess(Protocol):
-    """A process as `subprocess.Popen` shows it."""
+    """The interface of `subprocess.Popen` that is used here."""
 
     @property
     def pid(self) -> int: ...
@@ -36,7 +36,7 @@ class StartedProcess(Protocol):
 class ChildProcess:
     """A running child process in its own session, for the event loop that has started it.
 
-    All processes that it has started end with it.
+    All processes that it has started are ended with it.
     """
 
     def __init__(self, process: StartedProcess, exited: asyncio.Future[int], ended: asyncio.Future[None]) -> None:
@@ -65,7 +65,7 @@ class ChildProcess:
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Close the standard input, at which the process is expected to end."""
+        """Close the standard input, which tells the process to exit."""
         self._note_descendants()
         self._stdin.close()
 
@@ -75,7 +75,7 @@ class ChildProcess:
         self._process.kill()
 
     def end_descendants(self) -> None:
-        """End the processes that the ended process has left behind. This blocks, but not for long."""
+        """End the processes that the ended process has left behind. This blocks only briefly."""
         end_session(self.pid, self._descendants)
 
     def _note_descendants(self) -> None:
@@ -98,7 +98,7 @@ def execute(command: Sequence[str], environment: Mapping[str, str]) -> StartedPr
 async def start_process(create: Callable[[], StartedProcess]) -> ChildProcess:
     """Start a child process, which `create` returns, with a pipe for its standard input.
 
-    Raise what `create` raises. Cancelling leaves no process.
+    Raise the exceptions of `create`. Cancelling this leaves no process behind.
     """
     loop = asyncio.get_running_loop()
     created: asyncio.Future[ChildProcess] = loop.create_future()

@@ -119,7 +119,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
 
     @contextmanager
     def _in_worker(self, request: K, queue: Q, begin: msgspec.Struct, abort: msgspec.Struct) -> Iterator[None]:
-        """Start a request in the worker, whose queue gets its messages; abort it at the end if it is incomplete.
+        """Start a request in the worker, with a queue for its messages; at the end, abort it if it is incomplete.
 
         Raise BackendUnhealthy while there is no worker.
         """

@@ -1,4 +1,4 @@
-"""The time that a call spends in an engine, which its limits for tokens count."""
+"""The time that a call spends in an engine, to which its token time limits apply."""
 
 import asyncio
 import math
@@ -8,20 +8,20 @@ from contextvars import ContextVar
 
 
 class EngineTime:
-    """When a call's requests entered the engine that they are in."""
+    """The time when a call's requests entered their current engine."""
 
     def __init__(self) -> None:
         self.since = 0.0  # on the event loop's clock; infinite while every request waits for an engine
         self._inside = 0
 
     def wait(self) -> None:
-        """Stop the clock until a request is in an engine, unless one is."""
+        """Stop the clock until a request is in an engine, unless one already is."""
         if not self._inside:
             self.since = math.inf
 
     @contextmanager
     def in_engine(self) -> Iterator[None]:
-        """Hold a request's time in an engine."""
+        """Track one request's time in an engine."""
         self.begin()
         try:
             yield
@@ -29,13 +29,13 @@ class EngineTime:
             self.pause()
 
     def begin(self) -> None:
-        """Count a request's time from now on."""
+        """Start counting a request's time."""
         self._inside += 1
         if self._inside == 1:
             self.since = asyncio.get_running_loop().time()
 
     def pause(self) -> None:
-        """Count a request's time no longer."""
+        """Stop counting a request's time."""
         self._inside -= 1
         self.wait()
 

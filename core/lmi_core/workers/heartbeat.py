@@ -15,7 +15,7 @@ PATIENCE = (
 class Heartbeat:
     """The signs of life of an engine: messages of its own loop, which is pinged when it is silent.
 
-    A loop that computes for long sends signs of life during a step, because it can answer pings only between steps.
+    A loop with long computations sends signs of life during a step, because it can answer pings only between steps.
     """
 
     def __init__(self, timeout: float) -> None:

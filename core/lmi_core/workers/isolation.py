@@ -1,4 +1,4 @@
-"""Isolation of requests in an engine: all together, or a few on trial, which is how the one that kills it is found."""
+"""Isolation of requests in an engine: all together, or a few on trial to find the one that kills it."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.05  # between checks of what other servers do in the engine
 
 
 class Work(NamedTuple):
-    """What a request asks of an engine, in tokens to read."""
+    """The work that a request causes in an engine, measured in prompt tokens."""
 
     prefill: int = 0  # tokens until its first result
     rest: int = 0  # tokens until it ends
@@ -25,7 +25,7 @@ class Work(NamedTuple):
 
     @classmethod
     def generation(cls, prompt: Sequence[int], max_new_tokens: int, sequences: int, kind: Hashable) -> Self:
-        """Return the work of a generation of at most so many tokens."""
+        """Return the work for a generation of at most this many tokens."""
         return cls(len(prompt), max_new_tokens * sequences // DECODED, sequences, prompt, kind)
 
 
@@ -56,16 +56,16 @@ class Presence:
         self.leave()
 
     def leave(self) -> None:
-        """Leave the engine; do nothing where `clear` has ended the presence."""
+        """Leave the engine; do nothing if `clear` has ended the presence."""
         self.has_left = True
         self._isolation.leave(self)
 
     def has_begun(self) -> None:
-        """Record the first result: the prompt is read."""
+        """Record the first result, which means that the prompt has been processed."""
         self._isolation.lighten(self)
 
     async def acquit(self) -> bool:
-        """Pass the trial, wait for its end, and return whether the request may stay in the engine."""
+        """Wait for the end of the trial after passing it, and return whether the request may stay in the engine."""
         assert self.trial is not None
         self._isolation.pass_trial(self)
         await self.trial.over.wait()
@@ -74,7 +74,7 @@ class Presence:
 
 @dataclass(eq=False)
 class Trial:
-    """Suspects in the engine, without any other request."""
+    """A trial of suspects in the engine, without other requests."""
 
     untested: set[Presence] = field(default_factory=set)
     may_stay: bool = True  # after the trial; otherwise, others are tried next
@@ -84,7 +84,7 @@ class Trial:
 
 @dataclass(eq=False)
 class Waiting:
-    """A request that waits, if it is a suspect for a trial with at most so many in it."""
+    """A waiting request; a suspect waits for a trial with at most this many requests."""
 
     work: Work
     at_most: int = 0
@@ -93,27 +93,27 @@ class Waiting:
 
 class Turn(Protocol):
     """The agreement of the servers that share an engine: while one of them tries suspects, no other has requests in
-    the engine. Otherwise the suspects would be blamed for what the others' requests do.
+    the engine. Otherwise, suspects would be blamed for failures caused by other servers' requests.
     """
 
     def enter(self) -> bool:
-        """Note that this server has requests in the engine; return False while a server tries suspects, or waits to."""
+        """Record that this server has requests in the engine; return False while a server tries suspects."""
 
     def leave(self) -> None:
-        """Note that this server has no request in the engine."""
+        """Record that this server has no requests in the engine."""
 
     async def take(self) -> None:
-        """Let no server's requests enter, and wait until none is in the engine."""
+        """Block all servers' requests, and wait until the engine is empty."""
 
     def give_back(self, *, stays: bool) -> None:
-        """Let all servers' requests enter; with `stays`, this one has some in the engine."""
+        """Admit all servers' requests; with `stays`, this server already has some in the engine."""
 
     def close(self) -> None:
-        """Free what the agreement needs, as this server leaves the engine."""
+        """Release the resources of the agreement when this server leaves the engine."""
 
 
 class Isolation:
-    """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
+    """The requests in the engine. Suspects go first, in small groups; then all others run together."""
 
     def __init__(self) -> None:
         self.tokens = self.sequences = 0  # of the requests inside; tokens that remain to be computed, see Work
@@ -140,7 +140,7 @@ class Isolation:
         return self._trial is not None or bool(self._suspects) or bool(self._others)
 
     async def enter(self, work: Work = ANY_WORK) -> Presence:
-        """Join the others, when no request is on trial or waits to be."""
+        """Join the other requests once no request is on trial or waits for a trial."""
         if not self.is_trying and self._may_enter():
             return self._let_in(Presence(self, work))
         self._others.append(waiting := Waiting(work))
@@ -148,7 +148,7 @@ class Isolation:
         return await self._admission(waiting.admitted)
 
     async def enter_trial(self, at_most: int, work: Work = ANY_WORK) -> Presence:
-        """Wait until the engine is empty, and go on in it with at most so many, all of them suspects."""
+        """Wait until the engine is empty, then continue in it with at most this many requests, all of them suspects."""
         self._suspects.append(suspect := Waiting(work, at_most))
         self._admit()
         return await self._admission(suspect.admitted)
@@ -158,7 +158,7 @@ class Isolation:
         await self._empty.wait()
 
     def leave(self, presence: Presence) -> None:
-        """End a presence; do nothing where `clear` has ended it."""
+        """End a presence; do nothing if `clear` has ended it."""
         if presence in self._inside:
             self._inside.remove(presence)
             self.tokens -= presence.tokens
@@ -169,14 +169,14 @@ class Isolation:
         self._admit()
 
     def lighten(self, presence: Presence) -> None:
-        """Subtract the prompt of a request from what is to do."""
+        """Subtract a request's prompt from the remaining work."""
         if presence in self._inside:
             self.tokens -= presence.prefill
             presence.tokens -= presence.prefill
             presence.prefill = 0
 
     def pass_trial(self, presence: Presence) -> None:
-        """Record that a request on trial has worked, or has left; the last one ends the trial."""
+        """Record that a request has passed or left the trial; the last one ends it."""
         trial = presence.trial
         if trial is None or trial is not self._trial:
             return
@@ -187,7 +187,7 @@ class Isolation:
             self._admit()
 
     def clear(self) -> None:
-        """End every presence, as the engine is gone. A request whose client is slow may learn of it late."""
+        """End every presence, because the engine has died. A request whose client is slow may notice this late."""
         self._inside.clear()
         self.tokens = self.sequences = 0
         self._emptied()
@@ -221,7 +221,7 @@ class Isolation:
             raise
 
     def _admit(self) -> None:
-        """Admit all others, or see to the next trial."""
+        """Admit all others, or start the next trial."""
         self._suspects = deque(each for each in self._suspects if not each.admitted.cancelled())
         if self._trial is not None or self._timer is not None:
             return
@@ -278,7 +278,7 @@ class Isolation:
             self._admit()
 
     def _begin_trial(self) -> None:
-        """Admit as many waiting suspects as all of them allow."""
+        """Admit as many waiting suspects as all of them allow together."""
         chosen: list[Waiting] = []
         while self._suspects and len(chosen) < min(each.at_most for each in (*chosen, self._suspects[0])):
             chosen.append(self._suspects.popleft())

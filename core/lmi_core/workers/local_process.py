@@ -27,7 +27,7 @@ STOP_SECONDS = 1.0  # seconds after which a worker that was asked to stop is kil
 
 
 class LocalProcess:
-    """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
+    """A worker in a child process, which runs `target` ("package.module:function"); connected by a ZeroMQ pair."""
 
     place = files = None  # None for a worker on this machine
 
@@ -39,10 +39,10 @@ class LocalProcess:
         prepare: str | None = None,
         shared_address: str | None = None,
     ) -> None:
-        """Start the child with defaults for its `environment`, and with another `python` interpreter if given.
+        """Start the child, with defaults for its `environment`, and with another `python` interpreter if given.
 
-        `prepare` ("package.module:function") imports what the target needs, so that the child can be forked from a
-        process that has done so, where that is safe. With a `shared_address` the child talks to the servers that
+        `prepare` ("package.module:function") imports the target's dependencies, so that the child can be forked from a
+        process that has already done so, if that is safe. With a `shared_address`, the child serves all servers that
         connect there.
         """
         self._target = target
@@ -86,7 +86,7 @@ class LocalProcess:
             cast("asyncio.Future[object]", self._socket.send(message, zmq.NOBLOCK)).result()
 
     def set_log_level(self, level: str) -> None:
-        """Tell the child the level of its log from now on."""
+        """Send the child its new log level."""
         if self._process is not None:
             self._process.write(f"{level}\n".encode())
 

@@ -14,7 +14,7 @@ class Given(msgspec.Struct, array_like=True):
 
 
 class PartialOutput:
-    """The steps of a request, of which only the tokens are kept; looked through when its engine has died."""
+    """The steps of a request, of which only the tokens are kept; they are examined when its engine has died."""
 
     def __init__(self, num_sequences: int) -> None:
         self._tokens: list[list[list[Token]]] = [[] for _ in range(num_sequences)]

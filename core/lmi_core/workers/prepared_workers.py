@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 class PreparedWorker:
-    """A forked worker, with what `subprocess.Popen` offers of it."""
+    """A forked worker with the interface of `subprocess.Popen` that is used here."""
 
     def __init__(self, prepare: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Fork a worker, after its modules are imported, and call its `main`. Raise OSError if it cannot be started."""
@@ -89,14 +89,14 @@ class PreparedWorker:
 
 
 def can_prepare() -> bool:
-    """Return whether workers can be forked: elsewhere than on Linux, or with a GPU's driver loaded, it is not safe."""
+    """Return whether workers can be forked: this is only safe on Linux, and without a loaded GPU driver."""
     return sys.platform == "linux" and visible_gpus() == 0
 
 
 def prepared(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
     """Return the fork server for workers that `prepare` ("package.module:function") prepares, and start it if needed.
 
-    It keeps running for later workers. Another environment needs another server, as modules read it when imported.
+    It keeps running for later workers. Each environment needs its own server, because modules read it when imported.
     """
     read = {name: value for name, value in environment.items() if not name.startswith(OF_TESTS)}
     with _lock:
@@ -150,7 +150,7 @@ class WorkerForks(ForkServer):
 
 
 def main(prepare: str, descriptor: str) -> None:
-    """Prepare, then fork workers for the client whose end of a socket pair this process has inherited."""
+    """Prepare, then fork workers for the client at the other end of an inherited socket pair."""
     control = inherited_socket(descriptor)
     configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
     module, _, name = prepare.partition(":")

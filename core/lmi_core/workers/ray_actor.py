@@ -1,7 +1,7 @@
-"""A worker in a Ray actor, on any node of a cluster: Ray places it, starts it, and tells of its death.
+"""A worker in a Ray actor, on any node of a cluster: Ray places it, starts it, and reports its death.
 
-Messages do not pass through Ray. They take a socket of their own, which is encrypted, and which only a worker can use
-that has its keys: these reach it through Ray.
+Messages do not pass through Ray. They use a separate, encrypted socket. Only a worker that has received the keys
+through Ray can connect to it.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def _run(target: str, address: str, keys: Keys) -> None:
 
 
 def connect(cluster: str) -> Any:
-    """Return Ray, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
+    """Return the `ray` module, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
     for name, value in WITHOUT_HEAD.items():
         os.environ.setdefault(name, value)  # read when Ray is imported
     try:
@@ -85,7 +85,7 @@ class Connection:
     """The server's end of an encrypted connection to a worker."""
 
     def __init__(self, context: zmq.asyncio.Context, host: str, lost: "asyncio.Future[str]") -> None:
-        """Wait for the worker at a host's address; `lost` is done with the reason why no further message will come."""
+        """Wait for the worker at a host's address; `lost` is set to the reason why no further message will arrive."""
         own, theirs = Keys.new(), Keys.new()
         self._socket = context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
@@ -107,7 +107,7 @@ class Connection:
         raise WorkerDied(self._lost.result())
 
     async def ended(self) -> None:
-        """Wait until the worker's connection has ended, whatever becomes of others, such as those of port scans."""
+        """Wait until the worker's connection has ended; ignore other connections, such as those of port scans."""
         monitor = self._socket.get_monitor_socket()
         candidates = set[int]()  # descriptors, because the event of a handshake has none
         is_connected = has_failed = False
@@ -126,10 +126,10 @@ class Connection:
 
 
 class RayActor:
-    """An endpoint of a worker in an actor that has a number of GPUs."""
+    """An endpoint of a worker in an actor with a number of GPUs."""
 
     def __init__(self, cluster: str, target: str, files: str, environment: Mapping[str, str], gpus: int) -> None:
-        """Run a worker's `target`, and beside it the target `files`, with a connection of its own."""
+        """Run a worker's `target` and, in parallel, the target `files` with a separate connection."""
         self._cluster = cluster
         self._targets = (target, files)
         self._environment = environment
@@ -212,7 +212,7 @@ class RayActor:
             self._lose("the worker ended")
 
     async def _watch_connection(self, connection: Connection) -> None:
-        """Take a lost connection for a death: messages may be lost with it, and tokens in them."""
+        """Treat a lost connection as a death, because messages with tokens may be lost with it."""
         await connection.ended()
         self._lose("the connection to the worker was lost")
 

@@ -39,7 +39,7 @@ class Restarts:
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """Call `start` until it succeeds and return its result, or None after every allowed restart has failed."""
+        """Call `start` until it succeeds and return its result, or None if all allowed restarts fail."""
         delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1

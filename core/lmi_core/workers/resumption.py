@@ -5,8 +5,8 @@ other requests, for a number of tokens that grows with each lost engine. If they
 again in groups of half the size. A request that loses its third or a later engine while alone has killed it, and ends
 with an error.
 
-If a model has several engines, its replicas, a request continues in another one at once. Suspects are tried in the one
-that they have lost last: it is empty when it has been restarted, and the others are spared.
+If a model has several engines, its replicas, a request continues in another one at once. Suspects are tried in the
+replica that they lost last: it is empty after its restart, and the other replicas are spared.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -31,7 +31,7 @@ class EngineLost(GenerationFailed):
     """The request's engine or its step failed; another engine can continue the request."""
 
     def __init__(self, message: str, company: int) -> None:
-        """`company`: the number of requests that failed at the same time, this one included."""
+        """`company` is the number of requests that failed at the same time, including this one."""
         super().__init__(message)
         self.company = company
 
@@ -46,11 +46,12 @@ class Resumption(Generic[R]):
     async def stream(
         self, begin: Begin[R, T], note: Callable[[T], int], work: Work = ANY_WORK
     ) -> AsyncGenerator[T, None]:
-        """Yield what `begin` yields, which is called again after each loss to go on from what was noted.
+        """Yield the items of `begin`, which is called again after each loss to continue from the recorded items.
 
-        `begin` gets the engine, and the request's presence in it, to end it where the engine is done before the items
-        are read: whoever reads them slowly must not keep a trial waiting.
-        `note` notes an item, and returns how many tokens were noted in all. Closing the generator aborts the request.
+        `begin` gets the engine and the request's presence in it; it ends the presence when the engine is done, even if
+        items are still unread, so that slow readers do not delay a trial.
+        `note` records an item, and returns the total number of recorded tokens. Closing the generator aborts the
+        request.
         """
         history, time = _History[R](), current_engine_time.get(None) or EngineTime()
         while True:
@@ -122,7 +123,7 @@ class Resumption(Generic[R]):
         history: "_History[R]",
         presence: Presence,
     ) -> AsyncGenerator[T, None]:
-        """Continue for some tokens, which are read even if the client reads none, then go on or pause for others."""
+        """Continue for some tokens, which are read even if the client reads none; then continue or pause for others."""
         async with aclosing(items):
             held, loss, ended = await _read(items, note, history.tokens)
             if ended or presence.has_left:
@@ -146,7 +147,7 @@ class Resumption(Generic[R]):
 
 
 class _History(Generic[R]):
-    """The lost engines of a request, and how it goes on."""
+    """The lost engines of a request, and the way it continues."""
 
     def __init__(self) -> None:
         self.is_suspect = False
@@ -160,7 +161,7 @@ class _History(Generic[R]):
         """Record the loss of an engine. Raise GenerationFailed if the request has caused it."""
         self._count += 1
         if self.is_suspect and loss.company == 1:
-            reason = f"it is not tried again, as the engine failed {self._count} times under it"
+            reason = f"it is not tried again, because the engine failed {self._count} times while running it"
             raise GenerationFailed(f"{loss.message}; {reason}") from None
         if not self.is_suspect and self._count >= SUSPECT:
             self.tokens *= PROBATION

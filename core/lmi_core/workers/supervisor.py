@@ -1,4 +1,4 @@
-"""Supervision of an engine: it is started, watched, and restarted if it dies."""
+"""Supervision of an engine: start, monitoring, and restarts after its death."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ class Supervisor(Generic[T]):
 
     @property
     def running(self) -> T:
-        """The running engine. Raise BackendUnhealthy while there is none."""
+        """The running engine. Raise BackendUnhealthy while there is no engine."""
         if self._running is None:
             raise self.unhealthy()
         return self._running
@@ -70,7 +70,7 @@ class Supervisor(Generic[T]):
         return BackendUnhealthy(self.why_unhealthy, None if self.restarts.given_up.is_set() else seconds)
 
     async def available(self) -> None:
-        """Wait until an engine accepts requests. Raise BackendUnhealthy if none is started any more."""
+        """Wait until an engine accepts requests. Raise BackendUnhealthy if none is restarted any longer."""
         await self._settled.wait()
         _ = self.running
 
@@ -86,7 +86,7 @@ class Supervisor(Generic[T]):
         await asyncio.sleep(0)  # from here on, the task ends the engine even if it is cancelled immediately
 
     async def stop(self) -> None:
-        """End the engine; safe to call at any time, and repeatedly."""
+        """End the engine; safe to call repeatedly, at any time."""
         if self._supervision is not None:
             self._supervision.cancel()
             with suppress(asyncio.CancelledError):
@@ -106,7 +106,7 @@ class Supervisor(Generic[T]):
                 try:
                     await self._end(engine)
                 except Exception:  # its remains must not prevent a new one from starting
-                    logger.exception("the rest of the engine could not be stopped")
+                    logger.exception("the remains of the engine could not be stopped")
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason

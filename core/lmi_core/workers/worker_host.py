@@ -1,5 +1,5 @@
-"""The host of workers that several servers share: it starts each for the first server that wants it, and ends it when
-the last one releases it.
+"""The host of workers that several servers share: each starts for the first server that needs it, and ends when the
+last one releases it.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class WorkerHost:
     """The shared workers by key."""
 
     def __init__(self, folder: Path, on_ready: Callable[[Ready], None] = lambda _: None) -> None:
-        """Create the sockets in a folder that only this user can enter; `on_ready` hears of each front end."""
+        """Create the sockets in a folder that only this user can enter; `on_ready` is called for each front end."""
         self.address = folder / "host"
         self._folder = folder
         self._on_ready = on_ready
@@ -158,7 +158,7 @@ class WorkerHost:
                 del self._workers[want.key]
 
     async def _worker(self, want: Want) -> HostedWorker:
-        """Return the worker with the key, which is started if there is none. Raise one of UNSTARTED."""
+        """Return the worker with the key, starting it if there is none. Raise one of UNSTARTED."""
         while (worker := self._workers.get(want.key)) is not None and not worker.died.done():
             if not worker.is_ending:
                 return worker
@@ -168,7 +168,7 @@ class WorkerHost:
         return worker
 
     async def _follow(self, worker: HostedWorker, reader: asyncio.StreamReader) -> bool:
-        """Obey a server until it is gone, and return whether it has released the worker."""
+        """Serve a server until it disconnects, and return whether it has released the worker."""
         with suppress(OSError):
             while line := await reader.readline():
                 match decode_to_host(line):

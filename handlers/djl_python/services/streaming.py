@@ -81,7 +81,7 @@ class _Streamer:
         self._arrived.put([self._text(index, token) for index, token in enumerate(value.reshape(-1).tolist())])
 
     def end(self) -> None:
-        """Do nothing, as `_generate` itself signals the end."""
+        """Do nothing, because `_generate` itself signals the end."""
 
     def _text(self, index: int, token: int) -> str:
         if not self._running[index]:

@@ -100,8 +100,8 @@ def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
     named = [word for word in words if not word.startswith((f"{REQUESTS}=", f"{RUNNING}="))]
     if not 1 <= len(named) <= 2:
         raise ConfigurationError(
-            f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} words "
-            "beside those"
+            f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} "
+            f"additional words"
         )
     secret, is_named = _secret(named[-1]), len(named) == 2
     # Line numbers do not identify clients: when a line is removed, the next one takes its number.

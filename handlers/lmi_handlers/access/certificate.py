@@ -55,4 +55,6 @@ def _new_context() -> ssl.SSLContext:
 
 
 def _no_password() -> bytes:
-    raise ValueError("private_key_file must be a key without a password, as nobody could type it when it is read again")
+    raise ValueError(
+        "private_key_file must be a key without a password, because no one can type it when the file is read again"
+    )

@@ -163,7 +163,7 @@ class AccessControl:
             return Permit(caller.address)
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
-        fault = "the one given is another" if credentials else "none was given"
+        fault = "the one given is wrong" if credentials else "none was given"
         raise Unauthorized(f"management needs the management_token, as `Authorization: Bearer`: {fault}")
 
     def _has_token(self, credentials: list[str]) -> bool:

@@ -39,7 +39,7 @@ class KeyUsage:
             self._running -= request.count
 
     def take_more(self, name: str, requests: Sequence[GenerationRequest]) -> int:
-        """Count all sequences of a request of the named key but the first, and return their number.
+        """Count all sequences of a request of the named key except the first, and return their number.
 
         Raise RateLimited beyond the key's limits, or InvalidParameter for more than it may ever have.
         """
@@ -64,13 +64,13 @@ class KeyUsage:
         self._limits, self._since = limits, now
 
     def _take(self, name: str, count: int, counted: int = 0) -> None:
-        """Count the sequences of a request of the named key, but for those that are counted already."""
+        """Count the sequences of a request of the named key, except those already counted."""
         rate, most, more = self._limits.requests_per_minute, self._limits.max_concurrent_requests, count - counted
         several = "" if count == 1 else f", and the sequences of this one count as {count}"
         if rate is not None and self._left < more:
             wait = (count - self._left) * SECONDS / rate
             raise RateLimited(
-                f"the API key {name} may begin {rate} requests per minute{several}: try again in {wait:.1f} seconds",
+                f"the API key {name} may start {rate} requests per minute{several}: try again in {wait:.1f} seconds",
                 wait,
             )
         if most is not None and self._running + more > most:

@@ -350,7 +350,7 @@ class ServerVersion(TypedDict):
 
 
 class ServerLoad(TypedDict):
-    """The number of requests in progress, those in queues included."""
+    """The number of requests in progress, including queued ones."""
 
     server_load: int
 

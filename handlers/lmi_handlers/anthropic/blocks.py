@@ -74,7 +74,7 @@ class ContentBlock(BaseModel):
     name: str | None = Field(None, min_length=1, description="The tool to use.")
     input: dict[str, Any] | None = Field(None, description="The input of the tool.")
     tool_use_id: str | None = Field(None, min_length=1, description="The id of the tool use with this result.")
-    tool_name: str | None = Field(None, min_length=1, description="The tool that a search for tools has found.")
+    tool_name: str | None = Field(None, min_length=1, description="The tool found by a tool search.")
     content: Annotated[
         "list[ContentBlock]",
         BeforeValidator(as_no_blocks, json_schema_input_type="str | list[ContentBlock] | None"),

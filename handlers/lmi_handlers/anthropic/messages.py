@@ -135,5 +135,5 @@ def _checked(messages: list[chat.Message]) -> list[chat.Message]:
     if last.text:
         return messages
     if getattr(last, "reasoning_content", None):
-        raise InvalidPayload("`messages` must not end with thinking alone: an answer goes on within a text")
+        raise InvalidPayload("`messages` must not end with thinking alone: an answer can only continue a text")
     return messages[:-1]  # nothing to continue: start a new answer

@@ -134,7 +134,7 @@ class MessagesRequest(CountTokensRequest):
     @model_validator(mode="after")
     def _one_message(self) -> "MessagesRequest":
         if (self.n or 1) > 1:
-            raise ValueError(f"`n` must be 1, as an answer is one message. Given: {self.n}")
+            raise ValueError(f"`n` must be 1, because an answer is one message. Given: {self.n}")
         return self
 
     @model_validator(mode="after")

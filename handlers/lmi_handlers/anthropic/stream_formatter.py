@@ -81,7 +81,7 @@ class BlockEvents:
                 block = tool_use_block(piece)
                 return self._close() + self._begin("tool_use", block, b'{"type":"input_json_delta","partial_json":')
             case CallArguments(_, text):
-                assert self._open == "tool_use", "arguments follow the call that they are of"
+                assert self._open == "tool_use", "arguments must follow their call"
                 self.arguments = (self.arguments or "") + text
                 return [self._delta(text)]
 

@@ -36,17 +36,17 @@ HINTS = frozenset(
 # Ignored like unknown fields, so that the client is informed.
 IGNORED = MappingProxyType(
     {
-        "compaction": "the conversation is taken as it is",
-        "context_management": "the conversation is taken as it is",
+        "compaction": "the conversation is used as it is",
+        "context_management": "the conversation is used as it is",
     }
 )
 REFUSED = MappingProxyType(
     {
-        "container": Refused("no code is run here"),
+        "container": Refused("this server does not run code"),
         "logits_processors": Refused("requests bring no code", ([],)),
         "mcp_servers": Refused("this server calls no other servers", ([],)),
-        "thread": Refused("no conversations are kept here"),
-        "watermarking": Refused("no backend marks its answers", (False,)),
+        "thread": Refused("this server does not store conversations"),
+        "watermarking": Refused("no backend watermarks its answers", (False,)),
     }
 )
 

@@ -93,6 +93,6 @@ def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
 
 
 def _plain(names: AdapterNames) -> str | list[str]:
-    """Return the names in the form of a body, with "" for the base model."""
+    """Return the names in the form used in bodies, with "" for the base model."""
     plain = [name or "" for name in names]
     return plain[0] if len(plain) == 1 else plain

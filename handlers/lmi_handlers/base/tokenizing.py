@@ -37,7 +37,7 @@ class TokenizeText(TolerantPayload):
     add_special_tokens: bool | None = Field(
         None, description="Add the special tokens that the model expects around a text. Default: true."
     )
-    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
+    return_token_strs: bool | None = Field(None, description="Also return the tokens as they appear in the vocabulary.")
 
 
 class TokenizeChat(ChatRequest):
@@ -45,7 +45,7 @@ class TokenizeChat(ChatRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 
-    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
+    return_token_strs: bool | None = Field(None, description="Also return the tokens as they appear in the vocabulary.")
 
 
 class DetokenizeRequest(TolerantPayload):

@@ -78,7 +78,8 @@ def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
 def _template(payload: ChatRequest, model: ServedModel) -> str:
     if payload.chat_template is not None and not model.options.trust_request_chat_template:
         raise InvalidPayload(
-            "`chat_template` is not allowed in requests, as it is a program: set option.chat_template in the model "
+            "`chat_template` is not allowed in requests, because it is a program: set option.chat_template in the "
+            "model "
             "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template

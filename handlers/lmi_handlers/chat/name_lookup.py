@@ -1,6 +1,6 @@
-"""Lookups of host names that clients give: nothing can interrupt the system's resolver, which may take half a minute.
+"""Lookups of host names from clients; nothing can interrupt the system's resolver, which may take half a minute.
 
-The event loop has four threads for lookups, so that four names without an answer would stop all others.
+The event loop has only four threads for lookups, so four unanswered names would block all others.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class NameResolver(AbstractResolver):
 
 
 def _in_the_way(host: str) -> list[Future[Found]]:
-    """Return the lookups of which one must end before that of a host begins."""
+    """Return the lookups, one of which must end before a lookup of the host may start."""
     running = list(_lookups.items())
     if len(running) < MAX_LOOKUPS:
         running = [(key, future) for key, future in running if _domain(key[0]) == _domain(host)]

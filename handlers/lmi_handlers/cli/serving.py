@@ -64,7 +64,7 @@ EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 def report_ready(server: Server, level: str = "info") -> None:
     """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on.
 
-    A front end leaves this to its parent.
+    In a front end, the parent does this instead.
     """
     if (front := this_front()) is not None:
         front.announce(server.port, [ready_message(server), *addresses(server)])
@@ -88,7 +88,7 @@ def run(
     """Serve until a signal, and call `welcome` in the event loop once the models are loaded.
 
     Raise ConfigurationError if a model cannot be served or, if `strict`, on a warning. Threads that still import
-    libraries are left running, because the process ends next.
+    libraries are left running, because the process is about to exit.
     """
     plugins = load_plugins(arguments.plugins_directory)
     fetched: list[Path] = []
@@ -195,11 +195,11 @@ def _log_choices(model: Model) -> None:
     for warning in model.warnings:
         logger.warning("model %s: %s", model.name, warning)
     logger.info("model %s: %s", model.name, model.plan.served_by)
-    logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
+    logger.info("model %sruns this code: %s", model.name, code_that_runs(model.plan))
 
 
 def unknown_memory(need: Need) -> int | None:
-    """Return no amount of free memory: the engines of a front end may be loaded already, for others."""
+    """Return None, because the engines of a front end may already be loaded for other front ends."""
     return None
 
 
@@ -303,23 +303,23 @@ def exposures(launch: Launch) -> Iterator[str]:
     beyond = not is_loopback(host.value)
     if beyond and access.api_keys is None:
         yield (
-            f"whoever can reach {host.value} ({host.source}) may generate, without a key: api_keys_file asks for one, "
-            "and --host 127.0.0.1 is for this host alone"
+            f"anyone who can reach {host.value} ({host.source}) can generate without a key: set api_keys_file to "
+            f"require one, or --host 127.0.0.1 to admit only this host"
         )
     if access.api_keys is None and access.cross_origin is not None and access.cross_origin.origins is None:
         yield (
-            "every web page in a browser that can reach the server may generate, without a key, as "
-            "cors_allowed_origin=* says: api_keys_file asks for one"
+            "every web page in a browser that can reach the server can generate without a key, because of "
+            "cors_allowed_origin=*: set api_keys_file to require one"
         )
     if access.management_token is not None:
         return
     own = access.management_address
     if own is not None and not own.is_for_this_host:
-        yield f"whoever can reach {own} may load models and run their code: management_token asks for a token"
+        yield f"anyone who can reach {own} can load models and run their code: set management_token to require a token"
     elif own is None and beyond and access.multi_model:
-        yield "whoever can reach the server may load models and run their code, as SAGEMAKER_MULTI_MODEL says"
+        yield "anyone who can reach the server can load models and run their code, because of SAGEMAKER_MULTI_MODEL"
     elif own is None and beyond and access.open_management:
         yield (
-            "whoever can reach the server may load models and adapters, and run their code, as "
-            "open_management=true says: management_token asks for a token"
+            "anyone who can reach the server can load models and adapters, and run their code, because of "
+            "open_management=true: set management_token to require a token"
         )

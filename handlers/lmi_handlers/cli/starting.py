@@ -50,12 +50,12 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
 
 
 def begin_front() -> str:
-    """Let this front end end with its parent, and return the log level that the parent has chosen."""
+    """Make this front end exit with its parent, and return the log level chosen by the parent."""
     from lmi_core.workers.shared_worker import host_of_this_process
     from lmi_core.workers.worker import exit_with_parent
 
     def remove_sockets() -> None:
-        """Remove what a killed parent has left."""
+        """Remove the files of a killed parent."""
         if (host := host_of_this_process()) is not None:
             with suppress(OSError):
                 for pattern in SOCKETS:

@@ -25,7 +25,7 @@ _readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  #
 
 
 async def console_state(call: Call, served: ServedModels) -> Answer:
-    """Answer with the current state for the console, without errors. Takes no place in any queue."""
+    """Answer with the current state for the console, without errors. The call takes no place in a queue."""
     registered = registered_models(registry_of(served))
     process_ids = {each.key: found for each in registered if (found := each.process_ids)}
     memory = await _readers.setdefault(served, MemoryReader()).read(process_ids)

@@ -212,7 +212,7 @@ class Search:
 
 
 def _archives(store: Path) -> list[Path]:
-    """Return the archives in a folder, in order. Several GGUF files are left out: most are one model's, in kinds."""
+    """Return the archives in a folder, in order. Several GGUF files are skipped, as variants of one model."""
     if not os.access(store, os.R_OK | os.X_OK):
         return []
     children = (child for child in store.iterdir() if is_archive_name(child.name) and not child.name.startswith("."))

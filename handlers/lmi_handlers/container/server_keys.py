@@ -56,7 +56,7 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         PROMETHEUS,
-        "`false` turns off the metrics at `/metrics` and `/server/metrics`. Default: `true`, unlike DJLServing's.",
+        "`false` turns off the metrics at `/metrics` and `/server/metrics`. Default: `true`, unlike in DJLServing.",
     ),
     honoured(
         OTLP_TRACES_ENDPOINT,
@@ -129,12 +129,12 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         KEY_REQUESTS,
-        "The maximum number of requests per minute for each key whose line has no limit of its own; each "
+        "The maximum number of requests per minute for each key whose line sets no limit; each "
         "sequence counts as a request.",
     ),
     honoured(
         KEY_RUNNING,
-        "The maximum number of concurrent requests for each key whose line has no limit of its own; each "
+        "The maximum number of concurrent requests for each key whose line sets no limit; each "
         "sequence counts as a request.",
     ),
     honoured(METRICS_NEED_KEY, "`true` makes metrics require a key too. Default: `false`."),

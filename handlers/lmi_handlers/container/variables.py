@@ -14,8 +14,8 @@ MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
 JVM = "this server has no JVM"
 LOG_LEVEL = f"{JVM}; --log-level sets the lowest level of messages to log"
 CACHES = (
-    "HF_HOME is the folder of models from the Hugging Face hub, LMI_CACHE that of models from S3 and of virtual "
-    "environments"
+    "HF_HOME sets the folder of models from the Hugging Face hub, and LMI_CACHE the folder of models from S3 and of "
+    "virtual environments"
 )
 CACHED_ANSWERS = "answers are not cached"
 ONE_MACHINE = "a server runs on one machine"

@@ -50,8 +50,8 @@ class AnswerFields(CallFields):
             value = getattr(self, name)
             if value not in (None, {}) and value is not False:
                 raise InvalidPayload(
-                    f"`{name}` must be null unless the answer is in OpenAI's format, as other formats have no field "
-                    f"for it. Given: {value}"
+                    f"`{name}` must be null unless the answer is in OpenAI's format, because other formats have no "
+                    f"field for it. Given: {value}"
                 )
 
 

@@ -96,9 +96,7 @@ class CallFields(SamplingFields):
     model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
     stream: bool | None = Field(None, description="Stream the answer as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="Options of the stream; only with `stream`.")
-    user: str | None = Field(
-        None, description="The end user, who is written to the server's log with the request's id."
-    )
+    user: str | None = Field(None, description="The end user, written to the server's log with the request's id.")
     return_tokens_as_token_ids: bool | None = Field(
         None, description="Write the tokens of log probabilities as `token_id:` followed by the id."
     )

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 def check_tool_schema(schema: dict[str, Any]) -> None:
     """Raise ValueError with the first member that is not valid in a JSON schema."""
     if schema.get("type", "object") != "object":
-        raise _wrong(("type",), "object, as arguments have names", schema["type"])
+        raise _wrong(("type",), "object, because arguments have names", schema["type"])
     for place in schemas_within(schema):
         if isinstance(place.value, dict):
             for name, (is_right, needed) in MEMBERS.items():

@@ -31,7 +31,7 @@ class SplitPayload(ToolPayload):
     separators: list[Annotated[str, Field(min_length=1, max_length=MAX_SEPARATOR_LENGTH)]] = Field(
         SEPARATORS,
         max_length=MAX_SEPARATORS,
-        description=f"The separators with which a chunk ends: at most {MAX_SEPARATORS}, each of at most "
+        description=f"The separators that a chunk can end with: at most {MAX_SEPARATORS}, each of at most "
         f"{MAX_SEPARATOR_LENGTH} characters.",
     )
 

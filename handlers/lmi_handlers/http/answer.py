@@ -264,7 +264,7 @@ async def _infer(exchange: ModelExchange[R], model: Model, inference: Inference,
         whole = [response async for response in responses]
     record.ended = time.perf_counter()
     if len(whole) != 1:
-        raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
+        raise GenerationFailed(f"the model returned {len(whole)} responses instead of one")
     await exchange.respond(whole[0], writer)
 
 
@@ -275,7 +275,8 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
     exchange.ignore(model, parsed.ignored)
     if customization.adapter is not None and None in customization.adapters:
         raise InvalidParameter(
-            f"adapter `{customization.adapter}` is code for answers in text, without weights: it changes no embeddings"
+            f"adapter `{customization.adapter}` has only code for text answers, and no weights: it does not change "
+            f"embeddings"
         )
     requests = await model.validate_embeddings(customization.adapted_embeddings(parsed.requests))
     vectors = [b""] * len(requests)

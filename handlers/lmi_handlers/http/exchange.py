@@ -251,7 +251,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 await asyncio.sleep(seconds)
                 if self._response is None:
                     self._response = await self._begin(writer, Stream(self.framing))
-                assert isinstance(self._response, Stream), "an answer as a whole is no stream"
+                assert isinstance(self._response, Stream), "a whole answer cannot be streamed"
                 if self._response.size == seen:
                     await self._response.send(KEEP_ALIVE)
                 seen = self._response.size

@@ -19,7 +19,7 @@ OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 async def no_such_route(request: web.Request) -> web.Response:
-    """Answer 404 with the nearest route, or 405 if only the method is wrong; OPTIONS on LMI's paths as DJLServing."""
+    """Answer 404 with the nearest route, or 405 for a wrong method; answer OPTIONS on LMI's paths like DJLServing."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
         # An action of another API rather than a name

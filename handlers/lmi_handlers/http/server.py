@@ -45,7 +45,7 @@ class Listener(Protocol):
 
 class Server:
     """The HTTP server. It listens before the models are loaded, so that `/ping` can report their state, unless others
-    serve on its port already.
+    already serve on its port.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ async def abort(context: Any, error: LmiError) -> NoReturn:
 
 
 def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that say when to retry, as in HTTP's header and for gRPC's own retries."""
+    """Return metadata about when to retry, in the form of HTTP's header and of gRPC's own retries."""
     if error.retry_after is None:
         return ()
     seconds = max(1, ceil(error.retry_after))
@@ -90,9 +90,7 @@ class InferStream:
     """The requests of one stream, which are answered concurrently, and their responses."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, context: Any, write_timeout: float) -> None:
-        """Create the stream, which ends if its client reads nothing for `write_timeout` seconds although there is
-        something.
-        """
+        """Create the stream, which ends if its client does not read available data for `write_timeout` seconds."""
         self._dispatcher = dispatcher
         self._access = access
         self._caller = caller(context)
@@ -181,7 +179,7 @@ async def _answer(
         raise asyncio.CancelledError from None
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
-        error = LmiError("internal error: the server's log has more under this request's id")
+        error = LmiError("internal error: see the server's log for this request's id")
     if error is None:
         ending.answered(OK, grpc.StatusCode.OK.name)
     else:

@@ -1,4 +1,4 @@
-"""The service's methods as gRPC calls them, with messages that are parsed here: damaged ones are the client's error."""
+"""The service's methods as gRPC calls them, with messages parsed here, so that damaged ones are the client's error."""
 
 import asyncio
 import logging

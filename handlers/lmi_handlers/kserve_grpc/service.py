@@ -15,10 +15,10 @@ from lmi_handlers.kserve_grpc.definitions import service_pb2
 from lmi_handlers.triton.metadata import configuration, find_version, model_description, server_description
 from lmi_handlers.triton.repository import every_version, index, statistics
 
-LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
+LOADS_NOTHING = "the models are those that the server was started with: they cannot be loaded or unloaded here"
 NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
 NO_TRACES = "requests are not traced here"
-NO_LOG_SETTINGS = "logging is set when the server is started, by --log-level"
+NO_LOG_SETTINGS = "logging is configured at start-up with --log-level"
 NOT_SERVED = {
     "RepositoryModelLoad": LOADS_NOTHING,
     "RepositoryModelUnload": LOADS_NOTHING,

@@ -97,7 +97,7 @@ async def remove_adapter(call: Call, served: ServedModels) -> Answer:
 
 
 def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
-    """Return the model in the path, or the only one. Raise ModelNotFound, or InvalidPayload if there are several."""
+    """Return the model in the path, or the only model. Raise ModelNotFound, or InvalidPayload if there are several."""
     if MODEL not in call.path_parameters and len(served.models) > 1:
         names = ", ".join(sorted(served.models))
         raise InvalidPayload(

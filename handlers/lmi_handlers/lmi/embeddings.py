@@ -36,7 +36,7 @@ class EmbeddingPayload(TruncationFields):
     @classmethod
     def _no_prompts(cls, value: str | None) -> str | None:
         if value is not None:
-            raise ValueError("must be null, as no prompt is added: write it at the beginning of each text")
+            raise ValueError("must be null, because no prompt is added: write it at the beginning of each text")
         return value
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:

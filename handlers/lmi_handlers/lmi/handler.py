@@ -110,7 +110,7 @@ class LmiHandler(Handler):
         _generating("/invocations", "Generate text"),
         _generating("/predictions/{model}", "Generate text with the named model"),
         _generating("/predictions/{model}/{version}", "The same"),
-        _generating("/models/{model}/invoke", "The same, as SageMaker's multi-model endpoints ask"),
+        _generating("/models/{model}/invoke", "The same, for SageMaker's multi-model endpoints"),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
@@ -234,7 +234,7 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
 
 
 def _with_formatter(payload: RollingBatchPayload, model: ServedModel) -> tuple[RollingBatchPayload, OutputFormatter]:
-    """Return the payload without `parameters.output_formatter`, which v0.28 has in its own schema alone, and the
+    """Return the payload without `parameters.output_formatter`, which v0.28 has only in its own schema, and the
     formatter.
     """
     given = payload.parameters or {}

@@ -25,7 +25,7 @@ class TextPair(BaseModel):
 
 
 def _as_pair(given: object) -> object:
-    """Return a pair with DJLServing's other names of the texts, or given as an array, in the one form."""
+    """Return a pair with DJLServing's other names of the texts, or given as an array, in a single form."""
     if isinstance(given, list) and len(given) == 2:
         return {"text": given[0], "text_pair": given[1]}
     if isinstance(given, dict) and {"key", "value"} <= given.keys():
@@ -34,7 +34,7 @@ def _as_pair(given: object) -> object:
 
 
 class PairsPayload(TruncationFields):
-    """A reranker's request; a body of DJLServing's forms is brought into this one."""
+    """A reranker's request; DJLServing's other forms are converted to this one."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"inputs": [{"text": "What is Deep Learning?", "text_pair": "A field."}]}]}

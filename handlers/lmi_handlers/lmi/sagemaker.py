@@ -92,7 +92,7 @@ class SageMakerHandler(LmiHandler):
         inquiry(
             "/endpoints/{endpoint}/async-invocations",
             refuse_asynchronous,
-            "Refused: nothing here keeps answers for later",
+            "Refused: this server does not store answers for later",
             PAYLOADS,
             failures(EndpointError, INVALID_STATUS),
         ),

@@ -55,7 +55,9 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
     fields, options = read_fields(call, NewModel)
     name = fields.model_name or name_of_url(fields.url)
     if not is_name(name):
-        raise InvalidPayload(f"`model_name` is required, as `url` has no name. Given: {without_secrets(fields.url)}")
+        raise InvalidPayload(
+            f"`model_name` is required, because `url` contains no name. Given: {without_secrets(fields.url)}"
+        )
     registration = Registration(name, fields.url, fields.model_version, fields.overrides(options, SOURCE))
     registry = registry_of(served)
     registered = registry.register(registration, default=fields.default)
@@ -84,7 +86,7 @@ async def update_model(call: Call, served: ServedModels) -> Answer:
     changed = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
     fields, options = read_fields(call, ModelChange)
     if options:
-        raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it anew")
+        raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it again")
     changing = begin_changes(registry, changed, fields)
     if fields.synchronous:
         await changing

@@ -11,7 +11,7 @@ DIGITS = 9  # decimal places, for nanoseconds
 
 
 class Families:
-    """Metric families by name, each with the values of all models; families without values are left out.
+    """Metric families by name, each with the values of all models; families without values are omitted.
 
     The declared ones are written line by line, because prometheus_client takes ten times as long for a thousand models.
     """

@@ -1,4 +1,4 @@
-"""The metrics of front ends that share the engines: each answers a scrape with the sums of all."""
+"""The metrics of front ends that share the engines: each answers scrapes with the sums over all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,7 +27,7 @@ Write = Callable[[Scrape], Awaitable[tuple[str, bytes]]]
 
 
 class FrontEndMetrics:
-    """A socket at which the other front ends read this one's metrics, and their parent sees that it is alive."""
+    """A socket through which the other front ends read this one's metrics, and the parent checks that it is alive."""
 
     def __init__(self, front: Front, write: Write) -> None:
         self._path = _path(front.folder, front.number)
@@ -53,7 +53,7 @@ class FrontEndMetrics:
 
 
 async def others(front: Front, scrape: Scrape) -> list[bytes]:
-    """Return the metrics of the other front ends, without those that are being started."""
+    """Return the metrics of the other front ends, except those that are starting."""
     numbers = (number for number in range(front.total) if number != front.number)
     request = msgspec.json.encode(scrape) + b"\n"
     found = await asyncio.gather(*(_read(_path(front.folder, number), request) for number in numbers))
@@ -78,7 +78,7 @@ async def _read(path: Path, request: bytes, seconds: float = SECONDS) -> bytes:
 
 
 def added_up(expositions: Iterable[bytes]) -> bytes:
-    """Return one exposition with the sums of the samples of several; of values that cannot be added up, the highest."""
+    """Return one exposition with the sums of the samples of several; for values that cannot be added, the highest."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, dict[str, float]] = {}
     end = ""

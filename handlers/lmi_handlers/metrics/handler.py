@@ -25,7 +25,7 @@ SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 async def metrics(call: Call, models: ServedModels) -> Answer:
     """Answer with all metrics, or with those in `name[]`, in the form of the `Accept` header.
 
-    `names=vllm` selects those that vLLM has, under its names.
+    `names=vllm` selects vLLM's metrics, under vLLM's names.
     """
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
     asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
@@ -39,7 +39,7 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 
 
 async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
-    """Return the content type and the metrics of this process."""
+    """Return the content type and this process's metrics."""
     # In this thread, because models and requests also change in it.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
     server, (accepted, names, as_vllm) = models.metrics, (asked.accepted, asked.names, asked.as_vllm)

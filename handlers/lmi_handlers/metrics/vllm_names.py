@@ -1,4 +1,4 @@
-"""The server's figures under vLLM's names, for dashboards that know these: `GET /metrics?names=vllm`."""
+"""The server's figures under vLLM's names, for dashboards that use these: `GET /metrics?names=vllm`."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ FINISHED = {"eos_token": "stop", "stop_sequence": "stop", "length": "length", "a
 
 
 class VllmFamilies(Families):
-    """The families that vLLM has too, under its names; others are left out."""
+    """The families that vLLM has too, under its names; others are omitted."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         super().__init__(names)

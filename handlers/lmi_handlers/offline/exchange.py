@@ -103,7 +103,7 @@ class OfflineExchange(ModelExchange[None]):
         """Do nothing: unknown names are errors here."""
 
     async def send(self, answer: Answer) -> None:
-        raise FormatterFailed("this request has no answer in text")
+        raise FormatterFailed("this request has no text answer")
 
     def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send nothing: there is no connection."""
@@ -114,13 +114,13 @@ class OfflineExchange(ModelExchange[None]):
         await asyncio.sleep(0)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
-        raise FormatterFailed("this request has no answer in text")
+        raise FormatterFailed("this request has no text answer")
 
     async def answer(self, answer: Answer) -> None:
-        raise FormatterFailed("this request has no answer in text")
+        raise FormatterFailed("this request has no text answer")
 
     async def relay(self, reply: Head | Chunk) -> None:
-        raise ModelNotFound("the model has no engine: its model function answers requests, which `lmi serve` takes")
+        raise ModelNotFound("the model has no engine: its model function answers requests: use `lmi serve`")
 
     async def finish(self) -> None:
         """Do nothing: the last step has been written."""

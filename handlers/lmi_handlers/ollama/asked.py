@@ -41,7 +41,7 @@ class Asked:
         return parameters, names
 
     def check_thinking(self) -> None:
-        """Raise InvalidPayload, with a message that clients recognise, if a model that cannot think is asked to."""
+        """Raise InvalidPayload, with a message that clients recognise, if a model without thinking is asked for it."""
         if self.payload.think and self.model.options.reasoning_format is None:
             raise InvalidPayload(
                 f'"{self.name}" does not support thinking: `think` needs option.reasoning_parser. '

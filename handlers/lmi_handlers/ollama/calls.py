@@ -70,5 +70,5 @@ def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
     if isinstance(value, dict):
         function = {"index": index, "name": name, "arguments": writable(value)}
         return {"tool_calls": [{"id": call_id, "function": function}]}
-    logger.info("a call of %r is answered as text: its arguments are no JSON object", name)
+    logger.info("a call of %r is returned as text: its arguments are not a JSON object", name)
     return {"content": f'{{"name": {orjson.dumps(name).decode()}, "arguments": {arguments}'}

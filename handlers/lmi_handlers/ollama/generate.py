@@ -26,7 +26,7 @@ class OllamaPromptRequest(OllamaChatRequest):
 
 
 def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Generation:
-    """Return the generation of the answer to a prompt.
+    """Return the generation that answers a prompt.
 
     Raise InvalidPayload if the model does not support the request.
     """

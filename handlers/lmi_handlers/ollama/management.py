@@ -15,7 +15,7 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name
 
-DIRECTORIES = "models are served from directories, which `lmi serve` names"
+DIRECTORIES = "models are served from the directories given to `lmi serve`"
 FORBIDDEN = 403
 JSON = "application/json"
 
@@ -55,7 +55,7 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     try:
         served_name(payload.asked, dispatcher)
     except ModelNotFound as error:
-        raise ModelNotFound(f"{error.message}: this server downloads none, {DIRECTORIES}") from None
+        raise ModelNotFound(f"{error.message}: this server does not download models; {DIRECTORIES}") from None
     if payload.stream is False:
         return json_answer({"status": "success"}, ignored=ignored)
     lines = [orjson.dumps({"status": status}) + b"\n" for status in ("pulling manifest", "success")]

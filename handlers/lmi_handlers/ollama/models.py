@@ -182,9 +182,11 @@ def named_capabilities(model: ServedModel) -> list[str]:
 
 
 ROUTES = (
-    Route("/", "GET", root, "That a server is there, for Ollama's clients", access=Access.EVERYBODY, answers=GREETING),
+    Route(
+        "/", "GET", root, "Tell Ollama's clients that a server is running", access=Access.EVERYBODY, answers=GREETING
+    ),
     Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(OllamaVersion),)),
     Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
     Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
-    inquiry("/api/show", show, "What is known of a model", (ShowRequest,), AnswerForm(OllamaShown)),
+    inquiry("/api/show", show, "The details of a model", (ShowRequest,), AnswerForm(OllamaShown)),
 )

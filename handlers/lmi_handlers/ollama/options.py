@@ -41,16 +41,16 @@ _LOADING_OPTIONS = (
     "use_mmap",
     "vocab_only",
 )
-_LOADING = "the model is loaded when the server starts, by the keys of its serving.properties"
-_CONTEXT = "the context is as long as the model and option.max_model_len let it be, and nothing is cut out of it"
+_LOADING = "the model is loaded when the server starts, with the keys of its serving.properties"
+_CONTEXT = "the model and option.max_model_len determine the context length, and nothing is cut from the context"
 _MIROSTAT = "no backend has this sampler"
 # Options without effect: the "off" value is accepted silently, any other is reported as ignored.
 WITHOUT_EFFECT: Mapping[str, tuple[str, tuple[object, ...]]] = MappingProxyType(
     {
         "num_ctx": (_CONTEXT, ()),
         "num_keep": (_CONTEXT, (0,)),
-        "repeat_last_n": ("repeat_penalty looks at the whole text", (-1,)),
-        "penalize_newline": ("penalties are for all tokens alike", (True,)),
+        "repeat_last_n": ("repeat_penalty applies to the whole text", (-1,)),
+        "penalize_newline": ("penalties apply to all tokens", (True,)),
         "mirostat": (_MIROSTAT, (0,)),
         "mirostat_tau": (_MIROSTAT, (5,)),
         "mirostat_eta": (_MIROSTAT, (0.1,)),

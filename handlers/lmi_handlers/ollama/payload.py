@@ -53,7 +53,7 @@ def _template(given: str | None) -> str | None:
 
 def _context(given: list[int] | None) -> list[int] | None:
     if given:
-        raise ValueError("must be empty: answers here have none, and conversations go to /api/chat")
+        raise ValueError("must be empty: answers contain no context; use /api/chat for conversations")
     return given
 
 

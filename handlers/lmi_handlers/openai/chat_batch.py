@@ -24,7 +24,7 @@ NOT_IN_BATCHES = ("stream", "tools", "functions", "use_beam_search", "prompt_log
 
 
 class ChatBatchRequest(ChatRequest):
-    """A request for the answers to several chats, which have all fields but the messages in common."""
+    """A request for the answers to several chats, which share all fields except the messages."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"messages": [[{"role": "user", "content": text}] for text in ("Hi", "Hey")]}]}

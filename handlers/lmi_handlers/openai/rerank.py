@@ -27,7 +27,7 @@ def _score(path: str) -> Route:
 
 class RerankHandler(OpenAiHandler):
     name: ClassVar[str] = "rerank"
-    summary: ClassVar[str] = "Scores of pairs of texts, as vLLM, Jina, Cohere and TEI have them"
+    summary: ClassVar[str] = "Scores of pairs of texts, in the formats of vLLM, Jina, Cohere and TEI"
     reads_embeddings: ClassVar[bool] = True
     routes: ClassVar[tuple[Route, ...]] = (
         _rerank(TEI, TeiRerankRequest),

@@ -92,7 +92,7 @@ class RerankRequest(ScoringFields, TolerantPayload):
 
 
 class ScoreRequest(ScoringFields, TolerantPayload):
-    """A request for the scores of pairs: one text with each of several, or as many of both."""
+    """A request for the scores of pairs: one text with several others, or two lists of equal length."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text_1": QUERY, "text_2": TEXTS}]})
 

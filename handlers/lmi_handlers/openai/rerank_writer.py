@@ -50,7 +50,7 @@ class RerankWriter(ScoreWriter):
     """Jina's and Cohere's results, in the order of their scores, with vLLM's usage."""
 
     def __init__(self, response_id: str, model: str, documents: Sequence[str] | None, top_n: int | None) -> None:
-        """`documents`: those of the request, if results contain them."""
+        """`documents` are those of the request, if results contain them."""
         super().__init__(response_id, model)
         self._documents = documents
         self._top_n = top_n or None
@@ -69,7 +69,7 @@ class TeiRerankWriter(EmbeddingWriter):
     """The results of Text Embeddings Inference, in the order of their scores."""
 
     def __init__(self, texts: Sequence[str] | None, *, raw: bool) -> None:
-        """`texts`: those of the request, if results contain them."""
+        """`texts` are those of the request, if results contain them."""
         self._texts = texts
         self._raw = raw
 

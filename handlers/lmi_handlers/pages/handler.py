@@ -114,7 +114,7 @@ class PagesHandler(PlainHandler):
             "/",
             "GET",
             chat_page,
-            "A page to chat with the models, for browsers; for others, that a server is there",
+            "A page to chat with the models, for browsers; for other clients, a sign that a server is running",
             media_type=HTML,
             access=Access.EVERYBODY,
             answers=PAGE,
@@ -122,7 +122,7 @@ class PagesHandler(PlainHandler):
         reading(
             "/docs",
             docs_page,
-            "A page of this API: what to try first, and every route",
+            "A page about this API, with examples and every route",
             AnswerForm(None, HTML, (200, NOT_CHANGED)),
             *WITH_SLASH,
             access=Access.EVERYBODY,
@@ -131,7 +131,7 @@ class PagesHandler(PlainHandler):
         reading(
             "/console",
             console_page,
-            "A page to manage the models: their state, what they do, and errors",
+            "A page to manage the models, with their state, activity and errors",
             AnswerForm(None, HTML, (200, NOT_CHANGED)),
             *WITH_SLASH,
             access=Access.CONSOLE,
@@ -140,7 +140,7 @@ class PagesHandler(PlainHandler):
         reading(
             "/pages",
             reached_pages,
-            "The names of the pages that this client reaches at this address",
+            "The names of the pages that this client can reach at this address",
             *REACHED,
             access=Access.EVERYBODY,
         ),

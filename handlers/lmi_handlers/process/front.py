@@ -13,15 +13,15 @@ from lmi_core.workers.shared_worker import Ready, host_of_this_process
 from lmi_handlers.process.lifetime import FRONT_VARIABLE
 
 UNCHANGEABLE = (
-    "several front ends share the engines (--servers), so that models, adapters and the log level stay as they were at "
-    "the start: restart the server with the change"
+    "several front ends share the engines (--servers), so models, adapters and the log level cannot be changed while "
+    "the server runs: restart it with the change"
 )
 # Appended to messages about resources that each front end needs for itself
 ELSEWHERE = ", or another front end has it (--servers)"
 
 
 class Front(NamedTuple):
-    """The number of a front end, from 0, of so many, and the port."""
+    """The number of a front end, from 0, the total number, and the port."""
 
     number: int
     total: int
@@ -37,12 +37,12 @@ class Front(NamedTuple):
 
     @property
     def joins(self) -> bool:
-        """Whether others serve already, so that this front end listens only when it can answer."""
+        """Whether other front ends already serve, so that this one listens only when it is ready."""
         return self.port is not None
 
     @property
     def is_main(self) -> bool:
-        """Whether this front end serves the addresses that only one can: of management, and of gRPC."""
+        """Whether this front end serves the addresses that only one can have: those of management and gRPC."""
         return self.number == 0
 
     @property
@@ -60,7 +60,7 @@ class Front(NamedTuple):
 
 
 def elsewhere() -> str:
-    """Return the further reason why something is not found, if there are other front ends."""
+    """Return an additional reason why something may not be found, if there are other front ends."""
     return "" if this_front() is None else ELSEWHERE
 
 

@@ -56,7 +56,7 @@ def _read(given: dict[str, Any], call: Call, model: ManagedModel) -> _Asked:
 
 def _count(chat: ResponseChat, model: ManagedModel, truncates: bool, request_id: str) -> int:
     for place, _ in image_parts(chat):
-        raise InvalidPayload(f"`{place}` is an image, and only the tokens of texts are counted here")
+        raise InvalidPayload(f"`{place}` is an image, but only text tokens can be counted")
     if truncates:
         chat = truncated(chat, model, request_id)
     return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))

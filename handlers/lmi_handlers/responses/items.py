@@ -41,7 +41,7 @@ class InputPart(BaseModel):
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "InputPart":
         if self.file_id is not None:
-            raise ValueError("must have `image_url`: no files are stored that `file_id` could name")
+            raise ValueError("must have `image_url`: this server stores no files for `file_id`")
         member = {"input_image": "image_url", "refusal": "refusal"}.get(self.type, "text")
         if getattr(self, member) is None:
             raise ValueError(f"must have `{member}`")
@@ -179,7 +179,8 @@ class ReasoningItem(InputItem):
     def _readable(self) -> "ReasoningItem":
         if self.encrypted_content is not None and not self.written:
             raise ValueError(
-                "must have the reasoning as `content`: `encrypted_content` is of another server, and cannot be read"
+                "must have the reasoning as `content`: `encrypted_content` comes from another server, and cannot be "
+                "read"
             )
         return self
 

@@ -13,7 +13,7 @@ class ResponseOutput:
     """The items of one sequence so far. Its methods return the events that they cause."""
 
     def __init__(self, reader: AnswerReader, functions: Mapping[str, JsonObject]) -> None:
-        """Take the members of calls of functions whose name in the chat is not the client's."""
+        """Set the members in calls of functions whose names in the chat differ from the client's."""
         self._reader = reader
         self._functions = functions
         self._done: list[JsonObject] = []

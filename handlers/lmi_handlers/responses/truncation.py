@@ -36,7 +36,7 @@ def truncated(chat: ResponseChat, model: ServedModel, request_id: str) -> Respon
     if not starts:
         return chat
     needed = bisect_left(starts[:-1], True, key=lambda start: _fits(_from(chat, start), model, room))
-    logger.info("request %s: truncation left out %d of %d turns", request_id, needed + 1, len(starts) + 1)
+    logger.info("request %s: truncation omitted %d of %d turns", request_id, needed + 1, len(starts) + 1)
     return _from(chat, starts[needed])
 
 

@@ -22,8 +22,8 @@ class EmbeddingProperties(ModelProperties):
 
     pooling: Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "last"] | None = Field(
         None,
-        description="How the hidden states of a text are combined into a vector. Default: as the model's files "
-        "configure it, otherwise its first token, or its last for models that generate.",
+        description="How the hidden states of a text are combined into a vector. Default: as configured in the "
+        "model's files, otherwise the first token, or the last one for models that generate.",
     )
     normalize: bool | None = Field(
         None,

@@ -12,7 +12,7 @@ class GuideProperties(ModelProperties):
     max_guide_size: PositiveInt = Field(
         2**20,
         description="Maximum size of a structured-output constraint (schema, regular expression, grammar, list of "
-        "choices or structural tag), in bytes; bounded repetitions in regular expressions count as written out.",
+        "choices or structural tag), in bytes; bounded repetitions in regular expressions count in expanded form.",
     )
     guide_compile_timeout: PositiveInt = Field(
         20, description="Maximum CPU time for compiling a constraint, in seconds."

@@ -83,10 +83,10 @@ class TorchProperties(EngineProperties, GuideProperties):
     enable_prefix_caching: bool = Field(
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
-    enable_lora: bool = Field(True, description="Support LoRA adapters, at no cost while there are none.")
+    enable_lora: bool = Field(True, description="Support LoRA adapters; this costs nothing while there are none.")
     enforce_eager: bool = Field(
         False,
-        description="Run decode steps on a GPU without CUDA graphs: slower with few requests, but with less memory.",
+        description="Run decode steps on a GPU without CUDA graphs: slower with few requests, but uses less memory.",
     )
     load_format: Annotated[
         str, NoEffect("the torch engine detects the format of the weights, safetensors or PyTorch's own")
@@ -236,8 +236,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         for request in requests:
             if request.adapter is not None:
                 raise InvalidParameter(
-                    f"embeddings are made with the model alone on the torch engine: leave out the adapter "
-                    f"`{request.adapter}`"
+                    f"the torch engine makes embeddings without adapters: leave out the adapter `{request.adapter}`"
                 )
         return self.engine.embed(
             [EmbeddingInput(each.prompt_ids, each.dimensions, each.normalize, each.token_types) for each in requests]
@@ -284,7 +283,7 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 
 def torch_placement(setup: BackendSetup[Any], of_group: ReplicaCount) -> Placement:
-    """Return the devices of the replicas, with so many on each group of devices that the model would need in LMI."""
+    """Return the devices of the replicas, with this many on each group of devices that the model would need in LMI."""
     properties: TorchProperties = setup.properties
     degree = properties.tensor_parallel_degree
     size = degree if isinstance(degree, int) else 1
@@ -294,7 +293,7 @@ def torch_placement(setup: BackendSetup[Any], of_group: ReplicaCount) -> Placeme
 
 
 async def place_on_cluster(backend: Backend[Any], client: "EngineClient | ManagerClient") -> None:
-    """Connect to the Ray cluster of a backend, if any, to place as many replicas as fit. Raise ConfigurationError."""
+    """Connect to a backend's Ray cluster, if any, and place as many replicas as fit. Raise ConfigurationError."""
     address = backend.setup.ray_address
     if address is not None:
         await asyncio.to_thread(connect, address)

@@ -266,13 +266,14 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:
             if getattr(fields, name):
                 raise InvalidParameter(
-                    f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
+                    f"`{name}` is not allowed in requests, because it changes how much CPU time and memory images "
+                    f"take: "
                     "set option.trust_request_mm_kwargs=true if every client is trusted"
                 )
 
 
 def _lacking() -> str | None:
-    """Return why this host cannot run vLLM and how to fix that, or None."""
+    """Return why this host cannot run vLLM, with a remedy, or None."""
     if find_spec("vllm") is None:
         return f"vLLM is not installed ({HOW_TO_INSTALL})"
     if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):

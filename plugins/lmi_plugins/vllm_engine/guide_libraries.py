@@ -1,7 +1,7 @@
 """The choice of the guide library for each request in a core.
 
-vLLM chooses one for each, but follows the guides of all by that of the first: so xgrammar gets schemas with what it
-leaves out without a word, such as `multipleOf`. The names that this depends on are in
+vLLM chooses one for each, but uses the first request's library for all guides: so xgrammar gets schemas with features
+that it silently ignores, such as `multipleOf`. The names that this depends on are in
 https://github.com/vllm-project/vllm/blob/main/vllm/v1/structured_output/__init__.py
 """
 

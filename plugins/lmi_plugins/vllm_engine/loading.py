@@ -130,9 +130,10 @@ def _complaints(error: ValidationError) -> str:
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
-    """Create the engine in a thread, as vLLM waits for its processes; if cancelled, kill them, which ends most waits.
+    """Create the engine in a thread, because vLLM waits for its processes; if cancelled, kill them, which ends most
+    waits.
 
-    It does not end that for a core which has begun to load and then does not connect. Nothing else needs the thread, so
+    It does not end the wait for a core that started to load but does not connect. Nothing else needs the thread, so
     it is left to vLLM's own timeout.
     """
     others = _children()
@@ -174,9 +175,10 @@ def _discard(loaded: "Future[AsyncLLM]") -> None:
 
 
 def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
-    """Return the processes of an engine that a thread still loads, as other threads may load at the same time.
+    """Return the processes of an engine that a thread still loads, because other threads may load engines at the same
+    time.
 
-    Where the system does not tell who started them, they are those that are no `others`, unless another thread loads.
+    If the system does not report their parents, they are all processes except `others`, unless another thread loads.
     """
     if not thread.is_alive():
         return set()

@@ -59,11 +59,11 @@ def prepare() -> None:
 
 
 def attach(parent: BaseProcess) -> None:
-    """End this process with its parent, and not before: a group of its own keeps the terminal's Ctrl-C from it.
+    """End this process with its parent, and not before: a separate process group shields it from the terminal's Ctrl-C.
 
-    It gets no session of its own: Linux shares the time of a busy machine among sessions, and processes that wait for
-    each other step by step are best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
-    are the server's: it lets requests finish, and then ends vLLM by SIGINT. It ignores SIGUSR1 and SIGUSR2.
+    It stays in the same session: on a busy machine, Linux divides time among sessions, and processes that wait for each
+    other at every step run best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
+    are left to the server: it lets requests finish, and then ends vLLM with SIGINT. It ignores SIGUSR1 and SIGUSR2.
     """
     os.setpgid(0, 0)
     if threading.current_thread() is threading.main_thread():

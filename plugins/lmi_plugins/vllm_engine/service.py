@@ -107,7 +107,7 @@ class VllmService:
         resume: bool = False,
         allow_pickle: bool = False,
     ) -> None:
-        """Create a service without starting it; for the last numbers see Replicas."""
+        """Create a service without starting it; for the last arguments, see Replicas."""
 
         loading = asyncio.Lock()
 
@@ -145,7 +145,7 @@ class VllmService:
 
     @property
     def _engine(self) -> VllmEngine:
-        """An engine that tells of the model, which is the same in all of them."""
+        """An engine that describes the model, which is the same in all of them."""
         return self.replicas.first
 
     @property
@@ -172,7 +172,7 @@ class VllmService:
         return await place_images(self._engine.vllm, prompt_ids, images, read_fields(parameters))
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Return the steps of a request. Raise InvalidParameter where vLLM refuses one."""
+        """Return the steps of a request. Raise InvalidParameter if vLLM refuses one."""
         parameters = request.parameters
         assert isinstance(parameters, ExtendedParameters), parameters
         if self._speculates:
@@ -234,7 +234,7 @@ class VllmService:
                 yield family
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        """Return the vectors of the requests as they are made. Raise InvalidParameter where vLLM refuses one."""
+        """Return the vectors of the requests as they are computed. Raise InvalidParameter if vLLM refuses one."""
         missing = dict(enumerate(requests))
 
         def note(vector: Vector) -> int:

@@ -1,4 +1,4 @@
-"""The folder of the sockets of vLLM's processes, and of the files by which they meet."""
+"""The folder of the sockets of vLLM's processes, and of the files through which they connect."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ ITS_MODULES = ("vllm.utils.network_utils", "vllm.v1.executor.multiproc_executor"
 
 
 class SocketFolder:
-    """The folder of vLLM's sockets, which is there while engines of this process are, and can be removed as a whole."""
+    """The folder of vLLM's sockets, which exists while this process has engines, and can be removed as a whole."""
 
     def __init__(self) -> None:
         self._engines = 0
@@ -45,19 +45,19 @@ def remove_sockets() -> None:
 
 
 def meet_in_folder() -> None:
-    """Let the executors of this process, a core, meet their workers in files that `remove_meeting_files` finds."""
+    """Let the executors of this core connect to their workers through files that `remove_meeting_files` finds."""
     for module in map(sys.modules.get, ITS_MODULES):  # modules imported later take it from the first
         if hasattr(module, MEETING_METHOD):
             setattr(module, MEETING_METHOD, meeting_file)
 
 
 def meeting_file() -> str:
-    """Return the URL of a new file that has this process in its name."""
+    """Return the URL of a new file whose name identifies this process."""
     return f"file://{_folder() / f'{MEETING_FILE}{os.getpid()}_{uuid4().hex}'}"
 
 
 def remove_meeting_files(core: int) -> None:
-    """Remove the files of a core that has ended: PyTorch leaves them where a process is killed, or ends at once."""
+    """Remove the files of a core that has ended: PyTorch leaves them if a process is killed or exits immediately."""
     for path in _folder().glob(f"{MEETING_FILE}{core}_*"):
         path.unlink(missing_ok=True)
 

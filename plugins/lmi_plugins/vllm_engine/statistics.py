@@ -1,8 +1,8 @@
-"""What vLLM's engine tells of itself: its scheduler's state at each step and, where asked for, its own metrics.
+"""The statistics of vLLM's engine: its scheduler's state at each step and, if enabled, its own metrics.
 
-vLLM keeps both statistics or none, and those of requests, which its client counts at every token, would double the cost
-of a token here. So the core is started with statistics, and the client is told to keep none before its loop begins,
-unless it writes spans, which have a request's own. The time of a request in the scheduler's queue comes with
+vLLM keeps both kinds of statistics or none, and those of requests, which its client counts at every token, would double
+the cost per token. So the core is started with statistics, and they are turned off in the client before its loop
+starts, unless it writes spans, which contain those of a request. The time of a request in the scheduler's queue is in
 the events of its first output.
 """
 
@@ -53,9 +53,9 @@ class EngineStatistics:
     """The statistics of one engine."""
 
     def __init__(self, engine: AsyncLLM, *, full: bool, traced: bool = False) -> None:
-        """Attach to an engine that was created with `log_stats`, and whose loop has not begun.
+        """Attach to an engine that was created with `log_stats`, and whose loop has not started.
 
-        `full`: keep its own metrics; `traced`: it writes spans.
+        `full` keeps its own metrics; `traced` means that it writes spans.
         """
         self._watch = SchedulerWatch()
         self._requests = engine.output_processor
@@ -121,7 +121,7 @@ def statistics_of(engine: AsyncLLM) -> EngineStatistics | None:
 
 
 def take_collectors() -> list[Any]:
-    """Take vLLM's metrics out of the registry of the process, which holds those of one engine only."""
+    """Remove vLLM's metrics from the registry of the process, which can only contain those of one engine."""
     # Computed as in vLLM: https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/prometheus.py
     registered: Iterable[Any] = list(REGISTRY._collector_to_names)
     found = [each for each in registered if str(getattr(each, "_name", "")).startswith(PREFIX)]

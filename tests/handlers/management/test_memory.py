@@ -68,7 +68,7 @@ async def refusal(server: RunningServer, directory: Path, **query: object) -> st
     [
         (RAISES, "MemoryError: the weights are too large"),
         (RAISES_WHEN_CALLED, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
-        (KILLED, "exit code -9, killed as the system does where memory runs out"),
+        (KILLED, "exit code -9, as if killed by the system for lack of memory"),
     ],
 )
 async def test_model_function_without_memory(

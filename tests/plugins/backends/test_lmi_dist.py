@@ -186,7 +186,7 @@ def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: M
     )
     with pytest.raises(ConfigurationError, match=r"option\.enable_prefix_caching .* Given: maybe") as raised:
         plan.runtime(plan.setup)
-    assert "the torch engine runs in place of vLLM: install vllm" in raised.value.message
+    assert "the torch engine runs instead of vLLM: install vllm" in raised.value.message
 
 
 @pytest.mark.usefixtures("without_vllm")

@@ -39,7 +39,7 @@ class Names:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """A marker of a property that LMI accepts but that has no effect here; any value except the default warns."""
+    """Mark a property that LMI accepts but that has no effect here; any value except the default causes a warning."""
 
     reason: str
     except_for: tuple[str, ...] = ()  # the only values that have an effect

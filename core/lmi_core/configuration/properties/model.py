@@ -58,7 +58,7 @@ class ModelProperties(Properties):
 
     @property
     def asked_task(self) -> Literal["generate", "embed", "score"] | None:
-        """The model's task; None means the one in its own files."""
+        """The model's task; None means the task in the model's own files."""
         if self.task in EMBEDDING_TASKS:
             return "embed"
         if self.task in SCORE_TASKS:

@@ -228,7 +228,7 @@ class RequestProperties(Properties):
 
     @property
     def asynchronous(self) -> str | None:
-        """The key, with its value, that asks for LMI's async mode, which has a schema of its own; or None."""
+        """The key and value that select LMI's async mode, which has its own schema; or None."""
         if self.async_mode:
             return "option.async_mode=true"
         entry_point = self.entry_point or ""

@@ -150,7 +150,7 @@ class ServerProperties(Properties):
         default=503, description="HTTP status of requests that are refused because the queue is full."
     )
     open_management: bool = Field(
-        default=False, description="Allow other hosts than the server's own to manage the model and its adapters."
+        default=False, description="Allow hosts other than the server's own to manage the model and its adapters."
     )
     allowed_hosts: str | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Structured output after reasoning."""
+"""Return a structural tag for any reasoning, followed by text that the guide allows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

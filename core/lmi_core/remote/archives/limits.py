@@ -43,8 +43,8 @@ class Limits:
             )
         if self.max_ratio is not None and size > max(FREE_BYTES, self.max_ratio * archive_size):
             raise ConfigurationError(
-                f"the archive of {in_words(archive_size)} unpacks to more than {self.max_ratio} times its size, as "
-                f"only an attack does: set {BYTES_VARIABLE} to a number of bytes if the archive is yours"
+                f"the archive of {in_words(archive_size)} unpacks to more than {self.max_ratio} times its size, "
+                f"which only attacks do: set {BYTES_VARIABLE} to a number of bytes if the archive is yours"
             )
 
 

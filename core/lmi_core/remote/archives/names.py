@@ -41,7 +41,7 @@ class MemberPaths:
             return
         spelled, was_folder = self._known[same]
         if spelled != path:
-            raise _refused(name, f"and {shown(spelled)} differ in case or accents alone")
+            raise _refused(name, f"and {shown(spelled)} differ only in case or accents")
         if was_folder != is_folder:
             raise _refused(name, "is the name of a folder, and of a file")
         if not is_folder:
@@ -59,7 +59,7 @@ def _parts(name: str) -> list[str]:
         raise _refused(name, "is not relative to the archive, or has a backslash")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise _refused(name, "leads out of the archive")
+        raise _refused(name, "points outside the archive")
     if len(parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in parts):
         raise _refused(
             name, f"is too long: at most {MAX_PATH} bytes in {MAX_DEPTH} parts of {MAX_NAME} bytes are unpacked"
@@ -73,4 +73,4 @@ def shown(name: str) -> str:
 
 
 def _refused(name: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory anew")
+    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory again")

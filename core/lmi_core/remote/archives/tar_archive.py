@@ -70,7 +70,7 @@ class _Stream(io.RawIOBase):
         return position
 
     def read(self, size: int = -1) -> bytes:
-        """Read a header, or a part of one."""
+        """Read a header, or part of one."""
         self._headers += size
         if not 0 <= size <= MAX_HEADER or self._headers > MAX_HEADER:
             raise ConfigurationError(f"the archive cannot be unpacked: a header takes more than {MAX_HEADER} bytes")
@@ -105,4 +105,4 @@ class _Stream(io.RawIOBase):
         while data := self._content.read(CHUNK):  # gzip's checksum comes last
             left -= len(data)
             if left < 0:
-                raise tarfile.ReadError("it goes on after its end")
+                raise tarfile.ReadError("there is data after its end")

@@ -1,4 +1,4 @@
-"""The files of a folder that engines read, with what tells one version of a file from another."""
+"""The files of a folder that engines read, with the facts that distinguish versions of a file."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -13,9 +13,9 @@ WEIGHTS = "adapter_model"  # the names of its weights start with this
 
 
 def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
-    """Return a folder's files by path, and the bytes in those that no engine reads beside others.
+    """Return a folder's files by path, and the bytes in files that engines ignore if there are others.
 
-    Hidden files are left out, and adapters below the folder, which come and go by themselves. Links are followed.
+    Skip hidden files, and adapters below the folder, which are loaded and unloaded separately. Links are followed.
     """
     found = [copied_file(folder, path) for path in _files(folder, ())]
     repeated = useless(each.path for each in found)
@@ -24,7 +24,7 @@ def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
 
 
 def copied_file(folder: Path, file: Path) -> CopiedFile:
-    """Describe a file as it is now. Raise OSError if there is none."""
+    """Describe a file as it is now. Raise OSError if it does not exist."""
     status = file.stat()
     path, target = str(file.relative_to(folder)), file.resolve()
     is_blob = file.is_symlink() and target.parent.name == BLOBS
@@ -33,7 +33,7 @@ def copied_file(folder: Path, file: Path) -> CopiedFile:
 
 
 def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the files of a folder, with those of its folders; `above` are the real paths of those that contain it."""
+    """Yield the files of a folder, including its subfolders; `above` contains the real paths of its parent folders."""
     real = folder.resolve()
     if real in above:  # a link to a parent folder
         return

@@ -23,13 +23,13 @@ class Bring(msgspec.Struct, tag=True, frozen=True):
 
 
 class Gone(msgspec.Struct, tag=True, frozen=True):
-    """The folders, of those in the node's `Copied`, that the server's host has no more."""
+    """The folders in the node's `Copied` that no longer exist on the server's host."""
 
     folders: Sequence[str]
 
 
 class Chunk(msgspec.Struct, tag=True, frozen=True):
-    """The next bytes of a file, with its SHA-256 after the last ones; an error if it cannot be read."""
+    """The next bytes of a file, the last with its SHA-256; an error if it cannot be read."""
 
     data: bytes
     digest: str = ""
@@ -37,13 +37,13 @@ class Chunk(msgspec.Struct, tag=True, frozen=True):
 
 
 class Copied(msgspec.Struct, tag=True, frozen=True):
-    """The folders of which the node has copies."""
+    """The folders that the node has copies of."""
 
     folders: Sequence[str]
 
 
 class Next(msgspec.Struct, tag=True, frozen=True):
-    """A request for the next chunk of a file in the folder; files are read one after the other, from their start."""
+    """A request for the next chunk of a file in the folder; files are read one at a time, from the start."""
 
     path: str
 

@@ -1,4 +1,4 @@
-"""The worker's side of copies on its node, in a thread beside the engine."""
+"""The worker's side of copies on its node, in a thread next to the engine."""
 
 import hashlib
 import logging
@@ -59,7 +59,8 @@ class Receiver:
         self._awaited = 0  # in chunks
 
     def folder(self) -> Path:
-        """Return the folder itself if this node has the same files there, otherwise that of a copy, which is held.
+        """Return the folder itself if this node has the same files there, otherwise the folder of a copy, which is
+        held.
 
         Raise ConfigurationError if it cannot be copied, or OSError from the disk.
         """
@@ -79,7 +80,7 @@ class Receiver:
             return folder
 
     def _remove_gone(self) -> None:
-        """Remove copies of folders that the server's host has no more, unless they are in use."""
+        """Remove copies of folders that the server's host no longer has, unless they are in use."""
         self._send(Copied(server_folders(self._bring.host, self._downloads)))
         gone = decode_to_node(self._channel.receive())
         assert isinstance(gone, Gone), gone

@@ -1,4 +1,4 @@
-"""The server's side of copies on other nodes: it answers what the worker there asks for."""
+"""The server's side of copies on other nodes: answers to the requests of the worker there."""
 
 import asyncio
 import hashlib
@@ -39,10 +39,10 @@ class NodeFiles:
         return None if worker.place is None or worker.files is None else cls(worker.place.node, worker.files)
 
     async def bring(self, folder: Path, report: Report) -> Path:
-        """Return the path of a folder on the worker's node, after copying it; the worker keeps it while it lives.
+        """Return the path of a folder on the worker's node, after copying it; the worker holds it until it exits.
 
-        Raise ConfigurationError if it cannot be copied, or WorkerDied. A copy that has begun is finished if this is
-        cancelled.
+        Raise ConfigurationError if it cannot be copied, or WorkerDied. If this is cancelled, a copy that has started is
+        completed.
         """
         return await asyncio.shield(self._bring(folder.absolute(), report))
 
@@ -67,7 +67,7 @@ class NodeFiles:
                 reader.close()
 
     async def _next(self, reader: "FileReader") -> Message:
-        """Return the next report, and answer questions before it."""
+        """Return the next report, answering requests before it."""
         while True:
             message: FromNode = decode_from_node(await self._transport.receive())
             if isinstance(message, Next):
@@ -86,7 +86,7 @@ class NodeFiles:
 
 
 class FileReader:
-    """A reader of a folder's files in chunks, one file after the other."""
+    """A reader of a folder's files in chunks, one file at a time."""
 
     def __init__(self, folder: Path, files: Sequence[CopiedFile]) -> None:
         self._folder = folder

@@ -76,7 +76,7 @@ def explained(url: str) -> Iterator[None]:
         raise kind(f"{url}: {_refusal(error.response)}") from error
     except RetriesExceededError as error:
         reason = _first_line(error.last_exception)
-        raise Unreachable(f"{url}: the connection to S3 breaks off ({reason}): start again to resume") from error
+        raise Unreachable(f"{url}: the connection to S3 was interrupted ({reason}): start again to resume") from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
         raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:

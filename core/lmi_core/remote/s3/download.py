@@ -77,7 +77,7 @@ class _Progress:
 
 
 class _Subscriber:
-    """A subscriber of s3transfer, which provides the known size and ETag of an object to save a HEAD request."""
+    """A subscriber of s3transfer, which provides the known size and ETag of an object, which saves a HEAD request."""
 
     def __init__(self, each: StoredObject, progress: _Progress, ended: SimpleQueue[_Ended]) -> None:
         self._object = each

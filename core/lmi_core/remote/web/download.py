@@ -78,7 +78,7 @@ class Download:
         return same and answer.start() == size and found.size == known.size
 
     async def run(self, answer: Answer) -> Validators:
-        """Read an answer, and resume with further requests if it breaks off, until the whole file is on the disk.
+        """Read an answer, and resume with further requests if it is interrupted, until the whole file is on the disk.
 
         Return the file's validators. Raise ConfigurationError for a permanent failure, Unreachable if a later attempt
         may succeed, or OSError from the disk.
@@ -94,7 +94,8 @@ class Download:
                 failures = 0 if gone_on else failures + 1
                 if failures == TRIES:
                     shown = without_secrets(self._url)
-                    raise Unreachable(f"{shown}: the connection breaks off ({error}): start again to resume") from error
+                    interruption = f"the connection was interrupted ({error})"
+                    raise Unreachable(f"{shown}: {interruption}: start again to resume") from error
             else:
                 return self._partial.known_by
             finally:
@@ -140,7 +141,7 @@ class Download:
                     self._check_start()
                 self._report.progress(done)
             if size is not None and file.tell() < size:
-                raise _BrokenOff(f"{file.tell()} of {size} bytes came")
+                raise _BrokenOff(f"received {file.tell()} of {size} bytes")
             os.fsync(file.fileno())
 
     def _check_start(self) -> None:
@@ -169,7 +170,7 @@ async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
             came += len(data)
             if time.monotonic() - since >= RATE_SECONDS:
                 if came < MIN_BYTES:
-                    raise _TooSlow(f"{came} bytes came in {RATE_SECONDS:.0f} seconds")
+                    raise _TooSlow(f"received {came} bytes in {RATE_SECONDS:.0f} seconds")
                 since, came = time.monotonic(), 0
     except BROKEN as error:
         raise _BrokenOff(reason(error)) from error

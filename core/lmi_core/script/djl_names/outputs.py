@@ -59,7 +59,7 @@ class Output:
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, val: str) -> Self:
-        """Add a header of the answer."""
+        """Add a response header."""
         self.properties[key] = val
         return self
 

@@ -81,10 +81,10 @@ class SessionManager:
         return Session(session_id, self.sessions_path)
 
     def _remove_expired(self) -> None:
-        """Look at the next few sessions, and remove those that have expired.
+        """Check the next few sessions, and remove those that have expired.
 
-        If the clock was set back since a session began, its time begins again. Looking at all sessions would take ever
-        longer: a tenth of a second at 5,000 sessions.
+        If the clock was set back after a session started, its lifetime starts again. Checking all sessions would take
+        ever longer: a tenth of a second for 5,000 sessions.
         """
         self._unchecked = self._unchecked or os.listdir(self.sessions_path)
         for name in self._unchecked[-CHECKED_AT_ONCE:]:

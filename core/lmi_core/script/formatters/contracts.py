@@ -143,12 +143,11 @@ def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) ->
     read = _names_read(function)
     for name, contract in signs.reads.items():
         if name in read:
-            return Reading(
-                contract, f"`{parameter.name}` has no annotation that decides it; the function uses `{name}`"
-            )
+            return Reading(contract, f"`{parameter.name}` has no annotation; the function uses `{name}`")
     likely = signs.likely_names.get(parameter.name, signs.otherwise)
     return Reading(
-        likely, f"`{parameter.name}` has no annotation that decides it, nor do the attributes that the function uses"
+        likely,
+        f"`{parameter.name}` has no annotation, and the attributes that the function uses do not decide it either",
     )
 
 

@@ -100,7 +100,7 @@ def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSetti
 def adapter_change(name: str, source: str, fields: Mapping[str, str]) -> Request:
     """Return the request that registers or updates an adapter.
 
-    The further fields are both properties and contents, because scripts read either.
+    Any other fields are passed as both properties and contents, because scripts may read either.
     """
     given = {**fields, NAME: name, SOURCE: source}
     return Request(given, [(key, value.encode()) for key, value in given.items()])

@@ -114,7 +114,7 @@ class Connection(asyncio.Protocol):
             seconds, rate = self._owner.limits.body_timeout, self._owner.limits.min_transfer_rate
             content.set_exception(
                 BodyTimeout(
-                    f"the body came too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"
+                    f"the body arrived too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"
                 )
             )  # the reader of the body raises and answers it
             return

@@ -9,7 +9,7 @@ class Phase(StrEnum):
     """The phases in which the server waits, with their names in the log."""
 
     HEADERS = "no complete headers within header_timeout"
-    BODY = "a body that came too slowly for body_timeout"
+    BODY = "a body that arrived too slowly for body_timeout"
     ANSWER = "no answer"  # it is the server's turn, which the model's time limits bound
     WRITE = "an answer that was read too slowly for write_timeout"
     IDLE = "no request within keep_alive_timeout"

@@ -16,9 +16,9 @@ from lmi_handlers.http.documentation.schemas import JsonObject, Schemas
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 SERVER = "server"
 DESCRIPTION = (
-    "Every route of this server, by dialect: any of them reaches any of the models. `GET /docs` begins with what to "
-    "try first. Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` are those of each "
-    "event or line. Answers may get further members."
+    "Every route of this server, by dialect: every dialect works with every model. `GET /docs` starts with examples. "
+    "Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` describe a single event or "
+    "line. Later versions may add members to answers."
 )
 
 

@@ -13,9 +13,9 @@ FAILED = "An error, in the dialect's form"
 FAILURES = {
     400: "The request is not valid",
     401: "No API key or token, or a wrong one",
-    403: "Not allowed, from there or at all",
+    403: "Not allowed for this client, or not at all",
     404: "There is no such model, adapter or response",
-    408: "The body came too slowly",
+    408: "The body arrived too slowly",
     409: "It exists already",
     413: "The body is too large",
     415: "The body has an encoding that the server cannot decode",
@@ -26,7 +26,7 @@ FAILURES = {
     500: "The server or the engine failed",
     503: "The model is not ready, or there are too many requests",
     504: "The generation took too long",
-    507: "The model does not fit into the memory that is free",
+    507: "The model does not fit into the free memory",
     529: "Too many requests",
 }
 WITHOUT_LEAVE = (401, 429)  # errors of every route that requires a key, in its dialect's form
@@ -37,15 +37,15 @@ HEADERS: Mapping[str, JsonObject] = {
         "schema": {"type": "string"},
     },
     "IgnoredParameters": {
-        "description": "The names of fields and parameters that were dropped, as nothing here knows them.",
+        "description": "The names of unknown fields and parameters, which were dropped.",
         "schema": {"type": "string"},
     },
     "RetryAfter": {
-        "description": "Seconds until it is worth trying again, where there are too many requests.",
+        "description": "The number of seconds after which to retry, if there are too many requests.",
         "schema": {"type": "string"},
     },
 }
-ANYTHING: JsonObject = {"title": "What the model's own code writes"}
+ANYTHING: JsonObject = {"title": "The output of the model's own code"}
 ANY_TYPE = "*/*"
 
 

@@ -1,4 +1,4 @@
-"""Answers to pages of other web sites, which browsers show them only with certain headers (CORS). aiohttp-cors needs
+"""Access by pages of other web sites (CORS): browsers only show them answers with certain headers. aiohttp-cors needs
 its own declaration of each route, and supports neither operator routes nor patterns of origins. The protocol:
 https://fetch.spec.whatwg.org/#http-cors-protocol
 """
@@ -76,7 +76,7 @@ class CrossOriginAnswers:
         """Return the reason why a page may not send the request of its browser."""
         given = ", ".join(request.headers.getall("Origin"))
         if not self._is_admitted(request):
-            return f"pages of {shown(given)} may not use this server: cors_allowed_origin has those that may"
+            return f"pages of {shown(given)} may not use this server: cors_allowed_origin lists those that may"
         if method not in self._rules.methods:
             return f"pages of other web sites may not use the method {shown(method)}: see cors_allowed_methods"
         if refused := self._rules.refused_headers(asked):

@@ -3,7 +3,7 @@
 A browser sends a page's POST to any address, even of a local server, without asking the server first. But its headers
 contain the page's site (`Origin`, `Sec-Fetch-Site`) and the name used for the server (`Host`), which no page can
 change. Other clients may omit the first two. The content type proves nothing: a page can put everything into the query
-and send no body, and `curl -d` declares a form.
+without a body, and `curl -d` declares a form.
 """
 
 from collections.abc import Collection, Iterable
@@ -42,7 +42,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
             )
     for given in headers.getall("Sec-Fetch-Site", ()):
         if given.lower() == "cross-site":
-            raise Forbidden(f"{FOREIGN_PAGE}: the browser says `Sec-Fetch-Site: {given}`")
+            raise Forbidden(f"{FOREIGN_PAGE}: the browser sent `Sec-Fetch-Site: {given}`")
 
 
 class OwnHosts(NamedTuple):

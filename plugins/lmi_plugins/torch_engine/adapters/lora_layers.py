@@ -98,7 +98,8 @@ class LoraLayers:
         if module is self._head:
             return f"LoRA on the output layer, {name}, is not supported on the torch engine"
         return (
-            f"LoRA on {name} is not supported on the torch engine: it is no linear layer that every token passes once"
+            f"LoRA on {name} is not supported on the torch engine: it is not a linear layer that every token passes "
+            f"exactly once"
         )
 
     def dtype_of(self, name: str) -> torch.dtype:

@@ -91,8 +91,8 @@ class AdapterStore:
             return
         if len(self._pinned | {name}) >= self._max_loras:
             raise InvalidAdapter(
-                f"adapter {name} cannot be pinned: at most {self._max_loras - 1} can, so that the others can be used "
-                f"beside them (option.max_loras={self._max_loras}). Pinned: {', '.join(sorted(self._pinned)) or 'none'}"
+                f"adapter {name} cannot be pinned: at most {self._max_loras - 1} can, so that other adapters can be "
+                f"used too (option.max_loras={self._max_loras}). Pinned: {', '.join(sorted(self._pinned)) or 'none'}"
             )
         self._load_pinned(adapter)
         self._pinned.add(name)
@@ -201,7 +201,7 @@ def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Calla
         except InvalidAdapter as error:
             if not options.leaves_out_adapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from None
-            logger.error("the adapter %s could not be loaded again and is gone: %s", name, error.message)
+            logger.error("the adapter %s could not be loaded again and was removed: %s", name, error.message)
     for name in store.names:
         if name in options.pinned_adapters:
             store.pin(name, True)

@@ -213,8 +213,8 @@ def check_beams(sequence: Sequence, pool: BlockPool, rows: int, paged: bool, nam
     limit = sequence.recompute_beyond
     if limit is not None and limit < sequence.max_length - 1:
         raise InvalidParameter(
-            f"{names.num_beams} above 1 cannot be used for a prompt of up to {limit} tokens whose continuation may go "
-            f"beyond them, where this model computes everything again: ask for fewer tokens"
+            f"{names.num_beams} above 1 cannot be used if a prompt of up to {limit} tokens may grow beyond this "
+            f"length, where this model recomputes everything: request fewer tokens"
         )
     if beams > rows:
         raise InvalidParameter(

@@ -25,7 +25,7 @@ ENVIRONMENT = {
 
 
 def is_selected(rolling_batch: str) -> bool:
-    """Return whether option.rolling_batch selects this engine; False where only vLLM's own checks can tell."""
+    """Return whether option.rolling_batch selects this engine; False if only vLLM's own checks can decide."""
     if rolling_batch in BEST:
         return find_spec("vllm") is None or visible_gpus() == 0
     return rolling_batch in (BACKEND, *ALIASES)

@@ -50,7 +50,7 @@ from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOpt
 
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):
-    """An engine in a worker process. When it dies, its requests are lost and a new one is started."""
+    """An engine in a worker process. When it dies, its requests are lost, and a new engine is started."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     ) -> None:
         """Create a client without starting it; for `endpoint` and the times, in seconds, see WorkerClient.
 
-        A worker that was started early is taken instead of the first.
+        A worker that was started early is used as the first one.
         """
         super().__init__(
             lambda: take_early(TARGET) or endpoint(),
@@ -85,15 +85,15 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
     @property
     def figures(self) -> EngineFigures:
-        """What the worker has told of itself last, with what those before it had counted."""
+        """The worker's last reported figures, including the counts of its predecessors."""
         return msgspec.structs.replace(self._figures, restarts=self.restarts.count)
 
     def adapter_state(self, name: str | None) -> object:
-        """Return what tells the weights of a name from those that it had before, or will have."""
+        """Return an identifier that distinguishes these weights from others under the same name."""
         return None if name is None else self._files.get(name)
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories)
         if isinstance(source, str) and self._node_files is not None:
@@ -103,13 +103,13 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         self._remember_adapters(directories, name)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Keep an adapter on the device, or no longer. Raise AdapterNotFound, or InvalidAdapter for one too many."""
+        """Pin an adapter to the device, or unpin it. Raise AdapterNotFound, or InvalidAdapter if too many are."""
         await self._change_adapters(PinAdapter(str(next(self._ids)), name, pinned))
         others = [each for each in self.options.pinned_adapters if each != name]
         self.options = msgspec.structs.replace(self.options, pinned_adapters=[*others, name] if pinned else others)
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
+        """Unload an adapter; requests that use it continue. Raise AdapterNotFound if there is none."""
         await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
         self._remember_adapters({}, name)
         pinned = [each for each in self.options.pinned_adapters if each != name]
@@ -122,10 +122,10 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     async def run(
         self, request: EngineRequest, num_sequences: int, presence: Presence
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps that the worker has for a request, whose id is chosen here.
+        """Yield the worker's steps for a request, whose id is chosen here.
 
-        Under load, several of one sequence are merged. Closing the generator frees what the engine holds for the
-        request.
+        Under load, several steps of one sequence are merged. Closing the generator releases the engine's resources for
+        the request.
         """
         request_id = str(next(self._ids))
         submit, abort = Submit(msgspec.structs.replace(request, request_id=request_id)), Abort(request_id)
@@ -145,7 +145,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                     await stream.wait()
 
     async def embed(self, inputs: dict[int, EmbeddingInput], presence: Presence) -> AsyncGenerator[Vector, None]:
-        """Yield the vectors that the worker makes of the inputs, by their indices."""
+        """Yield the worker's vectors of the inputs, each with its index."""
         request_id, indices = str(next(self._ids)), list(inputs)
         embed = Embed(EmbeddingJob(request_id, list(inputs.values())))
         vectors = ItemQueue[Vector](len(inputs), presence.leave)
@@ -156,7 +156,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
     @contextmanager
     def _waiting_time(self, request_id: str) -> Iterator[None]:
-        """Stop the clock until a shared engine begins the request: time limits count no wait for others' requests."""
+        """Stop the clock until a shared engine starts the request: time limits exclude waits for other servers."""
         time = current_engine_time.get(None)
         if self.isolation.turn is None or time is None:
             yield
@@ -182,7 +182,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             del self._calls[call.call_id]
 
     def _remember_adapters(self, directories: dict[str, str], changed: str) -> None:
-        """Keep the directories of adapters for a worker that may have to replace this one."""
+        """Keep the directories of the adapters for a worker that replaces this one."""
         others = {name: directory for name, directory in self.options.adapters.items() if name != changed}
         self.options = msgspec.structs.replace(self.options, adapters=others | directories)
 

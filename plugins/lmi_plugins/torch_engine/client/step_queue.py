@@ -1,4 +1,4 @@
-"""A request's steps on their way from the worker to whoever reads them."""
+"""A request's steps on their way from the worker to their reader."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from lmi_plugins.torch_engine.messages.results import extend_step
 
 
 class StepQueue:
-    """The unread steps of one request; those of the same sequence are merged while nobody reads them."""
+    """The unread steps of one request; those of the same sequence are merged while they are unread."""
 
     def __init__(self, sequences: int, on_complete: Callable[[], None]) -> None:
         self._steps: dict[int, GenerationStep] = {}  # not yet read, by sequence
@@ -19,7 +19,7 @@ class StepQueue:
         self._ready = asyncio.Event()
 
     def put(self, step: GenerationStep) -> None:
-        """Add a step to what can be read."""
+        """Add a step to the readable ones."""
         earlier = self._steps.get(step.sequence_index)
         if earlier is None:
             self._steps[step.sequence_index] = step
@@ -32,19 +32,19 @@ class StepQueue:
         self._ready.set()
 
     def fail(self, error: LmiError) -> None:
-        """Have `get` raise the error once all earlier steps are read."""
+        """Make `get` raise the error once all earlier steps are read."""
         self._error = error
         self._on_complete()
         self._ready.set()
 
     @property
     def complete(self) -> bool:
-        """Whether every step has come, read or not."""
+        """Whether every step has arrived, read or not."""
         return not self._unfinished
 
     @property
     def read(self) -> bool:
-        """Whether every step that will ever come was read."""
+        """Whether every step has arrived and been read."""
         return not self._unfinished and not self._steps
 
     async def get(self) -> GenerationStep:

@@ -27,7 +27,7 @@ class Head:
     """The layers between a model's pooled hidden states and the vectors that it returns."""
 
     def __init__(self, recipe: Recipe, device: torch.device, *, allow_pickle: bool = False) -> None:
-        """Load the recipe's layers. Raise ConfigurationError where one cannot be loaded."""
+        """Load the recipe's layers. Raise ConfigurationError if one cannot be loaded."""
         self._layers = [
             None if path is None else _dense(path, allow_pickle).to(device).eval() for path in recipe.layers
         ]
@@ -76,7 +76,7 @@ def activation(name: str) -> Module:
     """Return torch's module of that name. Raise ValueError if there is none."""
     found = getattr(torch.nn, name.rpartition(".")[2], None) if name.startswith(ACTIVATIONS) else None
     if not (isinstance(found, type) and issubclass(found, Module)):
-        raise ValueError(f"its activation_function {name} is no module of torch")
+        raise ValueError(f"its activation_function {name} is not a torch module")
     return found()
 
 

@@ -62,7 +62,7 @@ class WaitingInputs:
         return taken
 
 
-NO_NUMBERS = "the model gave no numbers for one of the inputs"
+NO_NUMBERS = "the model's output for one of the inputs is not a number"
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class EmbeddingEngine:
     """An embedding model for many requests. Use it from one thread: `add`, `abort`, and `step` while `has_work`."""
 
     def __init__(self, embedder: Embedder, model: EmbeddingModel, max_tokens: int, threads: Threads) -> None:
-        """`max_tokens`: of one step; a longer input takes a step of its own."""
+        """`max_tokens` limits one step; a longer input gets its own step."""
         self.model = model
         self._embedder = embedder
         self._max_tokens = max_tokens

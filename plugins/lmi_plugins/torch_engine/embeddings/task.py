@@ -38,7 +38,7 @@ def scores_pairs(config: PreTrainedConfig) -> bool:
 
 
 def check_scorer(options: EngineOptions, config: PreTrainedConfig) -> None:
-    """Raise ConfigurationError for a model that is no reranker."""
+    """Raise ConfigurationError for a model that is not a reranker."""
     if not scores_pairs(config):
         names = ", ".join(config.architectures or ["no architecture"])
         raise ConfigurationError(

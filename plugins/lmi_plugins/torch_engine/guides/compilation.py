@@ -65,14 +65,15 @@ class Compilations:
 
     @contextmanager
     def place(self, compilation: Compilation) -> Iterator[None]:
-        """Hold a place for a compilation while it runs. Raise Overloaded if others needed the place."""
+        """Hold a slot for a compilation while it runs. Raise Overloaded if others needed the slot."""
         compilation.begun = time.monotonic()
         try:
             yield
         except GenerationFailed:
             if compilation.made_room:
                 raise Overloaded(
-                    f"`guided_{compilation.guide.kind}` takes long to compile, and others waited: try again later"
+                    f"`guided_{compilation.guide.kind}` takes long to compile, and other requests waited: try again "
+                    f"later"
                 ) from None
             raise
         finally:
@@ -90,7 +91,7 @@ class Compilations:
         compilation.cancellation.cancel()
 
     def make_room(self) -> None:
-        """End the compilation that has held its place longest and too long, if another waits for a place."""
+        """End the compilation that has held its slot longest, if it has taken too long and another waits."""
         with self._lock:
             begun = [each for each in self._by_key.values() if each.begun is not None]
             if len(self._by_key) == len(begun) or len(begun) < self._places:

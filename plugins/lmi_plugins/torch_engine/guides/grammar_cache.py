@@ -1,4 +1,4 @@
-"""Compiled grammars, and the guides that have none."""
+"""Compiled grammars, and the guides that were refused."""
 
 import threading
 from collections import OrderedDict
@@ -14,7 +14,7 @@ MAX_ENTRIES = 2000
 
 
 class GrammarCache:
-    """The outcomes of the guides that were used last."""
+    """The outcomes of the most recently used guides."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, CompiledGrammar | str] = OrderedDict()
@@ -42,7 +42,7 @@ class GrammarCache:
         self._put(key, grammar)
 
     def refuse(self, key: bytes, message: str) -> None:
-        """Answer the next requests with this guide by InvalidParameter."""
+        """Make later requests with this guide raise InvalidParameter."""
         self._put(key, message)
 
     def _put(self, key: bytes, entry: "CompiledGrammar | str") -> None:

@@ -37,7 +37,7 @@ def _as_format(guide: Guide) -> Format:
 
 
 def _grammar(guide: Guide) -> str:
-    """Return a guide that is no regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
+    """Return a guide other than a regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
     content = guide.content
     if isinstance(content, list):
         return choice_grammar(content)
@@ -60,12 +60,12 @@ def _json_grammar(schema: str) -> str:
 
 
 def choice_grammar(texts: list[str]) -> str:
-    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
+    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written like JSON's."""
     return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
 
 
 def _with_json_grammars(form: Any) -> Any:
-    """Return the format with a grammar for each JSON schema in it. Raise ValueError for a keyword not kept to."""
+    """Return the format with a grammar for each JSON schema in it. Raise ValueError for an unenforced keyword."""
     if isinstance(form, list):
         return [_with_json_grammars(each) for each in form]
     if not isinstance(form, dict):

@@ -120,13 +120,13 @@ class Steps(msgspec.Struct, tag=True):
 
 
 class Begun(msgspec.Struct, tag=True):
-    """The engine works on requests, which waited in it for those of other servers that share it."""
+    """The engine has started these requests, which had waited in it for other servers' requests."""
 
     request_ids: list[str]
 
 
 class Worked(msgspec.Struct, tag=True):
-    """The engine has produced results, of another server that shares it."""
+    """The engine has produced results for another server that shares it."""
 
 
 class Figures(msgspec.Struct, tag=True):

@@ -28,23 +28,23 @@ class AttentionOptions(NamedTuple):
     slopes: torch.Tensor | None = None  # ALiBi's: [heads], added to the logits per position of a key
 
     def is_plain(self, length: int) -> bool:
-        """Return whether it is nothing but causal attention for prompts of that length."""
+        """Return whether it is plain causal attention for prompts of this length."""
         whole = self.window is None or self.window >= length
         return whole and self.softcap is None and self.sinks is None and self.slopes is None
 
 
 class AttentionStep(ABC):
-    """What mixes the tokens of one forward pass, which each layer calls in turn."""
+    """The attention of one forward pass, which each layer calls in turn."""
 
     @abstractmethod
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """Return the output, [1, tokens, heads, size of a value], for [1, heads, tokens, size] each."""
+        """Return the output, [1, tokens, heads, size of a value], given [1, heads, tokens, size] each."""
 
     @abstractmethod
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], as `hidden` is."""
+        """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], like `hidden`."""
 
 
 _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
@@ -52,7 +52,7 @@ _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
 
 @contextmanager
 def running(step: AttentionStep) -> Iterator[None]:
-    """Have the layers of a forward pass call this step, as not all of them get the model's arguments."""
+    """Make the layers of a forward pass call this step, because not all of them receive the model's arguments."""
     token = _RUNNING.set(step)
     try:
         yield
@@ -82,7 +82,7 @@ def paged_attention(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Serve a model whose `attn_implementation` is `lmi_paged` by the step that runs."""
+    """Serve a model whose `attn_implementation` is `lmi_paged` with the running step."""
     for name, argument in kwargs.items():
         if isinstance(argument, torch.Tensor):
             raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")
@@ -132,7 +132,8 @@ class AttentionRows:
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """Return the output, as `query` is: [tokens, heads, size]; keys, values: [chunks, key heads, context, size].
+        """Return the output, shaped like `query`: [tokens, heads, size]; keys, values: [chunks, key heads, context,
+        size].
 
         Query heads that share a key head are treated as additional tokens, so that keys are never repeated.
         """
@@ -205,7 +206,7 @@ class AttentionGroup(AttentionRows):
 
 
 def added_mask(hidden: torch.Tensor, options: AttentionOptions, dtype: torch.dtype) -> torch.Tensor:
-    """Return what to add to the logits, [rows, 1 or heads, tokens, context], given the keys that a token does not see,
+    """Return the mask to add to the logits, [rows, 1 or heads, tokens, context], given the keys hidden from each token,
     [rows, tokens, context].
     """
     mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))[:, None]
@@ -230,7 +231,7 @@ def cut_groups(
 
 
 def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """Return causal attention for a prompt's first chunk, which sees nothing but itself. All: [tokens, heads, size]."""
+    """Return causal attention for a prompt's first chunk, which only attends to itself. All: [tokens, heads, size]."""
     query, key, value = (states.transpose(0, 1)[None] for states in (query, key, value))
     sharing = query.shape[1] != key.shape[1]
     output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=sharing)

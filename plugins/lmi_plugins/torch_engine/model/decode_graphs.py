@@ -28,7 +28,7 @@ Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, AttentionStep], to
 
 
 class CudaCapture:
-    """The capture of passes on one GPU. They share their memory, as they run one after another."""
+    """The capture of passes on one GPU. They share memory, because they run one at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -59,7 +59,7 @@ class CudaCapture:
 
 
 class DecodeStep(AttentionStep):
-    """The attention of a step of single tokens, given in tensors that stay where they are."""
+    """The attention of a step of single tokens, in tensors that stay in place."""
 
     def __init__(self, cache: PagedCache, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self._cache, self._dtype = cache, dtype
@@ -145,14 +145,16 @@ class DecodeGraphs:
         return all(sequence.adapter is None and sequence.soft_prompt is None for sequence in sequences)
 
     def _captured(self, step: DecodeStep, blocks: int) -> Pass | None:
-        """Return the captured pass; None if it fails, after which no other one is tried, or no larger one for want of
-        memory.
+        """Return the captured pass; None on failure, after which no other capture, or if memory ran out no larger one,
+        is tried.
         """
         assert self._capture is not None
         try:
             return self._capture(lambda: self._pass(step))
         except torch.OutOfMemoryError:
-            logger.warning("Decode steps of %d blocks and more run without CUDA graphs, for want of memory", blocks)
+            logger.warning(
+                "Decode steps of %d blocks and more run without CUDA graphs, because there is too little memory", blocks
+            )
             self._max_blocks = blocks - 1
             return None
         except RuntimeError as error:

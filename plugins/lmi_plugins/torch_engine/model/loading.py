@@ -120,7 +120,7 @@ def _wrong_kind(config: PreTrainedConfig) -> str | None:
     reads_left_to_right = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     encodes = type(config) in MODEL_FOR_MASKED_LM_MAPPING or model_type == "bert-generation"
     if model_type in NOT_CAUSAL or (encodes and not reads_left_to_right):
-        return f"{model_type} reads texts in both directions; the torch engine generates with models that do not"
+        return f"{model_type} reads texts in both directions; the torch engine generates only with models that do not"
     if text_factory(config) is AutoModelForImageTextToText and model_type not in WHOLE:
         return f"{model_type} is for images and texts; the torch engine does not serve its texts, but vLLM may"
     return None

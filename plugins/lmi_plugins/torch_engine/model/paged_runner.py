@@ -163,5 +163,5 @@ class PagedRunner(ModelRunner):
         others = torch.tensor([[1, 0]], device=ids.device)
         after_another = self._forward(others, positions, positions[0, 1:], LayoutProbe())
         if not torch.allclose(logits, after_another, atol=1e-2 * float(logits.abs().max()), equal_nan=True):
-            raise UnsupportedAttention("some of its layers mix tokens in a form of their own")
+            raise UnsupportedAttention("some of its layers mix tokens in their own way")
         return probe

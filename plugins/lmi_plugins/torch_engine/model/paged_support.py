@@ -20,7 +20,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
         raise UnsupportedAttention("it does not support custom attention functions")
     has_states = has_state_layers(model)
     if is_stateful(model) and not has_states:
-        raise UnsupportedAttention("it carries a state from token to token in a form of its own")
+        raise UnsupportedAttention("it carries a state from token to token in its own way")
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise UnsupportedAttention("it does not accept logits_to_keep")
     known = LAYER_TYPES | STATE_TYPES if has_states else LAYER_TYPES
@@ -42,7 +42,7 @@ def takes_positions(model: PreTrainedModel) -> bool:
 
 
 def fix_scales(model: PreTrainedModel) -> None:
-    """Have the layers of Llama 4 without a rotary embedding scale no query by its place in the step.
+    """Keep Llama 4's layers without a rotary embedding from scaling queries by their position in the step.
 
     The scale is 1 for all positions that `check_model` lets through.
     """

@@ -1,7 +1,7 @@
 """Rotary embeddings that depend on the length of a sequence: transformers' rope types `longrope` and `dynamic`.
 
-transformers chooses the frequencies of a whole pass by its highest position. Here each token has those of its own
-sequence, whatever else is in the pass, and whichever part of a prompt the pass computes.
+transformers chooses the frequencies of a whole pass by its highest position. Here, each token has the frequencies of
+its own sequence, regardless of the rest of the pass and of the part of the prompt that it computes.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class RopeByLength:
 
     @classmethod
     def of(cls, model: PreTrainedModel, max_length: int) -> Self | None:
-        """Return the rotary embeddings of a model if the length of its sequences, of up to that many tokens, counts."""
+        """Return the rotary embeddings of a model if they depend on the length of sequences of up to `max_length`."""
         config = model.config.get_text_config()
         rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
         for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
@@ -45,7 +45,7 @@ class RopeByLength:
         return None
 
     def prepare(self, sequence: Sequence) -> None:
-        """Tell a new sequence when its tokens have to be computed again, and what its keys depend on."""
+        """Record in a new sequence when its tokens must be recomputed, and what its keys depend on."""
         if not self.grows:
             sequence.recompute_beyond = self._original
             if sequence.outgrown:
@@ -65,7 +65,7 @@ class RopeByLength:
 
     @contextmanager
     def applied(self, lengths: Items[int]) -> Iterator[None]:
-        """Have a pass compute each token as one of a sequence of that length."""
+        """Make a pass compute each token as part of a sequence of that length."""
         places: dict[int, list[int]] = {}
         for index, length in enumerate(lengths):
             places.setdefault(self._deciding(length), []).append(index)
@@ -78,7 +78,7 @@ class RopeByLength:
                 del module.forward  # restores the method of its class
 
     def _deciding(self, length: int) -> int:
-        """Return a length with the same frequencies as this one, the same for as many as possible."""
+        """Return a representative of all lengths that have the same frequencies as this one."""
         if length <= self._original:
             return 1
         return length if self.grows else self._original + 1

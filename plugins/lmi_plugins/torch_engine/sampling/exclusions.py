@@ -53,7 +53,7 @@ class BadSequences(Exclusion):
 
 
 class BadTexts(LogitsProcessor):
-    """Exclusion of tokens that would complete a bad text, of which there are many where the text is short."""
+    """Exclusion of tokens that would complete a bad text, of which there are many if the text is short."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]

@@ -28,7 +28,7 @@ class GrammarMask(LogitsProcessor):
         return scores.masked_fill(allowed.flatten(1)[:, : scores.shape[1]] == 0, float("-inf"))
 
     def _bitmask(self, sequences: Items[ProcessedSequence], numbers: int) -> torch.Tensor:
-        """Return the masks of all sequences; one whose mask takes too long fails by itself."""
+        """Return the masks of all sequences; one whose mask takes too long fails alone."""
         bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
         first = 0
         while first < len(sequences):
@@ -56,7 +56,7 @@ def _matcher(sequence: ProcessedSequence) -> Matcher:
 
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
-    """Set the bits of a sequence's row; one that does not follow its guide fails by itself."""
+    """Set the bits of a sequence's row; a sequence that does not follow its guide fails alone."""
     try:
         _matcher(sequence).fill(bitmask, row, sequence.token_ids)
     except Exception as error:  # affects only this sequence

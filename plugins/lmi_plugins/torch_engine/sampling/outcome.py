@@ -114,7 +114,7 @@ def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:
 
 
 def _keep_logits(chunk: Chunk, logits: torch.Tensor) -> None:
-    """Keep the rows of a chunk's logits that its request asks for with its sequence. Checked drafts bring their own."""
+    """Store the requested rows of a chunk's logits with its sequence. Verified drafts have their own."""
     sequence = chunk.sequence
     if sequence.parameters.prompt_logits and not sequence.started:
         sequence.prompt_logits.append(logits[: sequence.prompt_length - chunk.start].float().cpu())
@@ -123,7 +123,7 @@ def _keep_logits(chunk: Chunk, logits: torch.Tensor) -> None:
 
 
 def keep_generation_logits(sequence: Sequence, logits: torch.Tensor) -> None:
-    """Keep a copy of the logits, [vocabulary], that a token is chosen by: a view would keep the whole batch's."""
+    """Store a copy of the logits, [vocabulary], from which a token is chosen: a view would keep the whole batch."""
     sequence.generation_logits.append(logits.float().cpu().clone())
 
 

@@ -13,7 +13,7 @@ LEARNING_RATE = 0.2
 class PrefillBudget:
     """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
 
-    If nothing decodes, the limit is that of the options; on a GPU always, as hundreds of prompt tokens take it hardly
+    If nothing decodes, the limit is that of the options; on a GPU always, because hundreds of prompt tokens take hardly
     longer than one.
     """
 

@@ -48,7 +48,7 @@ class Scheduler:
 
     @property
     def running_ids(self) -> list[str]:
-        """The ids of the running requests, once for each of their sequences that was asked for."""
+        """The ids of the running requests, once per requested sequence."""
         return [group.request_id for group in self._running]
 
     @property
@@ -90,7 +90,7 @@ class Scheduler:
         return decoding + prefilling
 
     def _outgrow(self) -> None:
-        """Have sequences that are too long for what was computed of them computed again."""
+        """Restart sequences that have become too long for their computed state."""
         for group in self._running:
             for sequence in group.sequences:
                 if sequence.outgrown:

@@ -42,7 +42,8 @@ def read_draft(request: EngineRequest, vocabulary: int, rewinds: bool, names: Pa
     ids, logits = request.draft_ids, request.draft_logits
     if not rewinds:
         raise InvalidParameter(
-            f"{names.draft_ids} is not supported by this model, which cannot take tokens back, as rejected drafts need"
+            f"{names.draft_ids} is not supported by this model, which cannot roll back tokens, as rejected drafts "
+            f"require"
         )
     if request.parameters.num_beams > 1:
         raise InvalidParameter(f"{names.num_beams} above 1 and {names.draft_ids} cannot be used together")

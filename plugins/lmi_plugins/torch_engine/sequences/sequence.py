@@ -101,11 +101,11 @@ class Sequence:
 
     @property
     def outgrown(self) -> bool:
-        """Whether what was computed of it holds only for a shorter sequence."""
+        """Whether its computed state is only valid for a shorter sequence."""
         return self.recompute_beyond is not None and len(self.token_ids) > self.recompute_beyond
 
     def outgrow(self) -> None:
-        """Discard what holds only for a shorter sequence."""
+        """Discard the state that is only valid for a shorter sequence."""
         self.recompute_beyond = None
         self.variant += ("outgrown",)
         self.block_keys.clear()

@@ -119,7 +119,7 @@ def _inspect_weights(
     except (ImportError, OSError, ValueError, KeyError) as error:
         yield f"{options.model}: the model cannot be loaded: {reason(error)}"
     except Exception as error:  # for example, operations on quantized weights need their data
-        logger.debug("what loading would find is not known without data", exc_info=error)
+        logger.debug("the result of loading cannot be predicted without data", exc_info=error)
     else:
         if fault := find_fault(found):
             yield f"{options.model}: {fault}"

@@ -52,7 +52,7 @@ def run(channel: Channel) -> None:
 
 
 def prepare() -> None:
-    """Import what `run` needs, in a process from which workers are forked."""
+    """Import the dependencies of `run`, in a process from which workers are forked."""
     gc.disable()
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",))
     libraries.start()
@@ -74,7 +74,7 @@ class Sender(Protocol):
 
 
 class Reporter:
-    """A sender of progress to the server, some times a second; any thread may call it, one at a time sends."""
+    """A sender of progress to the server, a few times per second; any thread may call it, but one sends at a time."""
 
     def __init__(self, channel: Sender) -> None:
         self._channel = channel

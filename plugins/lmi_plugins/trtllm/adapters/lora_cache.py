@@ -133,7 +133,7 @@ class LoraCache:
         return [name for name in self._engine.adapters.names if name.startswith(PREFIX)]
 
     def _load(self, name: str, weights: Tensor, config: Tensor) -> None:
-        """Load an adapter unless it is there with the same weights already."""
+        """Load an adapter unless it is already loaded with the same weights."""
         digest = sha256(weights.dtype.encode() + weights.data + config.data).digest()
         if name in self._names and self._digests.get(name) == digest:
             return

@@ -23,7 +23,7 @@ LAST_ID = 2**64 - 1
 
 
 class InferenceRequest:
-    """A request whose tensors are right for some model; they are given as numpy's, torch's, `Tensor`, or lists."""
+    """A request whose tensors are valid for some model; they may be numpy or torch arrays, `Tensor`s, or lists."""
 
     def __init__(
         self,
@@ -34,9 +34,10 @@ class InferenceRequest:
         logit_bias: Mapping[int, float] | None = None,
         num_top_tokens: int = 0,
     ) -> None:
-        """Check the tensors; raise InvalidParameter for whatever no model could take.
+        """Check the tensors; raise InvalidParameter for values that no model could accept.
 
-        `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`. `logit_bias`
+        `bad_texts` never occur, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
+        `logit_bias`
         is an `embedding_bias` for a few tokens, and `num_top_tokens` asks for the most likely tokens at each position.
         """
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
@@ -65,7 +66,7 @@ class InferenceRequest:
 
     @property
     def output_length(self) -> int:
-        """The number of tokens to generate at most."""
+        """The maximum number of tokens to generate."""
         return int(self.number("request_output_len", 0))
 
     def number(self, name: str, default: float) -> float:

@@ -68,7 +68,7 @@ def shapes_of(name: str) -> tuple[tuple[int, ...], ...]:
 
 
 def shape_in_words(shape: tuple[int, ...]) -> str:
-    """Return a shape as messages have it, such as `[1, 2, any]`."""
+    """Return a shape in the form used in messages, such as `[1, 2, any]`."""
     return f"[{', '.join('any' if size == ANY else str(size) for size in shape)}]"
 
 

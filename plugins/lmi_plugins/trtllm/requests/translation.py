@@ -21,7 +21,7 @@ EARLY_STOPPING: dict[int, bool | Literal["never"]] = {0: False, 1: True}
 
 
 def engine_request(request: InferenceRequest, adapter: str | None) -> EngineRequest:
-    """Return the request that the engine takes, with the name of its adapter."""
+    """Return the engine's request, with the name of its adapter."""
     logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
     return EngineRequest(
         request_id=str(request.request_id),

@@ -1,4 +1,4 @@
-"""Checks of the values of a request's tensors that no model could take."""
+"""Checks of the values of a request's tensors that no model could accept."""
 
 import math
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ AT_LEAST_ONE = ("input_ids", "draft_input_ids", "lora_config", "prompt_embedding
 
 
 def check_values(tensors: Mapping[str, Tensor]) -> None:
-    """Raise InvalidParameter for values that no model could take."""
+    """Raise InvalidParameter for values that no model could accept."""
     for name, bounds in BOUNDS.items():
         if name in tensors and not bounds.hold(value := tensors[name].array().item()):
             raise InvalidParameter(f"`{name}` must be {bounds}. Given: {value:g}")
@@ -89,7 +89,7 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
 
 
 def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
-    """Raise InvalidParameter for tensors that are not as long as others."""
+    """Raise InvalidParameter for tensors whose lengths do not match those of others."""
     for name, axis, other in (("draft_logits", 0, "draft_input_ids"), ("lora_weights", 0, "lora_config")):
         if name in tensors and tensors[name].shape[axis] != tensors[other].shape[0]:
             raise InvalidParameter(

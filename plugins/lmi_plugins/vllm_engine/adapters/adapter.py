@@ -51,6 +51,6 @@ class Adapter:
                 self.request.lora_path,
             )
         raise AdapterNotFound(
-            f"the adapter `{self.name}` cannot be loaded any more: its files are gone, or have changed since it was "
+            f"the adapter `{self.name}` can no longer be loaded: its files are gone, or have changed since it was "
             "loaded. Load it again"
         )

@@ -1,6 +1,6 @@
-"""LoRA in vLLM's builds for CPUs, mended where a batch holds requests with an adapter and requests without.
+"""LoRA in vLLM's builds for CPUs, fixed for batches of requests with and without adapters.
 
-To be removed once the versions in FAULTY are no longer taken. vLLM has two faults in them:
+Remove this when the versions in FAULTY are no longer supported. vLLM has two faults in them:
 
 - A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421
@@ -43,7 +43,7 @@ def mend_adapters() -> None:
         outputs[(indices < 0).expand(len(outputs))] = 0
 
     def add_lora_logits(self: Any, logits: torch.Tensor, states: torch.Tensor, *others: Any, **options: Any) -> None:
-        """Leave the rows of a prompt as they are where other requests are in the batch."""
+        """Leave the rows of a prompt unchanged if there are other requests in the batch."""
         if len(self.sampler_indices) in (1, len(states)):
             add_logits(self, logits, states, *others, **options)
 

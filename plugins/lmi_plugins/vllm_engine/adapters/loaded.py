@@ -115,5 +115,5 @@ class VllmAdapters:
         self._of_output_layer.refuse_prompt_log_probs()
 
     def find(self, name: str | None) -> Adapter | None:
-        """Return an adapter; None without a name. Raise AdapterNotFound if it was unloaded meanwhile."""
+        """Return an adapter; None without a name. Raise AdapterNotFound if it has been unloaded in the meantime."""
         return None if name is None else self._adapter(name)

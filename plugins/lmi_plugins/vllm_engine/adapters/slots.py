@@ -69,8 +69,8 @@ class AdapterSlots:
         others = self._pinned.keys() - ({number} if in_place_of is None else {number, in_place_of.number})
         if len(others) + 1 >= self.number:
             raise InvalidAdapter(
-                f"adapter {adapter.name} cannot be pinned: at most {max(self.number - 1, 0)} can, so that the "
-                f"others can be used beside them (option.max_loras={self.number}). Pinned: {self._names(others)}"
+                f"adapter {adapter.name} cannot be pinned: at most {max(self.number - 1, 0)} can, so that other "
+                f"adapters can be used too (option.max_loras={self.number}). Pinned: {self._names(others)}"
             )
         self._pinned[number] = adapter
         self._unpinned.discard(number)

@@ -88,7 +88,7 @@ WITHOUT_REPLACEMENT: Mapping[str, str] = {
     "quantization_param_path": _TAKEN_OUT,
     "scheduler_delay_factor": _SCHEDULED_OTHERWISE,
     "spec_decoding_acceptance_method": _TAKEN_OUT,
-    "swap_space": "vLLM recomputes preempted requests and does not swap",
+    "swap_space": "vLLM recomputes preempted requests instead of swapping them",
     "tokenizer_pool_extra_config": _TAKEN_OUT,
     "tokenizer_pool_size": _TAKEN_OUT,
     "tokenizer_pool_type": _TAKEN_OUT,

@@ -54,7 +54,7 @@ class BeamSearch:
         eos_token_ids: frozenset[int],
         markers: tuple[str, ...] = (),
     ) -> None:
-        """`eos_token_ids`: the tokens that end a generation unless the request ignores them."""
+        """`eos_token_ids` are the tokens that end a generation unless the request ignores them."""
         self._prompt_ids = prompt_ids
         self._parameters = parameters
         self._writer = writer
@@ -161,7 +161,7 @@ def _place(output: RequestOutput) -> LogProbs:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await all; when one fails, or this is cancelled, cancel the others."""
+    """Await all; if one fails, or if this is cancelled, cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

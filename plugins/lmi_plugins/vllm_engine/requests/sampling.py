@@ -20,7 +20,7 @@ TAG_HEAD = '{"type":"structural_tag","format":'  # the start of a tag's text as 
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
-    """Return vLLM's parameters for one sequence; it gets no stop sequences, as `outputs.generation` looks for them."""
+    """Return vLLM's parameters for one sequence, without stop sequences: `outputs.generation` searches for these."""
     guide = structured_outputs(parameters)
     kind = SamplingParams if guide is None else GuidedSamplingParams
     asked = parameters.repetition_detection
@@ -71,7 +71,7 @@ def structured_outputs(parameters: ExtendedParameters) -> StructuredOutputsParam
 
 
 def _as_format(kind: str, guide: Any) -> Any:
-    """Return a guide as xgrammar's structural tags have it; schemas and tags are text already, and long maybe."""
+    """Return a guide in the form of xgrammar's structural tags; schemas and tags are already text, and may be long."""
     match kind:
         case "json":
             return {"type": "json_schema", "json_schema": orjson.Fragment(guide)}

@@ -11,7 +11,7 @@ MAX_SIZE = 10**12  # larger sizes are not distinguished
 
 
 def expanded_size(pattern: str) -> int:
-    """Return the number of characters and classes of a pattern with its bounded repetitions written out."""
+    """Return the number of characters and classes of a pattern with its bounded repetitions expanded."""
     outer: list[int] = []  # size of the text before each open group
     size = latest = 0  # of this group, and of its last part, which a repetition repeats
     for part in PART.finditer(pattern):

@@ -46,7 +46,7 @@ def try_masks(matcher: Callable[[], Matcher], lengths: Lengths, mask_seconds: fl
 
 
 def _walk(matcher: Matcher, lengths: Lengths, mask_seconds: float, steps: int, chance: random.Random | None) -> None:
-    """Follow one text of tokens by chance, or of the longest ones, which grow it fastest."""
+    """Follow one text of random tokens, or of the longest ones, with which it grows fastest."""
     bitmask = allocate_token_bitmask(1, len(lengths))
     bits = bitmask.numpy().view(np.uint8)[0]
     for step in range(steps):
@@ -56,7 +56,7 @@ def _walk(matcher: Matcher, lengths: Lengths, mask_seconds: float, steps: int, c
         allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: len(lengths)])
         if not len(allowed):
             if step == 0:
-                raise ValueError("there is no text that it allows")
+                raise ValueError("it does not allow any text")
             return
         index = int(lengths[allowed].argmax()) if chance is None else chance.randrange(len(allowed))
         signal.setitimer(signal.ITIMER_VIRTUAL, mask_seconds)

@@ -64,7 +64,7 @@ def _places(graph: openvino.Model) -> list[openvino.Node]:
 def _paged_attention(
     states: list[openvino.Output], batch: Mapping[str, openvino.Node], scale: float, window: int | None
 ) -> PagedAttention:
-    """Return the node for queries, keys, values and their caches, without any of its further features."""
+    """Return the node for queries, keys, values and their caches, without its other features."""
     past_lens, begins, blocks, block_begins, length = (batch[name].output(0) for name in BATCH_INPUTS)
     inputs = [*states, past_lens, begins, blocks, block_begins, _constant(FLOAT, scale), _constant(INT, window or 0)]
     inputs += [_empty(FLOAT), length, _empty(INT)]  # slopes of ALiBi, and a window of scores

@@ -28,7 +28,7 @@ PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
 
 
 class OpenVinoRunner(PagedRunner):
-    """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes as they are."""
+    """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes unchanged."""
 
     block_size = BLOCK_SIZE
     _cache: HeadFirstCache
@@ -75,7 +75,7 @@ class OpenVinoRunner(PagedRunner):
 
     @torch.inference_mode()
     def _try_out(self) -> None:
-        """Run a step of two tokens, as OpenVINO finds some faults only then; it also arranges the weights."""
+        """Run a step of two tokens, because OpenVINO finds some faults only then; this also arranges the weights."""
         cache = self._new_cache(1)
         inputs: dict[str, Array] = {
             "position_ids": np.array([[0, 1]], np.int64),
@@ -122,7 +122,7 @@ class OpenVinoRunner(PagedRunner):
 
 
 def _batch_inputs(batch: StepBatch) -> dict[str, Array]:
-    """Return the inputs that say what each token is and where the cache has its context."""
+    """Return the inputs that describe each token and the place of its context in the cache."""
     tables = [chunk.sequence.block_table[: blocks_for(chunk.end, BLOCK_SIZE)] for chunk in batch.chunks]
     return {
         "position_ids": np.array([batch.positions], np.int64),

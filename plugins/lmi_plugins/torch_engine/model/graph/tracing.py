@@ -45,7 +45,7 @@ def weights_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def trace(model: PreTrainedModel) -> openvino.Model:
-    """Return the graph of a model with the attention of the paged runner. Raise any exception if that fails."""
+    """Return the graph of a model with the attention of the paged runner. Raise any kind of exception if this fails."""
     weights = weights_of(model)
     example = (
         torch.zeros(1, EXAMPLE_TOKENS, embedding_weight(model).shape[1]),
@@ -119,7 +119,7 @@ class _TracedLinears(TorchFunctionMode):
 
 
 def _example_weight(weight: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of that shape, which takes no memory; whatever computes with it does so in float32."""
+    """Return a tensor of this shape without memory; operations on it are in float32."""
     if not weight.is_floating_point():
         return weight
     return torch.zeros(()).expand(weight.shape)
@@ -127,9 +127,9 @@ def _example_weight(weight: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _replaced(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Put other weights into the model for a while, wherever modules share them too.
+    """Temporarily replace the model's weights, including those that modules share.
 
-    They are plain tensors, which `setattr` refuses for parameters. torch.func.functional_call does the same inside:
+    They are plain tensors, which `setattr` refuses for parameters. torch.func.functional_call does the same internally:
     https://github.com/pytorch/pytorch/blob/main/torch/nn/utils/_named_member_accessor.py
     """
     by_id = {id(weight): weights[name] for name, weight in weights_of(model).items()}  # type: ignore[arg-type]
