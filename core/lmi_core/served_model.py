@@ -34,7 +34,7 @@ class ServedModel(Protocol):
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None allows any."""
+        """The only version that requests may name; None allows any."""
 
     @property
     def fingerprint(self) -> str:

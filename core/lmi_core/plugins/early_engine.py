@@ -37,7 +37,7 @@ class EarlyEngine(Protocol):
 def find_early_engine(
     models: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
 ) -> EarlyEngine | None:
-    """Return the engine of the only model; None if a quick look at its directory does not show it.
+    """Return the engine of the only model; None if a quick check of its directory does not determine it.
 
     `models` have the form [NAME=]DIR, `options` KEY=VALUE. A wrong guess only costs the start of an unused worker.
     """

@@ -58,7 +58,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 class ServerFolder(NamedTuple):
-    """A folder on the host of the server, as a worker on another node copies it."""
+    """A folder on the host of the server, to be copied by a worker on another node."""
 
     host: str
     path: str

@@ -145,7 +145,7 @@ class Model:
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None allows any."""
+        """The only version that requests may name; None allows any."""
         return self.plan.version
 
     @property

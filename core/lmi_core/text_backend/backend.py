@@ -166,7 +166,7 @@ class TextBackend(Backend[P]):
         return [first, *others]
 
     def _end(self, tokens: TextTokens, new: list[Token]) -> FinishReason:
-        """Return the finish reason; where the text itself has ended, add the token for that."""
+        """Return the finish reason; if the text itself has ended, add a token for the end."""
         if tokens.stopped:
             return "stop_sequence"
         if tokens.is_full:

@@ -42,7 +42,7 @@ class RayWorker:
         return Place(_ray().util.get_node_ip_address(), os.getpid())
 
     def run(self, *targets: "tuple[str, str, Keys]") -> None:
-        """Run the first target until its connection ends, and the others in threads beside it."""
+        """Run the first target until its connection ends, and the others in parallel threads."""
         first, *others = targets
         for each in others:
             threading.Thread(target=_run, args=each, daemon=True).start()

@@ -20,7 +20,7 @@ from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
 
 SUSPECT = 2  # a request that has lost this many engines is a suspect
-PROBATION = 16  # tokens of a suspect's trial; as many times more after each engine that it loses without a trial
+PROBATION = 16  # tokens of a suspect's first trial; each further lost engine multiplies them by this number
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Replica)

@@ -95,7 +95,7 @@ PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
 
 
 class PromptMembers(TypedDict):
-    """vLLM's members about the prompt: null unless the client asked for them."""
+    """vLLM's members about the prompt: null unless the client requested them."""
 
     prompt_logprobs: PromptLogProbs | None
     prompt_token_ids: list[int] | None

@@ -86,7 +86,7 @@ class ContentBlock(BaseModel):
     def _has_what_its_type_says(self) -> "ContentBlock":
         for name in NEEDED[self.type]:
             if getattr(self, name) is None:
-                raise ValueError(f"must have `{name}`, as its type is {self.type}")
+                raise ValueError(f"must have `{name}`, because its type is {self.type}")
         if self.source is not None and self.type in SOURCE_CHECKS:
             SOURCE_CHECKS[self.type](self.source)
         check_blocks(self.content, BLOCKS_OF_RESULTS, "a tool's result")

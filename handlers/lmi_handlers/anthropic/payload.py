@@ -44,7 +44,7 @@ class Thinking(BaseModel):
     @model_validator(mode="after")
     def _budget_where_enabled(self) -> "Thinking":
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise ValueError("must have `budget_tokens` where its `type` is enabled, and only there")
+            raise ValueError("must have `budget_tokens` if and only if its `type` is enabled")
         return self
 
 

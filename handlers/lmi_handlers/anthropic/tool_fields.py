@@ -62,7 +62,7 @@ class AnthropicToolChoice(BaseModel):
     @model_validator(mode="after")
     def _names_a_tool(self) -> "AnthropicToolChoice":
         if (self.type == "tool") != (self.name is not None):
-            raise ValueError("must have the `name` of a tool where its `type` is tool, and only there")
+            raise ValueError("must have the `name` of a tool if and only if its `type` is tool")
         return self
 
     @property

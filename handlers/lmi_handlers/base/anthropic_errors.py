@@ -77,7 +77,7 @@ def _status(error: LmiError, model: ServedModel | None) -> int:
 
 
 def _message(error: LmiError) -> str:
-    """Return the message; for a prompt that is too long, in the words that Claude Code and LiteLLM look for."""
+    """Return the message; for a prompt that is too long, in the words that Claude Code and LiteLLM expect."""
     if not isinstance(error, ContextLengthExceeded) or error.prompt_tokens is None:
         return error.message
     return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_prompt_tokens} maximum. {error.message}"

@@ -66,7 +66,7 @@ class FrontEnd:
             self._process.write(f"{level}\n".encode())
 
     def ask_to_end(self) -> None:
-        """Begin the graceful end; asked again, the front end ends its requests."""
+        """Start the graceful shutdown; when called again, the front end ends its requests."""
         if self._process is not None and not self._process.exited.done():
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, END_OF_FRONT)
@@ -189,7 +189,7 @@ class FrontEnds:
 def run_fronts(runner: asyncio.Runner, count: int, level: str, drain_seconds: float) -> None:
     """Serve with front ends until a signal, and log at this level once they serve.
 
-    Start the graceful shutdown; when called again, the front end ends its requests.
+    Raise typer.Exit if they cannot be started, and BackendGivenUp if their engines are given up.
     """
     if sys.platform != "linux":
         raise ConfigurationError("--servers needs Linux, whose kernel spreads connections over the front ends")

@@ -195,7 +195,7 @@ class Part(NamedTuple):
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
-    """Server-sent events: one for each step, or for each token if details of it are asked for; then `[DONE]`."""
+    """Server-sent events: one for each step, or for each token if its details are requested; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_completions_stream"
     content_type = "text/event-stream"

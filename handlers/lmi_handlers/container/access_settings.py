@@ -67,7 +67,8 @@ def _certificate(settings: Settings) -> Certificate | None:
         return None
     if address is not None and not is_https(address):
         raise ConfigurationError(
-            f"{address.source}: {address.name} must be https://HOST:PORT, as there is a {CERTIFICATE_FILE}. Given: "
+            f"{address.source}: {address.name} must be https://HOST:PORT, because there is a {CERTIFICATE_FILE}. "
+            f"Given: "
             f"{address.value}"
         )
     return Certificate(Path(certificate.value), Path(private_key.value))

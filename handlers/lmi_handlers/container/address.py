@@ -86,7 +86,7 @@ def choose_management(settings: Settings, inference: Address) -> ListenAddress |
 
 
 def is_https(given: Given) -> bool:
-    """Return whether an address asks for TLS."""
+    """Return whether an address requires TLS."""
     return given.value.lower().startswith("https:")
 
 

@@ -41,7 +41,7 @@ class HappyVllmPayload(SamplingKeywords):
     )
     json_format: dict[str, Any] | None = Field(
         None,
-        description="Constrain the output to JSON: a map of keys to types, where a list of one type means an array; "
+        description="Constrain the output to JSON: a map of keys to types, in which a list of one type means an array; "
         "or a JSON schema.",
     )
     json_format_is_json_schema: bool = Field(False, description="Treat `json_format` as a JSON schema.")

@@ -51,7 +51,7 @@ class MetadataPayload(ToolPayload):
 
 
 def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]:
-    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
+    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, extended to the next separator."""
     written, chunks = list[bytes](), _chunks(payload, tokenizer)
     while some := list(islice(chunks, STEP)):
         written.append(encoded_items([chunk for chunk in some if chunk]))

@@ -30,7 +30,7 @@ def input_data(message: Any) -> list[bytes]:
         return [_packed(tensor) for tensor in message.inputs]
     for tensor in message.inputs:
         if tensor.HasField("contents"):
-            raise InvalidPayload(f"`{tensor.name}` cannot have `contents` where the request has `raw_input_contents`")
+            raise InvalidPayload(f"`{tensor.name}` cannot have `contents` if the request has `raw_input_contents`")
     if len(raw) != len(message.inputs):
         raise InvalidPayload(
             f"`raw_input_contents` must have the data of each of the {len(message.inputs)} inputs. Given: {len(raw)}"

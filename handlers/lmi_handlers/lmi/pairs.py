@@ -79,7 +79,7 @@ def _inputs(body: Mapping[str, Any]) -> Any:
     if "query" in body:
         texts = body.get("texts")
         if not isinstance(texts, list):
-            raise InvalidPayload("`texts` must be an array of strings, beside `query`")
+            raise InvalidPayload("`texts` must be an array of strings, together with `query`")
         return [[body["query"], text] for text in texts]
     if "inputs" in body:
         return body["inputs"]

@@ -19,7 +19,7 @@ FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}
 
 
 class Change(NamedTuple):
-    """The change of one version; None for what stays as it is."""
+    """The change of one version; None for unchanged values."""
 
     registered: RegisteredModel
     model: Model

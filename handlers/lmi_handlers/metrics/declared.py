@@ -12,7 +12,7 @@ ADAPTER = (*MODEL, "adapter")
 
 
 class Scrape(msgspec.Struct):
-    """What a scrape asks for."""
+    """The contents of a scrape request."""
 
     accepted: str = ""  # the `Accept` header
     names: frozenset[str] = frozenset()

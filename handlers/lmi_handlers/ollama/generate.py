@@ -69,7 +69,7 @@ def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] 
 
 
 def _reasoning(prompt: str | list[int], asked: Asked) -> Reasoning | None:
-    """Return how to split the answer to a prompt without a chat template; it cannot ask for reasoning."""
+    """Return how to split the answer to a prompt without a chat template; it cannot request reasoning."""
     reasoning_format = asked.model.options.reasoning_format
     if not asked.payload.think or reasoning_format is None or not isinstance(prompt, str):
         return None

@@ -59,7 +59,7 @@ class ResponseOutput:
                 function = self._functions.get(piece.name, {"name": piece.name})
                 return self._begin(CallOutput(len(self.item_ids), function, call_id(piece)))
             case CallArguments(_, text):
-                assert isinstance(self._open, CallOutput), "a parser gives the calls one after the other"
+                assert isinstance(self._open, CallOutput), "a parser returns the calls one at a time"
                 self._waiting = []
                 return [self._open.grow(text)]
 

@@ -56,7 +56,7 @@ class TextFormat(BaseModel):
     @model_validator(mode="after")
     def _schema_is_given(self) -> "TextFormat":
         if (self.type == "json_schema") != (self.schema_ is not None):
-            raise ValueError("must have `schema` where its `type` is json_schema, and only there")
+            raise ValueError("must have `schema` if and only if its `type` is json_schema")
         return self
 
     @property

@@ -45,7 +45,7 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare an answer with its transcript: `golden(answer, "name")` reads `golden/name.txt` beside the test."""
+    """Compare an answer with its transcript: `golden(answer, "name")` reads `golden/name.txt` next to the test."""
     from lmi_handlers.testing.answers import compare
 
     return lambda answer, name: compare(answer, request.path.parent, name)

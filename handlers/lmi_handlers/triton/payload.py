@@ -82,7 +82,7 @@ class TritonParameters:
             self.outputs |= {*LOG_PROBS}
         for name in TENSORS_ONLY:
             if _flag(given, name, False):
-                raise InvalidPayload(f"`{name}` must be false, as the answer is text. Given: True")
+                raise InvalidPayload(f"`{name}` must be false, because the answer is text. Given: True")
         self._exclude_input = _flag(given, EXCLUDE_INPUT, None)
         given.pop("pad_id", None)  # only pads TensorRT-LLM's batches
         values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
@@ -94,7 +94,7 @@ class TritonParameters:
     def begin_with_prompt(self, *, streams: bool) -> None:
         """Put the prompt before the text as Triton's vLLM backend does: unless excluded, and never in a stream.
 
-        Raise InvalidPayload if a stream asks for it.
+        Raise InvalidPayload if a stream requests it.
         """
         if streams and self._exclude_input is False:
             raise InvalidPayload(f"`{EXCLUDE_INPUT}` must be true in a stream, which has no place for it. Given: False")

@@ -135,7 +135,7 @@ def draft_model(directory: Path, properties: EngineProperties) -> str | None:
 def int8_warnings(dtype: str) -> list[str]:
     """Return a warning for `option.dtype=int8`, with which LMI-Dist once quantized the weights."""
     return (
-        ["option.dtype=int8 has no effect: models are not quantized while loading, the weights keep their own type"]
+        ["option.dtype=int8 has no effect: models are not quantized while loading; the weights keep their own type"]
         if dtype == "int8"
         else []
     )

@@ -122,7 +122,7 @@ def dtype_substitution(dtype: str, device: str, host: Host) -> Iterator[Substitu
 
 
 def openvino_substitutions(options: EngineOptions, host: Host) -> Iterator[Substitution]:
-    """Yield a note for each option that asks for OpenVINO where PyTorch will compute the model."""
+    """Yield a note for each option that asks for OpenVINO although PyTorch will compute the model."""
     asked = [("option.cpu_runner", "openvino", "PyTorch computes the model")] * (options.cpu_runner == "openvino")
     if options.quantize is not None:
         asked.append(("option.quantize", options.quantize, "the weights keep their own type"))

@@ -13,7 +13,7 @@ Given = str | None  # any value
 OWN_KERNELS = NoEffect("it selects TensorRT's kernels; the torch engine has its own")
 OWN_CONFIGURATION = NoEffect("it is read from the model's own configuration")
 NOTHING_BUILT = NoEffect("it configures how TensorRT's engine is built; this server builds no engine")
-PAGED = NoEffect("the cache is always paged and inputs are never padded, where the model allows it")
+PAGED = NoEffect("the cache is always paged and inputs are never padded, if the model allows it")
 NOT_QUANTIZED = NoEffect("the torch engine does not quantize")
 
 

@@ -162,7 +162,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         if share is None:
             return arguments
         logger.info(
-            "vLLM takes %.0f%% of main memory, as its default of %.0f%% is not free", share * 100, DEFAULT * 100
+            "vLLM takes %.0f%% of main memory, because its default of %.0f%% is not free", share * 100, DEFAULT * 100
         )
         share /= self.placement(self.setup.replicas).replicas.minimum
         return {**arguments, "gpu_memory_utilization": str(share)}

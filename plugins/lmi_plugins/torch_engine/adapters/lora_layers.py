@@ -50,7 +50,7 @@ class LoraLayer:
 
 
 class LoraLayers:
-    """The deltas of a model's modules. Modules that no adapter targets are left as they are."""
+    """The deltas of a model's modules. Modules that no adapter targets are left unchanged."""
 
     def __init__(self, model: PreTrainedModel, slots: int, rank: int, run_tokens: Callable[[int], object]) -> None:
         """Find the modules by `run_tokens`, which runs the model over a number of tokens; see ModelRunner."""

@@ -145,7 +145,7 @@ class BeamSearch(SequenceGroup):
         return candidates
 
     def _ranks(self, log_probs: torch.Tensor, indices: torch.Tensor) -> Items[int | None]:
-        """Return the rank of each candidate's token, if asked for; log_probs: [beams, vocabulary]."""
+        """Return the rank of each candidate's token, if requested; log_probs: [beams, vocabulary]."""
         if not self._root.parameters.ranks:
             return [None] * len(indices)
         vocabulary = log_probs.shape[1]
@@ -214,7 +214,7 @@ def check_beams(sequence: Sequence, pool: BlockPool, rows: int, paged: bool, nam
     if limit is not None and limit < sequence.max_length - 1:
         raise InvalidParameter(
             f"{names.num_beams} above 1 cannot be used if a prompt of up to {limit} tokens may grow beyond this "
-            f"length, where this model recomputes everything: request fewer tokens"
+            f"length, at which this model recomputes everything: request fewer tokens"
         )
     if beams > rows:
         raise InvalidParameter(

@@ -35,7 +35,7 @@ class Head:
         self._activation = recipe.activation
 
     def apply(self, pooled: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
-        """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
+        """Return the vector, [size], for pooled hidden states, in the form that its request requires."""
         vector = pooled
         for layer in self._layers:
             vector = normalize(vector, dim=0) if layer is None else layer(vector)

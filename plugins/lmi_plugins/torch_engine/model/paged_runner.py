@@ -35,7 +35,7 @@ class PagedRunner(ModelRunner):
     ) -> None:
         """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged.
 
-        With `capture`, decode steps are captured where the model allows it.
+        With `capture`, decode steps are captured if the model allows it.
         """
         check_model(model, max_length)
         self.rope = RopeByLength.of(model, max_length)

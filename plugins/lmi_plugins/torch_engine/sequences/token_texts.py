@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 class TokenTexts(TokenWriter):
-    """The texts of the engine's tokens, in the form that requests ask for."""
+    """The texts of the engine's tokens, in the form that requests require."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int], vocabulary: int) -> None:
         super().__init__(tokenizer, eos_token_ids)

@@ -31,7 +31,7 @@ def send_failure(failure: LoadFailed, channel: Channel) -> None:
 
 
 def greet(channel: Channel) -> None:
-    """Answer a server that has asked for the model to be loaded, which another server has already done."""
+    """Answer a server that requests the model's loading when another server has already done so."""
     assert isinstance(channel, SharedChannel), "a worker loads one model"
     channel.send_to(channel.sender, channel.greeting)
 

@@ -106,7 +106,7 @@ class Reporter:
 def load_shared_libraries(package: str) -> None:
     """Load a package's large libraries, if found, before it is imported.
 
-    A call of a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
+    Calling a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
     """
     dlopen = getattr(ctypes.CDLL(None), "dlopen", None) if os.name == "posix" else None
     spec = importlib.util.find_spec(package)

@@ -90,7 +90,7 @@ def _matrices(place: int, row: Row, data: bytes, weights: Tensor, modules: Modul
     if not names or row.rank < 1:
         known = ", ".join(f"{number} ({name})" for number, name in MODULE_NAMES.items())
         raise InvalidParameter(
-            f"`lora_config` must have rows of module id, layer and rank for modules of this model, of {known}."
+            f"`lora_config` must have rows of module id, layer and rank for modules of this model ({known})."
             f" Given: {list(row)} in row {place}"
         )
     ins, outs = modules[names[0]][0], [modules[name][1] for name in names]

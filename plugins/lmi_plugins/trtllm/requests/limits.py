@@ -1,4 +1,4 @@
-"""The limits of requests, as they are set when TensorRT-LLM builds an engine."""
+"""The limits of requests, as set when TensorRT-LLM builds an engine."""
 
 from typing import TYPE_CHECKING
 

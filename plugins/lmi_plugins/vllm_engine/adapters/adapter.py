@@ -46,11 +46,11 @@ class Adapter:
         if not self._told:
             self._told = True
             logger.warning(
-                "adapter %s: vLLM has evicted it, and its files in %s are gone or have changed since it was loaded",
+                "adapter %s: vLLM has evicted it, and its files in %s are missing or have changed since it was loaded",
                 self.name,
                 self.request.lora_path,
             )
         raise AdapterNotFound(
-            f"the adapter `{self.name}` can no longer be loaded: its files are gone, or have changed since it was "
+            f"the adapter `{self.name}` can no longer be loaded: its files are missing, or have changed since it was "
             "loaded. Load it again"
         )

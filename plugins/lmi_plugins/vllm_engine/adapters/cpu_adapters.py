@@ -4,9 +4,10 @@ Remove this when the versions in FAULTY are no longer supported. vLLM has two fa
 
 - A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421
-- The rows of a prompt whose log probs are asked for meet the indices of the batch's sequences. Where their numbers
+- The rows of a prompt whose log probs are requested are combined with the indices of the batch's sequences. Where their
+numbers
   differ, an error ends the engine. https://github.com/vllm-project/vllm/issues/16668
-  The second mend leaves such rows as they are, which is right unless an adapter changes the output layer:
+  The second fix leaves such rows unchanged, which is right unless an adapter changes the output layer:
   `output_layer` refuses those requests.
 """
 

@@ -70,7 +70,7 @@ class NoRepeatNgramProcessor(AdapterLogitsProcessor):
 
 
 class EndOfReasoningProcessor(AdapterLogitsProcessor):
-    """A logits processor that leaves only the end marker's next token where the reasoning has reached its limit."""
+    """A logits processor that leaves only the end marker's next token if the reasoning has reached its limit."""
 
     def is_argmax_invariant(self) -> bool:
         return False
