@@ -66,7 +66,7 @@ def connect(cluster: str) -> Any:
     if not ray.is_initialized():
         try:
             ray.init(address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False)
-        except Exception as error:  # Ray raises many classes
+        except Exception as error:  # Ray raises exceptions of many classes
             raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
     return ray
 
@@ -172,7 +172,7 @@ class RayActor:
         except TimeoutError:
             wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
             raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
-        except Exception as error:  # Ray raises many classes
+        except Exception as error:  # Ray raises exceptions of many classes
             raise WorkerDied(_in_a_line(error)) from None
         connections = zip(self._targets, self._connections, strict=True)
         running = self._actor.run.remote(*((target, each.address, each.keys) for target, each in connections))
@@ -206,7 +206,7 @@ class RayActor:
     async def _watch_actor(self, running: Any) -> None:
         try:
             await asyncio.wrap_future(running.future())
-        except Exception as error:  # Ray raises many classes
+        except Exception as error:  # Ray raises exceptions of many classes
             self._lose(_in_a_line(error))
         else:
             self._lose("the worker ended")

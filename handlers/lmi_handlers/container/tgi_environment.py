@@ -56,7 +56,7 @@ NOT_READ: Final[Mapping[str, str]] = MappingProxyType(
         "SPECULATE": "option.speculative_draft_model and option.speculative_length draft tokens",
         "ROPE_SCALING": "write rope_scaling into the model's config.json",
         "ROPE_FACTOR": "write rope_scaling into the model's config.json",
-        "LORA_ADAPTERS": "the folder adapters of the model directory holds the adapters",
+        "LORA_ADAPTERS": "put the adapters into the folder `adapters` of the model directory",
         "TOKENIZER_CONFIG_PATH": "option.chat_template replaces the chat template",
         "WATERMARK_GAMMA": "texts cannot be watermarked",
         "WATERMARK_DELTA": "texts cannot be watermarked",

@@ -50,7 +50,7 @@ class OpenVinoRunner(PagedRunner):
             self._request = compiled.create_infer_request()
             self._vocabulary = compiled.output(0).partial_shape[1].get_length()
             self._try_out()
-        except Exception as error:  # OpenVINO raises many classes
+        except Exception as error:  # OpenVINO raises exceptions of many classes
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
 
     @torch.inference_mode()
