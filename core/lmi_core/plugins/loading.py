@@ -129,7 +129,7 @@ def _import(load: Callable[[], object], what: str) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"the plugin {what} cannot be imported: {_said(error)}") from error
+        raise PluginError(f"the plugin {what} cannot be imported: {_describe_error(error)}") from error
 
 
 def _register(manager: PluginManager, plugin: object, name: str) -> None:
@@ -160,10 +160,10 @@ def _call(hook: pluggy.HookCaller, register: Callable[[Any], None]) -> None:
     except LmiError:
         raise
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"a plugin's {hook.name} raised {_said(error)}") from error
+        raise PluginError(f"a plugin's {hook.name} raised {_describe_error(error)}") from error
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Describe the error, with the line in the plugin's file that raised it, if any."""
     places = [
         f" ({Path(frame.f_code.co_filename).name}, line {line})"

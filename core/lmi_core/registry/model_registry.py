@@ -184,7 +184,7 @@ class ModelRegistry:
             await asyncio.shield(self.spawn(registered.discard()))
             if not isinstance(error, Exception):
                 raise
-            registered.failure = _told(error, name)
+            registered.failure = _loading_error(error, name)
             logger.error("model %s was not registered: %s", name, registered.failure.message)
             return
         registered.note_loaded()
@@ -260,7 +260,7 @@ class ModelRegistry:
                 await asyncio.shield(self.spawn(model.unload()))
                 if not isinstance(error, Exception):
                     raise
-                registered.failure = _told(error, model.name)
+                registered.failure = _loading_error(error, model.name)
                 logger.error("model %s could not be loaded again: %s", model.name, registered.failure.message)
                 refused = registered.failure if isinstance(registered.failure, OutOfMemory) else registered.refuse()
                 raise refused from error
@@ -354,7 +354,7 @@ class ModelRegistry:
         return task
 
 
-def _told(error: Exception, name: str) -> LmiError:
+def _loading_error(error: Exception, name: str) -> LmiError:
     """Return the error that explains why a model was not loaded."""
     if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
         return InvalidModel(error.message)

@@ -32,7 +32,7 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
             raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
     elsewhere = named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
     call, in_body = _take_from_body(call)
-    return call, _agreed(in_body, elsewhere) if elsewhere else in_body
+    return call, _common_adapters(in_body, elsewhere) if elsewhere else in_body
 
 
 def with_adapter_attribute(call: Call) -> Call:
@@ -79,7 +79,7 @@ def _names(adapters: object) -> AdapterNames:
     return tuple(name or None for name in names)
 
 
-def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
+def _common_adapters(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
     """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload if they differ."""
     agreed, first = in_body, f"the body's `{FIELD}`"
     for place, name in elsewhere:

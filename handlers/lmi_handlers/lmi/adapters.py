@@ -75,7 +75,7 @@ async def add_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.add(adapter.name, adapter.src, adapter.further, pin=bool(adapter.pin))
-    return _done(call, adapter.name, "registered")
+    return _status_answer(call, adapter.name, "registered")
 
 
 async def update_adapter(call: Call, served: ServedModels) -> Answer:
@@ -85,7 +85,7 @@ async def update_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.replace(name, adapter.src, adapter.further, pin=adapter.pin)
-    return _done(call, name, "updated")
+    return _status_answer(call, name, "updated")
 
 
 async def remove_adapter(call: Call, served: ServedModels) -> Answer:
@@ -93,7 +93,7 @@ async def remove_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.remove(name)
-    return _done(call, name, "unregistered")
+    return _status_answer(call, name, "unregistered")
 
 
 def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
@@ -106,7 +106,7 @@ def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
     return served.find(call.path_parameters.get(MODEL))
 
 
-def _done(call: Call, name: str, what: str) -> Answer:
+def _status_answer(call: Call, name: str, what: str) -> Answer:
     return json_answer({"status": f"Adapter {call.headers.get(ALIAS_HEADER) or name} {what}"})
 
 

@@ -63,7 +63,7 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
     registered = registry.register(registration, default=fields.default)
     if not fields.synchronous:
         watch_loading(call, served, registered)
-        return _done(f'Model "{name}" registration scheduled.', ACCEPTED)
+        return _status_answer(f'Model "{name}" registration scheduled.', ACCEPTED)
     try:
         await until_loaded(registered)
     except asyncio.CancelledError:  # the client has disconnected
@@ -72,7 +72,7 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
     if registered.failure is not None:
         registry.forget_failed(registered)
         raise registered.failure
-    return _done(f'Model "{name}" registered.')
+    return _status_answer(f'Model "{name}" registered.')
 
 
 async def describe_model(call: Call, served: ServedModels) -> Answer:
@@ -90,9 +90,9 @@ async def update_model(call: Call, served: ServedModels) -> Answer:
     changing = begin_changes(registry, changed, fields)
     if fields.synchronous:
         await changing
-        return _done("Worker updated")
+        return _status_answer("Worker updated")
     watch_change(call, served, name, changing)
-    return _done("Worker updated", ACCEPTED)
+    return _status_answer("Worker updated", ACCEPTED)
 
 
 async def unregister_model(call: Call, served: ServedModels) -> Answer:
@@ -100,14 +100,14 @@ async def unregister_model(call: Call, served: ServedModels) -> Answer:
     versions = registry_of(served).versions(name)
     leaving = list(versions) if version is None else [registry_of(served).registered(name, version)]
     await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
-    return _done(f'Workflow "{name}" unregistered')
+    return _status_answer(f'Workflow "{name}" unregistered')
 
 
 def _asked(call: Call) -> tuple[str, str | None]:
     return call.path_parameters["model"], call.path_parameters.get("version")
 
 
-def _done(what: str, status: int = 200) -> Answer:
+def _status_answer(what: str, status: int = 200) -> Answer:
     return json_answer({"status": what}, status)
 
 

@@ -73,7 +73,7 @@ class NodeFiles:
             if isinstance(message, Next):
                 self._send(await asyncio.to_thread(reader.read, message.path))
             elif isinstance(message, Copied):
-                self._send(Gone(await asyncio.to_thread(_gone, message.folders)))
+                self._send(Gone(await asyncio.to_thread(_missing_folders, message.folders)))
             elif isinstance(message, Failed):
                 return Failed(f"node {self._node}: {message.message}")
             elif isinstance(message, Note):
@@ -120,5 +120,5 @@ class FileReader:
             self._file = None
 
 
-def _gone(folders: Sequence[str]) -> list[str]:
+def _missing_folders(folders: Sequence[str]) -> list[str]:
     return [folder for folder in folders if not Path(folder).is_dir()]

@@ -81,11 +81,11 @@ class RollingBatch:
             self._script.log(error, [request.inputs for request in self._requests], self._script.function)
             return self._all_raised(error)
         if output.code >= FAILURES:
-            return self._all_fail(output, f"answered {output.code}: {output.message}")
+            return self._fail_all(output, f"answered {output.code}: {output.message}")
         try:
             steps = read_steps(output, len(self._requests), self._content_type)
         except WrongAnswer as error:
-            return self._all_fail(Output().error(f"{self._name} {error}"), str(error))
+            return self._fail_all(Output().error(f"{self._name} {error}"), str(error))
         replies = [
             reply for request, step in zip(self._requests, steps, strict=True) for reply in self._replies(request, step)
         ]
@@ -123,7 +123,7 @@ class RollingBatch:
     def _name(self) -> str:
         return f"{self._script.function} in {self._script.path.name}"
 
-    def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
+    def _fail_all(self, output: Output, reason: str) -> list[Reply | Working]:
         """Return an error as every request's answer, or as the end of a stream that has started."""
         logger.error("%s %s", self._name, reason)
         replies: list[Reply | Working] = []

@@ -97,7 +97,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories)
         if isinstance(source, str) and self._node_files is not None:
-            source = await _brought(Path(source), self._node_files)
+            source = await _copy_to_node(Path(source), self._node_files)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         self._files[name] = files.get(name, object())
         self._remember_adapters(directories, name)
@@ -255,7 +255,7 @@ def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
     return {name: state_of(Path(directory)) for name, directory in directories.items()}
 
 
-async def _brought(folder: Path, files: NodeFiles) -> str:
+async def _copy_to_node(folder: Path, files: NodeFiles) -> str:
     """Return an adapter's folder on the worker's node. Raise InvalidAdapter if it cannot be copied there."""
     if not folder.is_dir():
         return str(folder)

@@ -75,7 +75,7 @@ def _new_tokens(
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     tokens: list[Token] = []
     for token_id, found in zip(completion.token_ids, completion.logprobs, strict=True):
-        tokens += sequence.push(token_id, *_found(token_id, found, count, named, writer))
+        tokens += sequence.push(token_id, *_log_probs_of(token_id, found, count, named, writer))
         if sequence.stopped:
             break
     return tokens
@@ -136,7 +136,7 @@ def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
     return frozenset([*parameters.allowed_token_ids, *(budget.ends[0] if budget else ())])
 
 
-def _found(
+def _log_probs_of(
     token_id: int, log_probs: LogProbs, count: int, named: Sequence[int] | None, writer: TokenWriter
 ) -> tuple[float, list[Token] | None, int | None]:
     if not named:
