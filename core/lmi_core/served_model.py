@@ -149,7 +149,7 @@ class ManagedModel(ServedModel, Protocol):
         """Whether a backend generates; otherwise the model function answers."""
 
     def check_place(self) -> None:
-        """Raise Overloaded if the model's queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the model's queue is full, or ModelNotReady; do not take a place."""
 
     def admit(self) -> Ticket:
         """Take a place in the model's queue. Raise Overloaded if it is full, or ModelNotReady."""

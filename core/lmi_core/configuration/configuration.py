@@ -62,8 +62,8 @@ class Configuration:
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
         self._overrides = {each.name: each for each in overrides}
-        self._keys: dict[str, str] = {}  # each known spelling of a key, to the key
-        self._variables: dict[str, str] = {}  # each known environment variable, to its key
+        self._keys: dict[str, str] = {}  # from each known spelling of a key to the key
+        self._variables: dict[str, str] = {}  # from each known environment variable to its key
         self._further: set[str] = set()  # keys of types that were not loaded
         self._effective: dict[str, EffectiveValue] = {}
 

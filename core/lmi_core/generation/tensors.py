@@ -1,4 +1,4 @@
-"""Named tensors, for backends that take them as requests; numpy is imported only for arrays."""
+"""Named tensors, for backends that accept them as requests; numpy is imported only for arrays."""
 
 import math
 import struct
@@ -126,7 +126,7 @@ class LastResponse(dict[str, Tensor]):
 
 
 class TensorBackend(ABC):
-    """The additional interface of a backend that takes requests as named tensors."""
+    """The additional interface of a backend that accepts requests as named tensors."""
 
     tensor_inputs: ClassVar[tuple[TensorSpecification, ...]]
     tensor_outputs: ClassVar[tuple[TensorSpecification, ...]]

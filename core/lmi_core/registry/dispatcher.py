@@ -143,7 +143,7 @@ class Dispatcher:
         return self.registry.limits.allowed_hosts
 
     def check_place(self, model: ManagedModel) -> None:
-        """Raise Overloaded or ModelNotReady if the model's queue has no free place; take none."""
+        """Raise Overloaded or ModelNotReady if the model's queue has no free place; do not take one."""
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         model.check_place()

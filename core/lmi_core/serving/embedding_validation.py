@@ -99,7 +99,7 @@ def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tok
 def _pair_ids(
     request: EmbeddingRequest, second: str, model: EmbeddingModel, tokenizer: Tokenizer
 ) -> tuple[list[int], list[int] | None]:
-    """Return the tokens of a pair and their types, if the model takes them."""
+    """Return the tokens of a pair and their types, if the model uses them."""
     assert isinstance(request.text, str), request.name
     template = tokenizer.pair_template()
     texts = [tokenizer.encode(text, add_special_tokens=False) for text in (request.text, second)]

@@ -236,7 +236,7 @@ class Model:
             await check_health(self.runtime)
 
     def check_place(self) -> None:
-        """Raise Overloaded if the queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the queue is full, or ModelNotReady; do not take a place."""
         self._check_takes_calls()
         self.admission.check()
 

@@ -37,7 +37,7 @@ ANYWHERE = Placement()
 
 
 def placement(of_group: ReplicaCount, devices: Sequence[str], gpus: int, degree: int) -> Placement:
-    """Return where replicas run that take `degree` GPUs each: on the named GPUs or, as in DJLServing, on all.
+    """Return where replicas run that need `degree` GPUs each: on the named GPUs or, as in DJLServing, on all.
 
     `of_group` is the number of replicas on each group of devices.
     """

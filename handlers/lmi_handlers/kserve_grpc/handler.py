@@ -33,7 +33,7 @@ class GrpcHandler(TritonHandler):
             _ = model.backend
         except ModelNotFound:
             raise InvalidPayload(
-                f"model `{model.name}` answers with a function that takes no tensors: call it over HTTP"
+                f"model `{model.name}` answers with a function that does not accept tensors: call it over HTTP"
             ) from None
         return call
 

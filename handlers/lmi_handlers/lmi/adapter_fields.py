@@ -46,7 +46,7 @@ class AdapterChange(BaseModel):
 
     @property
     def further(self) -> dict[str, str]:
-        """No further fields: only a model's own script takes them."""
+        """No further fields: only a model's own script accepts them."""
         return {}
 
 

@@ -102,7 +102,7 @@ async def _described(registry: ModelRegistry, registered: RegisteredModel) -> De
 
 
 async def fault_of(model: Model | None) -> LmiError | None:
-    """Return why a model takes no requests, or None."""
+    """Return why a model does not accept requests, or None."""
     try:
         if model is not None:
             await model.health()

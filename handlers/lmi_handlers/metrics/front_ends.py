@@ -61,7 +61,7 @@ async def others(front: Front, scrape: Scrape) -> list[bytes]:
 
 
 async def answers(folder: Path, number: int, seconds: float) -> bool:
-    """Return whether a front end answers within some seconds."""
+    """Return whether a front end answers within a few seconds."""
     return await _read(_path(folder, number), PING, seconds) == PING
 
 

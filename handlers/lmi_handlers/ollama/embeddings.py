@@ -1,4 +1,4 @@
-"""Ollama's routes for embeddings; the older one takes a single text."""
+"""Ollama's routes for embeddings; the older one accepts a single text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar

@@ -1,4 +1,5 @@
-"""Attention of models that take no attention function: their modules call the step that runs instead of their own.
+"""Attention of models that do not accept an attention function: their modules call the step that runs instead of their
+own.
 
 transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese and BLOOM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py

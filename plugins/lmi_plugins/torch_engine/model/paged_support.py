@@ -37,7 +37,7 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
-    """Return whether the model takes the tokens' positions; ALiBi and layers with a state need none."""
+    """Return whether the model uses the tokens' positions; ALiBi and layers with a state need none."""
     return "position_ids" in inspect.signature(model.forward).parameters
 
 

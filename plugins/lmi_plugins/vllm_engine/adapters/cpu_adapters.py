@@ -2,7 +2,7 @@
 
 Remove this when the versions in FAULTY are no longer supported. vLLM has two faults in them:
 
-- A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
+- A token without an adapter has the index -1, which PyTorch interprets as the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421
 - The rows of a prompt whose log probs are requested are combined with the indices of the batch's sequences. Where their
 numbers

@@ -1,6 +1,6 @@
 """Adapters that change a model's output layer, with which vLLM computes wrong prompt log probs.
 
-It takes the rows of a prompt for those of the batch's sequences: they get no adapter's change, or that of another
+It confuses the rows of a prompt with those of the batch's sequences: they get no adapter's change, or that of another
 request's (https://github.com/vllm-project/vllm/issues/51594, https://github.com/vllm-project/vllm/issues/16668).
 """
 
