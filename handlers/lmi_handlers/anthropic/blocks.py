@@ -107,7 +107,9 @@ def check_blocks(blocks: Iterable[ContentBlock], types: Iterable[str], owner: st
 def _check_image(source: Source) -> None:
     if source.type == "base64":
         if source.media_type not in IMAGE_TYPES or source.data is None:
-            raise ValueError(f"must have `source.data`, and as `source.media_type` one of {', '.join(IMAGE_TYPES)}")
+            raise ValueError(
+                f"must have `source.data`, and a `source.media_type` that is one of {', '.join(IMAGE_TYPES)}"
+            )
     elif source.type != "url":
         raise ValueError(f"must have a `source` of the type base64 or url, not {source.type}: no files are stored")
     elif source.url is None or not source.url.lower().startswith(LINKS):

@@ -13,7 +13,7 @@ END_OF_SEQUENCE = 1  # tokens
 SIMPLE_TYPES = ("string", "integer", "boolean", "number")
 ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
 OCCUPATION = (
-    "Was was the occupation of Ada Lovelace ?"
+    "What was the occupation of Ada Lovelace?"
     " Answer one of the following : 'mathematician', 'astronaut', 'show writer'."
 )
 POOL: list[JsonValue] = ["mathematician", "astronaut", "show writer"]

@@ -81,7 +81,7 @@ TIME_PER_TOKEN = _histogram(
 END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
 ENGINE_TIME = _counter(
     "lmi_engine_time_seconds",
-    "Part of lmi_request_duration_seconds_sum from the engine's start of work on a request to its last output.",
+    "Part of lmi_request_duration_seconds_sum in which the engine works on a request, until its last output.",
 )
 SERVER_TIME = _counter(
     "lmi_server_time_seconds",

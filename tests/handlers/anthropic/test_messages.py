@@ -141,7 +141,7 @@ PLACE = "`messages.1.content.0"
         (block(type="text"), f"{PLACE}` must have `text`, as its type is text"),
         (
             block(type="image", source=PDF),
-            f"{PLACE}` must have `source.data`, and as `source.media_type` one of image/",
+            f"{PLACE}` must have `source.data`, and a `source.media_type` that is one of image/",
         ),
         (
             block(type="image", source={"type": "file", "file_id": "x"}),
