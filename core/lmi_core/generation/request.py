@@ -31,7 +31,7 @@ class GenerationRequest:
     image_prompt: ImagePrompt | None = None  # set once the images have been read
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters
     markers: tuple[str, ...] = ()  # texts that a parser looks for in the output: see ValidRequest
-    shorten: Callable[[], ShorterPrompt] | None = None  # replaces the prompt; called in a thread, as it may take long
+    shorten: Callable[[], ShorterPrompt] | None = None  # replaces the prompt; called in a thread: it may be slow
 
 
 @dataclass(frozen=True, slots=True)

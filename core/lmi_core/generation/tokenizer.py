@@ -26,7 +26,7 @@ class PairTemplate(NamedTuple):
     """How a tokenizer puts two texts together."""
 
     pieces: tuple[PairPiece, ...] = (PairPiece(None, 0, 0), PairPiece(None, 1, 0))
-    has_types: bool = False  # whether the model takes token types
+    has_types: bool = False  # whether the model uses token types
 
 
 class Tokenizer(ABC):

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 
 HEARTBEAT_TIMEOUT = 60  # seconds; shorter than `option.inter_token_timeout`, so that requests survive a frozen engine
 LOOKS = 5  # checks within the time after which an engine counts as frozen
-PATIENCE = (
-    10  # times as long an engine may be silent that computes, as one long step is no fault, but an endless one is
-)
+# An engine that computes may be silent this many times as long: a long step is no fault, but an endless one is.
+PATIENCE = 10
 
 
 class Heartbeat:
