@@ -256,7 +256,7 @@ def choose_batching(
         return options
     if configuration.source("option.rolling_batch") != DEFAULT or options.asynchronous:
         configuration.warnings.append(
-            f"batch_size={server.batch_size} has no effect: with rolling batch requests join and leave one by one; "
+            f"batch_size={server.batch_size} has no effect: with rolling batch, requests join and leave one by one; "
             "option.rolling_batch=disable selects dynamic batching"
         )
         return options

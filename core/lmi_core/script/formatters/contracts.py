@@ -130,7 +130,7 @@ def _read_own(parameter: inspect.Parameter) -> Reading[OutputContract]:
             return Reading(_OUTPUT.annotations[name])
     doubt = None
     if parameter.name in _OUTPUT.names:
-        doubt = f"`{parameter.name}` is djl_python's name for it, but the decorator is not djl_python's"
+        doubt = f"`{parameter.name}` is the argument's name in djl_python, but the decorator is not djl_python's"
     return Reading(OutputContract.GENERATION_OUTPUT, doubt)
 
 

@@ -95,7 +95,7 @@ def test_signature_that_leaves_it_open(code: str, contract: OutputContract, sign
         ("output: output.text", OutputContract.GENERATION_OUTPUT, None),
         ("response: response.choices[0]", OutputContract.GENERATION_OUTPUT, None),
         ("a, b, c, d, e, f: ''", OutputContract.LEGACY, None),
-        ("response_data: ''", OutputContract.GENERATION_OUTPUT, "`response_data` is djl_python's name for it"),
+        ("response_data: ''", OutputContract.GENERATION_OUTPUT, "`response_data` is the argument's name in djl_python"),
     ],
 )
 def test_function_with_our_own_decorator(code: str, contract: OutputContract, doubt: str | None) -> None:
