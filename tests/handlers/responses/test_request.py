@@ -54,7 +54,11 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "must be 'input_text', 'output_text', 'text', 'refusal' or 'input_image'. Given: 'input_file'",
         ),
         (part(type="input_text"), "input.1.content.1", "must have `text`"),
-        (part(type="input_image", file_id="f"), "input.1.content.1", "must have `image_url`: no files are stored"),
+        (
+            part(type="input_image", file_id="f"),
+            "input.1.content.1",
+            "must have `image_url`: this server stores no files",
+        ),
         (
             part(type="input_image", image_url="https://host/cat.png", detail="low"),
             "input.1.content.1",
@@ -70,9 +74,9 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "prompt_logprobs",
             "must be null: a response has no field for its prompt. Given: 1",
         ),
-        ({"background": True}, "background", "must be null or False: an answer ends with the request for it"),
+        ({"background": True}, "background", "must be null or False: nothing is generated in the background"),
         ({"conversation": "conv_1"}, "conversation", "must be null: conversations are not stored"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "must be null: no prompts are kept here"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "must be null: prompts are not stored"),
         (
             {"tools": [{"type": "web_search"}]},
             "tools",
@@ -106,7 +110,11 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "tool_choice.tools.0.name",
             "must name one of `tools`. Given: 'x'",
         ),
-        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format", "must have `schema` where its"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n"}}},
+            "text.format",
+            "must have `schema` if and only if",
+        ),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "must be 'text', 'json_object' or 'json_schema'"),
         (
             {"text": {"format": {"type": "json_object"}}, "tools": [WEATHER], "tool_choice": "required"},
