@@ -99,7 +99,7 @@ async def test_what_is_off_is_not_told(server: RunningServer) -> None:
 async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "option.strict_parameters=true\n"}))
     refused = {
-        "num_ctx": "`options.num_ctx` has no effect: the context is as long as the model",
+        "num_ctx": "`options.num_ctx` has no effect: the model and option.max_model_len",
         "unknown": "`options.unknown` is not a field of this request",
     }
     for name, message in refused.items():

@@ -108,7 +108,7 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
     assert (chosen.output.name, chosen.output_name) == ("alpha", "alpha")
     several, ambiguous = chosen.warnings
     assert several == "there are 2 output formatters (alpha, zeta): alpha is used, the first by name"
-    assert ambiguous.startswith("the signature of alpha is ambiguous: `output` has no annotation that decides it")
+    assert ambiguous.startswith("the signature of alpha is ambiguous: `output` has no annotation")
     assert ambiguous.endswith("It is called as (request_output: TextGenerationOutput) -> str")
     named = choose(script, "zeta", {})
     assert (named.output_name, named.warnings) == ("zeta", ())
