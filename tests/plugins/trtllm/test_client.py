@@ -189,7 +189,8 @@ async def test_a_request_that_makes_steps_fail_ends_alone(resuming: ManagerClien
     others = [asyncio.create_task(generated(resuming, each)) for each in given[1:]]
     poison = tensors(LONG, input_ids=[POISON])
     # The five of them are tried in groups, which do not always have the same requests.
-    why = r"The generation failed: poisoned; it is not tried again, because the engine failed [345] times while running it"
+    why = r"The generation failed: poisoned; it is not tried again, because the engine failed [345] times "
+    why += "while running it"
     with pytest.raises(GenerationFailed, match=f"^{why}$"):
         await generated(resuming, poison)
     ids += [token_id async for response in first for token_id in response["output_ids"].array()[0].tolist()]

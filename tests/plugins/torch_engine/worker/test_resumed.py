@@ -195,7 +195,8 @@ async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, 
     stalled.add(await anext(unread))
     await began.wait()
     # The five of them are tried in groups, which do not always have the same requests.
-    why = r"The generation failed: poisoned; it is not tried again, because the engine failed [345] times while running it"
+    why = r"The generation failed: poisoned; it is not tried again, because the engine failed [345] times "
+    why += "while running it"
     with pytest.raises(GenerationFailed, match=f"^{why}$"):
         await read(client, {}, asyncio.Event(), POISON)
     for name, task in others.items():
