@@ -18,11 +18,11 @@ from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 P = TypeVar("P", bound=ModelProperties)
 
 
-BackendSetup = RuntimeSetup  # what a backend is created from
+BackendSetup = RuntimeSetup  # the data from which a backend is created
 
 
 class StandIn(NamedTuple):
-    """A backend that replaces another one, and the clauses of a Substitution that state the reason and the effect."""
+    """A backend that replaces another one, with clauses for the reason and the effect in a Substitution."""
 
     backend: "type[Backend[Any]]"
     lacking: str
@@ -38,24 +38,24 @@ class Backend(ServingRuntime[P]):
     properties_type: ClassVar[type[ModelProperties]]
     parameters_type: ClassVar[type[GenerationParameters]] = GenerationParameters
 
-    replicates: ClassVar[bool] = False  # has as many engines as `setup.replicas` and the devices allow, in `replicas`
+    replicates: ClassVar[bool] = False  # runs `setup.replicas` engines if the devices allow; see `replicas`
 
     shares_engines: ClassVar[bool] = False  # with other servers on this host: `lmi serve --servers`
 
-    runs_on_ray: ClassVar[bool] = False  # where `setup.ray_address` is a cluster
+    runs_on_ray: ClassVar[bool] = False  # if `setup.ray_address` is a cluster
 
     tokenizer: Tokenizer  # set by the time `start` returns
-    max_length: int  # context length in tokens, of the prompt and what is generated; set by the time `start` returns
-    max_input_length: int | None = None  # the maximum of prompt tokens, if that is below the context length
-    max_output_length: int | None = None  # the maximum of generated tokens, if that is below the context length
+    max_length: int  # context length in tokens, prompt and generated tokens together; set by the time `start` returns
+    max_input_length: int | None = None  # the maximum number of prompt tokens, if below the context length
+    max_output_length: int | None = None  # the maximum number of generated tokens, if below the context length
 
-    generates: bool = True  # known once `start` has returned; False: the model makes embeddings, and no text
-    orders_requests: bool = False  # by their priority, so that it is to know all of them
+    generates: bool = True  # known once `start` has returned; False: the model only makes embeddings
+    orders_requests: bool = False  # schedules requests by priority, so it must see all of them
     max_images: int = 0  # images in one prompt, known once `start` has returned; 0: the model takes only text
 
     @property
     def adapters(self) -> Collection[str]:
-        """The LoRA adapters that a request can name now."""
+        """The LoRA adapters that a request can currently name."""
         return ()
 
     async def load_adapter(self, name: str, directory: Path) -> None:
@@ -141,7 +141,7 @@ class Backend(ServingRuntime[P]):
         return stream
 
     if TYPE_CHECKING:
-        generate: Any  # so that a TextBackend, whose own has other arguments, is a backend too
+        generate: Any  # lets a TextBackend, whose `generate` has other arguments, count as a backend
     else:
 
         @abstractmethod

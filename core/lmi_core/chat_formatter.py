@@ -18,17 +18,17 @@ class ChatAnswer:
     tokenizer: Tokenizer
     log_probs: bool = False
     tool_calls: Callable[[], ToolCallParser] | None = None  # makes a parser for one sequence; None: all text is content
-    named_tool: bool = False  # the client named the one function that is called
-    older_calls: bool = False  # a call is written as `function_call`; there is one at most
+    named_tool: bool = False  # the client requires one function by name
+    older_calls: bool = False  # write a call as `function_call`; there is at most one
     echo: str = ""  # text to write before the generated content
     include_usage: bool = False  # report the usage at the end of a stream
     continuous_usage: bool = False  # report it in each chunk, too
-    reasoning: Reasoning | None = None  # None: it is not separated from the content
+    reasoning: Reasoning | None = None  # None: reasoning is part of the content
     include_reasoning: bool = True  # otherwise the answer omits it
     token_ids_as_text: bool = False  # write `token_id:N` for a token in log probabilities
-    # Fields of OpenAI's form alone:
+    # Fields that only OpenAI's format has:
     fingerprint: str | None = None  # of the model's configuration
-    token_ids: bool = False  # in each choice
+    token_ids: bool = False  # include them in each choice
     prompt_token_ids: bool = False
     prompt_text: bool = False
     prompt_log_probs: int | None = None  # how many top log probs per prompt token; None: no prompt log probs

@@ -14,12 +14,12 @@ INIT_MARK = "lmi_init_handler"
 
 @dataclass(frozen=True)
 class OutputMark:
-    """A function's registered name, and the default content type and headers of its answers."""
+    """A function's registered name, with the default content type and headers of its answers."""
 
     name: str
     content_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    own: bool = False  # marked by this project's decorator, whose functions take a GenerationOutput
+    own: bool = False  # this project's own decorator: the function takes a GenerationOutput
 
 
 @overload

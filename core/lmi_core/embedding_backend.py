@@ -17,20 +17,20 @@ Vector = tuple[int, bytes]  # the index of its request, and its numbers as littl
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """The properties of a backend's vectors, or of the scores that it has in their place."""
+    """The properties of a backend's vectors, or of the scores that it returns instead."""
 
-    size: int  # numbers in a vector
-    max_length: int  # tokens of an input
-    dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may ask for; None: any
-    lower_case: bool = False  # texts are written in lower case before they are tokenized
+    size: int  # the number of dimensions
+    max_length: int  # maximum number of tokens in an input
+    dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may choose; None: any size
+    lower_case: bool = False  # convert texts to lower case before tokenizing them
     scores: bool = False  # a vector is the score of a pair of texts
-    joins_pairs: bool = False  # the texts of a pair are one text, as models that read from left to right expect
+    joins_pairs: bool = False  # join the texts of a pair into one, as causal models expect
 
 
 class EmbeddingBackend(ABC):
     """The additional interface of a backend that embeds texts."""
 
-    embedding: EmbeddingModel | None = None  # set by the time `start` returns; None: the model makes no vectors
+    embedding: EmbeddingModel | None = None  # set by the time `start` returns; None: the model does not make vectors
 
     @abstractmethod
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:

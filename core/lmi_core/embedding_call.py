@@ -37,6 +37,6 @@ class EmbeddingCall:
     requests: tuple[EmbeddingRequest, ...]
     writer: EmbeddingWriter
     ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped
-    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer
+    headers: Mapping[str, str] = field(default_factory=dict)  # headers of the response
     timeout: float | None = None  # seconds allowed for the answer
-    request_id: str | None = None  # the call's from here on, where its body names it; None: as before
+    request_id: str | None = None  # replaces the call's id, if its body sets one; None: unchanged

@@ -39,20 +39,20 @@ class FormatterNames:
 
     whole: str
     stream: str
-    everywhere: bool = False  # use them even where a dialect has a form of its own
+    everywhere: bool = False  # use them even if a dialect has its own form
 
 
 class AnswerWriter(ABC):
     """A writer of one call's answer; one instance per call. Its variants write texts, tensors and vectors."""
 
-    # Whether a generation that fails before its first bytes is answered by `error` too, with the error's status.
+    # Whether `error` also writes the response, with the error's status, if generation fails before the first bytes.
     errors_are_events: ClassVar[bool] = False
 
-    # An instance may set both until the call that returns its first bytes has ended.
+    # An instance may still set both in the call that returns its first bytes.
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
-    # Whether both are known before the first bytes; otherwise none are sent while the request waits, to keep it alive.
+    # Whether both are known before the first bytes; if not, no headers are sent to keep a waiting request alive.
     is_settled: bool = True
 
     @abstractmethod
@@ -68,18 +68,18 @@ class OutputFormatter(AnswerWriter):
     """
 
     name: ClassVar[str]
-    variant: ClassVar[Variant | None] = None  # of another formatter, which a model's options name; not inherited
-    one_sequence: ClassVar[bool] = False  # whether its form has no room for several sequences of a prompt
+    variant: ClassVar[Variant | None] = None  # makes it a variant of another formatter; not inherited
+    one_sequence: ClassVar[bool] = False  # whether its format has no place for several sequences of a prompt
 
-    # For functions of a model.py that change texts, in the JSON objects that it writes; without them, they see no text.
-    text_path: tuple[str, ...] = ()  # the members that lead to the text, or to a list of texts
-    full_text: ClassVar[str | None] = None  # the member in which a stream's last object repeats all of its text
-    repeats_text: ClassVar[bool] = False  # whether a stream repeats it elsewhere, too, where no function can change it
+    # Where a model.py's function finds the text in the JSON objects; without them, the function sees no text.
+    text_path: tuple[str, ...] = ()  # the path of members to the text or to a list of texts
+    full_text: ClassVar[str | None] = None  # the member of a stream's last object that repeats the whole text
+    repeats_text: ClassVar[bool] = False  # whether a stream also repeats the text where no function can change it
 
-    # The formatter whose output a function for vLLM's responses changes instead; None: this one's own.
+    # The formatter whose output vLLM's response functions change instead; None: this one.
     engine_form: "OutputFormatter | None" = None
 
-    is_changed = False  # whether the model's own code changes what the instance returns before it is sent
+    is_changed = False  # whether the model's own code changes the output of this instance before it is sent
 
     @abstractmethod
     def format(self, output: GenerationOutput) -> bytes | list[bytes]:
@@ -95,7 +95,7 @@ class OutputFormatter(AnswerWriter):
 
 
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
-    """Raise InvalidParameter if a request asks for more sequences than the formatter can write."""
+    """Raise InvalidParameter if a request requires more sequences than the formatter can write."""
     for request in requests:
         count = request.parameters.num_sequences
         if formatter.one_sequence and count > 1:

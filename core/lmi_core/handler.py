@@ -36,19 +36,19 @@ class Generation:
     requests: tuple[GenerationRequest, ...]
     formatter: OutputFormatter
     timeout: float | None = None  # seconds allowed for the answer
-    ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped, also in objects
-    request_id: str | None = None  # the call's from here on, where its body names it; None: as before
-    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer, whoever writes it
-    strict: bool = False  # an unknown parameter is an error, whatever option.strict_parameters says
+    ignored: tuple[str, ...] = ()  # names of unknown fields, including nested ones, that `parse` dropped
+    request_id: str | None = None  # replaces the call's id, if its body sets one; None: unchanged
+    headers: Mapping[str, str] = field(default_factory=dict)  # headers of the response, whatever writes its body
+    strict: bool = False  # reject unknown parameters regardless of option.strict_parameters
 
 
 class Handler(ABC):
     """A reader of one API dialect, which also selects the formatter of its answers."""
 
     name: ClassVar[str]
-    summary: ClassVar[str] = ""  # for the OpenAPI document: whose API it is
+    summary: ClassVar[str] = ""  # for the OpenAPI document: the owner of the API
     routes: ClassVar[tuple[Route, ...]]
-    reads_embeddings: ClassVar[bool] = False  # whether `parse` takes calls for models that generate nothing, too
+    reads_embeddings: ClassVar[bool] = False  # whether `parse` also takes calls for models that do not generate
     errors: ClassVar[tuple[AnswerForm, ...]] = ()  # the forms of errors on all routes, for the OpenAPI document
     adapters_are_models: ClassVar[bool] = False  # whether a body may name an adapter in place of its model
 
@@ -97,7 +97,7 @@ class Handler(ABC):
         """
 
     def identified(self, answer: Answer, request_id: str) -> Answer:
-        """Return an error with the request's id, if this dialect has a place for it besides the header x-request-id."""
+        """Return an error with the request's id, if this dialect has a place for it besides the header."""
         return answer
 
     def relayed(self, answer: Answer) -> Answer:

@@ -20,7 +20,7 @@ def lmi_register_backends(register: Callable[[type[Backend[Any]]], None]) -> Non
 
 @hookspec
 def lmi_register_formatters(register: Callable[[type[OutputFormatter] | Callable[..., Any]], None]) -> None:
-    """Register output formatters, classes and functions, by unique name."""
+    """Register output formatters (classes or functions) by unique name."""
 
 
 @hookspec

@@ -12,7 +12,7 @@ from lmi_core.generation.tensors import Tensor
 class ResponseWriter(AnswerWriter):
     """A writer of one call's responses as they arrive; one instance per call."""
 
-    streams: ClassVar[bool]  # whether several responses may come; otherwise the only one is the whole answer
+    streams: ClassVar[bool]  # whether there may be several responses; otherwise, the only one is the whole answer
 
     @abstractmethod
     def write(self, response: Mapping[str, Tensor]) -> bytes: ...

@@ -41,7 +41,7 @@ class ModelAdapters(ABC):
     async def add(self, name: str, source: str, fields: Mapping[str, str] | None = None, *, pin: bool = False) -> None:
         """Load the adapter in a folder or below an `s3://` URL, and pin it if asked.
 
-        The model function's `register_adapter` gets the source as it is, with the request's further `fields`.
+        The model function's `register_adapter` gets the source unchanged, with the request's other `fields`.
         Raise AdapterExists, InvalidAdapter, or ConfigurationError for a wrong script.
         """
         await self._to_its_end(self._add(name, source, fields or {}, pin=pin))

@@ -15,7 +15,7 @@ from lmi_core.served_model import ServedModels
 READING_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
-# The function of a route that generates nothing: it gets the call and all models, and returns the whole answer.
+# The function of a route that does not generate: it receives the call and all models, and returns the whole answer.
 RouteAnswer = Callable[[Call, ServedModels], Awaitable[Answer]]
 
 
@@ -45,21 +45,22 @@ class Route:
 
     path: str
     method: str = "POST"
-    answer: RouteAnswer | None = None  # generates nothing, and gets the call and all models; None: `Handler.parse` does
-    summary: str = ""  # for the OpenAPI document, like the payloads, each a form of the body
+    answer: RouteAnswer | None = None  # receives the call and all models; None: `Handler.parse` reads the call
+    summary: str = ""  # for the OpenAPI document, like the payloads, which list the forms of the body
     payloads: tuple[type[BaseModel], ...] = ()
-    plain_text: bool = False  # a body of text/plain is accepted too, as the prompt
-    framing: Framing = field(default_factory=Framing)  # around an answer other than an error
+    plain_text: bool = False  # a text/plain body is accepted too, as the prompt
+    framing: Framing = field(default_factory=Framing)  # applied to answers, but not to errors
     compresses: bool = False  # compresses whole answers if the client's `Accept-Encoding` allows it
-    # Refuse pages of other web sites, as the route changes the server or discloses what they must not know.
-    # None: if it is for operators, or there is an `answer` and the method is not a reading one.
+    # Refuse requests from pages of other web sites, because the route changes the server or discloses private data.
+    # None: yes if it is for operators, or if it has an `answer` and a method that changes something.
     guarded: bool | None = None
-    # Leave clients whose `Accept` does not name it, such as `text/html`, to the next route of the same path, if any.
+    # Leave clients whose `Accept` does not include this type, such as `text/html`, to the next route of the same path.
     media_type: str | None = None
 
-    is_polled: bool = False  # asked for again and again: only what fails is logged above the level `debug`
-    answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; none: answers may have any form
-    access: Access | None = None  # who may use it; None: clients. One that manages the server says `Access.OPERATORS`
+    is_polled: bool = False  # clients poll it: only failures are logged above the level `debug`
+    answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; empty: answers may have any form
+    # Who may use it; None: clients. A route that manages the server sets `Access.OPERATORS`
+    access: Access | None = None
 
     @property
     def permitted(self) -> Access:
@@ -82,7 +83,7 @@ class Route:
 def inquiry(
     path: str, answer: RouteAnswer, summary: str, payloads: tuple[type[BaseModel], ...], *answers: AnswerForm
 ) -> Route:
-    """Return a route for clients whose method is POST although it changes nothing, so that any page may use it."""
+    """Return a route for clients whose method is POST although it changes nothing, so any page may use it."""
     return Route(path, "POST", answer, summary, payloads, guarded=False, access=Access.CLIENTS, answers=answers)
 
 

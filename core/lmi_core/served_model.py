@@ -32,7 +32,7 @@ class ServedModel(Protocol):
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None allows any."""
+        """The only version that requests may name; None allows any."""
 
     @property
     def fingerprint(self) -> str:
@@ -147,7 +147,7 @@ class ManagedModel(ServedModel, Protocol):
         """Whether a backend generates; otherwise the model function answers."""
 
     def check_place(self) -> None:
-        """Raise Overloaded if the model's queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the model's queue is full, or ModelNotReady; do not take a place."""
 
     def admit(self) -> Ticket:
         """Take a place in the model's queue. Raise Overloaded if it is full, or ModelNotReady."""

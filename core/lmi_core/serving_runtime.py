@@ -33,17 +33,17 @@ class RuntimeSetup(Generic[P]):
     directory: Path
     properties: P
     engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
-    retry_threshold: int  # how many times in a row a crashed engine is restarted
-    loading_timeout: float = LOADING_TIMEOUT  # seconds for loading the model, each time
+    retry_threshold: int  # how many consecutive times a crashed engine is restarted
+    loading_timeout: float = LOADING_TIMEOUT  # seconds for each load of the model
     replicas: ReplicaCount = ONE  # for each group of devices that the model needs
-    devices: tuple[str, ...] = ()  # `cpu`, or numbers of GPUs; empty: all that there are
-    ray_address: str | None = None  # of the cluster whose nodes run the engines; None: this host
-    max_idle_time: float = 60  # seconds without a request, after which a replica beyond the minimum ends
+    devices: tuple[str, ...] = ()  # `cpu`, or GPU numbers; empty: all available ones
+    ray_address: str | None = None  # the cluster whose nodes run the engines; None: this host
+    max_idle_time: float = 60  # seconds without requests after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
         """Return the setup with the named options set to folders; undeclared options are engine arguments.
 
-        A model of the hub without a directory is quantized as the GGUF file was that its folder is converted from.
+        A model of the hub without a directory is quantized like the GGUF file from which its folder was converted.
         """
         values = {option: str(folder) for option, folder in folders.items()}
         if "model_id" in folders and not self.directory.exists() and "quantize" not in self.properties.model_fields_set:
@@ -62,7 +62,7 @@ def _quantization(folder: Path) -> dict[str, str]:
 
 
 class Note(str):
-    """What an inspection tells of how a model would be served; no reason against it."""
+    """A note by an inspection about how a model would be served; not a reason against serving it."""
 
 
 class ServingRuntime(ABC, Generic[P]):
@@ -72,17 +72,17 @@ class ServingRuntime(ABC, Generic[P]):
 
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
-    replicas: "Replicas[Any] | None" = None  # the engines of a backend that can have several
-    code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code, which the engine then runs
+    replicas: "Replicas[Any] | None" = None  # set if the backend can have several engines
+    code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code for the engine to run
 
-    # What this engine does otherwise than the model directory asks; complete once created.
+    # How this engine deviates from the model directory; complete once the runtime is created.
     warnings: Sequence[str] = ()
-    # Those among them that another host would not need; they are not in `warnings`. Complete once created, too.
+    # Warnings that apply only to this host, and are not in `warnings`; also complete once created.
     substitutions: Sequence[Substitution] = ()
 
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
-        self.progress = LoadingProgress()  # of `start`; replaced before it by that of the model
+        self.progress = LoadingProgress()  # of `start`; replaced before it by the model's
 
     @property
     def adapters(self) -> Collection[str]:
@@ -93,7 +93,7 @@ class ServingRuntime(ABC, Generic[P]):
     def downloads(cls, setup: RuntimeSetup[P]) -> Mapping[str, RemoteModel]:
         """Return the remote models to copy to this host before `start`, by option without prefix.
 
-        A GGUF file is none: it would be converted, and a model's code or llama.cpp reads it as it is.
+        GGUF files are excluded: they would be converted, but a model's code or llama.cpp reads them directly.
         The started runtime is created from a setup with the folders of the copies.
         """
         model_id = setup.properties.model_id
@@ -102,9 +102,9 @@ class ServingRuntime(ABC, Generic[P]):
 
     @classmethod
     def inspect(cls, setup: RuntimeSetup[P]) -> Iterable[str]:
-        """Return the reasons why `start` would fail that the files on this host show, without loading weights.
+        """Return the reasons, visible in the files on this host, why `start` would fail, without loading weights.
 
-        Each is a sentence that names the file. A `Note` is no such reason. This may import the engine's libraries,
+        Each is a sentence that names the file. A `Note` is not such a reason. This may import the engine's libraries,
         which takes seconds.
         """
         return ()
@@ -123,14 +123,14 @@ class ServingRuntime(ABC, Generic[P]):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End every process and free its resources. Safe to call at any time, also repeatedly."""
+        """End every process and free its resources. Safe to call repeatedly, at any time."""
 
     @abstractmethod
     async def health(self) -> None:
         """Raise BackendUnhealthy unless the runtime can accept requests."""
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        """Return where `replicas` run, with so many on each group of devices that holds the whole model."""
+        """Return where the `replicas` run, with this many on each group of devices that holds the whole model."""
         return Placement(replicas=of_group)
 
     def figures(self) -> EngineFigures:
@@ -148,7 +148,7 @@ class ServingRuntime(ABC, Generic[P]):
         return ()
 
     async def given_up(self) -> str:
-        """Wait until the runtime has failed permanently, and return the reason; without `replicas` that is never."""
+        """Wait until the runtime has failed permanently, and return the reason; never returns without `replicas`."""
         if self.replicas is not None:
             return await self.replicas.given_up()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()

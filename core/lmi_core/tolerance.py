@@ -18,11 +18,11 @@ from lmi_core.payloads.tolerant_payload import field_names, never_dropped
 
 logger = logging.getLogger(__name__)
 
-MAX_REPORTED_NAMES = 200  # per model: made-up names must fill neither the log nor the memory
+MAX_REPORTED_NAMES = 200  # per model, so that made-up names fill neither the log nor the memory
 MAX_LISTED_NAMES = 20  # names in one header
 MAX_NAME_LENGTH = 60
-MAX_READ_NAMES = 1000  # names of one request that are looked at; more than that are nobody's
-UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a name in the header and in the log
+MAX_READ_NAMES = 1000  # unknown names examined per request; real requests have fewer
+UNSAFE = re.compile(r"[^\w!#$%&'*+.^`|~\[\]-]", re.ASCII)  # characters of a name not written to the header and the log
 
 # Parameters of LMI or TGI that a backend may lack, with their neutral values; null is always neutral.
 NEUTRAL: Final[Mapping[str, Any]] = {
@@ -33,11 +33,11 @@ NEUTRAL: Final[Mapping[str, Any]] = {
     "logit_bias": {},
     "bad_sequences": [],
     "stop_token_ids": [],
-    "stop": False,  # TensorRT-LLM's
-    "watermark": False,  # TGI's
+    "stop": False,  # of TensorRT-LLM
+    "watermark": False,  # of TGI
     "vllm_fields": {},
 }
-# A backend that ignored one of these would answer something else than the client asked for.
+# Ignoring one of these would change the answer.
 KNOWN = ExtendedParameters.model_fields.keys() - {"cache_salt"} | {"stop", "vllm_fields"}
 
 
@@ -106,7 +106,7 @@ class IgnoredParameters:
         self._reported: set[str] = set()
 
     def report(self, names: Iterable[str], known: Callable[[], Iterable[str]]) -> None:
-        """Log the names not logged before, with a suggestion from `known` for likely misspellings.
+        """Log the names not logged before, with a suggestion from `known` if they seem misspelled.
 
         For one request, no more are logged than the header lists.
         """

@@ -1,1 +1,1 @@
-"""JSON that a dialect and an output formatter both write; `lmi_core` knows none of it."""
+"""JSON that a dialect and an output formatter both write; `lmi_core` does not use them."""

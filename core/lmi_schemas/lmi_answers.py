@@ -18,7 +18,7 @@ class LmiTopToken(TypedDict):
 
 
 class LmiToken(LmiTopToken):
-    """A token; one of a prompt's first place has no log probability."""
+    """A token; the first token of a prompt has no log probability."""
 
     top_tokens: NotRequired[list[LmiTopToken]]
 
@@ -191,7 +191,7 @@ class LmiFailedDetails(TypedDict):
 
 
 class LmiFailure(TypedDict):
-    """The answer to a failed request; `error_type` is there with `option.tgi_compat`."""
+    """The answer to a failed request; `error_type` is present with `option.tgi_compat`."""
 
     generated_text: Literal[""]
     details: LmiFailedDetails

@@ -1,4 +1,4 @@
-"""The JSON of TGI's errors, by whose types its clients raise: for TGI's routes and `option.tgi_compat`."""
+"""The JSON of TGI's errors, whose types determine its clients' exceptions; for TGI's routes and `option.tgi_compat`."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ ERROR_TYPES: Mapping[str, str] = {
     "payload_too_large": "validation",
     "body_timeout": "validation",
     "unsupported_encoding": "validation",
-    "unauthorized": "unauthorized",  # other types than TGI's own: its clients raise by the status then
+    "unauthorized": "unauthorized",  # not a type of TGI's own: its clients then choose the exception by status
     "forbidden": "forbidden",
     "model_not_found": "validation",
     "adapter_not_found": "validation",

@@ -31,7 +31,7 @@ SAGEMAKER_ADAPTER_IDENTIFIER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 logger = logging.getLogger(__name__)
 
 FAILED = "Input Parsing failed. Ensure that the request payload is valid. "
-ADAPTER = "adapter"  # the property, and the field of a query, that names an adapter
+ADAPTER = "adapter"  # the property, or the query field, that names an adapter
 
 
 @dataclass
@@ -57,7 +57,7 @@ def parse_input_with_formatter(inputs: Input, **kwargs: Any) -> ParsedInput:
             request_input.tgi_compat = bool(getattr(configs, "tgi_compat", False))
             add_server_maintained_params(request_input, item, **kwargs)
             parsed.requests.append(Request(request_input))
-        except Exception as error:  # whatever the client sent, or a formatter of the user's raises
+        except Exception as error:  # the client's data or a user's formatter may raise anything
             logger.warning("a request could not be parsed: %s", error, exc_info=True)
             parsed.errors[index] = FAILED + _words(error)
     return parsed

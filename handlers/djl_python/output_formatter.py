@@ -36,7 +36,7 @@ def get_generated_text(sequence: Sequence, request_output: TextGenerationOutput)
 
 
 def get_details_dict(request_output: TextGenerationOutput, include_tokens: bool = True) -> dict[str, Any]:
-    """Return the `details` of an answer, empty unless they are asked for or the request failed."""
+    """Return the `details` of an answer, empty unless they are requested or the request failed."""
     request: Any = request_output.input
     best = request_output.sequences[request_output.best_sequence_index]
     if not request.parameters.get("details", request.tgi_compat):

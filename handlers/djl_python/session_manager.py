@@ -16,7 +16,7 @@ __all__ = ["Session", "SessionManager"]
 
 SESSION_ID = re.compile(r"[0-9a-f-]{36}")
 CREATED = ".creation_time"
-CHECKED_AT_ONCE = 16  # sessions, whenever another begins
+CHECKED_AT_ONCE = 16  # sessions checked whenever another one begins
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -83,17 +83,17 @@ class SessionManager:
         return Session(session_id, self.sessions_path)
 
     def _remove_expired(self) -> None:
-        """Look at the next few sessions, and remove those that have expired.
+        """Check the next few sessions, and remove those that have expired.
 
-        If the clock was set back since a session began, its time begins again. Looking at all sessions would take ever
-        longer: a tenth of a second at 5,000 sessions.
+        If the clock was set back after a session started, its lifetime starts again. Checking all sessions would take
+        ever longer: a tenth of a second for 5,000 sessions.
         """
         self._unchecked = self._unchecked or os.listdir(self.sessions_path)
         for name in self._unchecked[-CHECKED_AT_ONCE:]:
             session = Session(name, self.sessions_path)
-            created, now = session.get(CREATED), time.time()  # None: another process has not got that far
+            created, now = session.get(CREATED), time.time()  # None: another process is still creating it
             if created is not None and created > now:
-                with suppress(FileNotFoundError):  # it was closed meanwhile
+                with suppress(FileNotFoundError):  # closed in the meantime
                     session.put(CREATED, now)
             elif created is not None and now - created > self.expiration:
                 session.remove()

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 SAMPLING = ("temperature", "top_p", "top_k", "typical_p")
 NOT_OF_GENERATE = ("engine", "details", "stream", "output_formatter", "return_full_text")
-Texts = list[str]  # each prompt's new text
+Texts = list[str]  # the new text of each prompt
 Item = Texts | BaseException | None
 
 
@@ -83,7 +83,7 @@ class _Streamer:
         self._arrived.put([self._text(index, token) for index, token in enumerate(value.reshape(-1).tolist())])
 
     def end(self) -> None:
-        """Do nothing, as `_generate` itself signals the end."""
+        """Do nothing, because `_generate` itself signals the end."""
 
     def _text(self, index: int, token: int) -> str:
         if not self._running[index]:
@@ -100,7 +100,7 @@ def _generate(model: Any, arguments: dict[str, Any], seed: int | None, arrived: 
             torch.manual_seed(seed)
         with torch.inference_mode():
             model.generate(**arguments)
-    except BaseException as error:  # raised where the texts are read
+    except BaseException as error:  # raised again where the texts are read
         arrived.put(error)
     else:
         arrived.put(None)

@@ -50,7 +50,7 @@ TENSOR_TYPES = {".ndlist": "tensor/ndlist", ".npz": "tensor/npz"}
 class TestHandler:
     """The `handle` of a module, or of a file in a model directory, called as the server does."""
 
-    __test__: ClassVar[bool] = False  # pytest takes it for a class of tests by its name
+    __test__: ClassVar[bool] = False  # keeps pytest from collecting it as a class of tests
 
     def __init__(self, entry_point: str | ModuleType, model_dir: str | None = None) -> None:
         self.serving_properties = update_properties_with_env_vars(load_properties(model_dir))

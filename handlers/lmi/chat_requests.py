@@ -14,7 +14,7 @@ from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.pieces import AnswerReader
 from lmi_handlers.chat.request import ChatRequest
 
-SAMPLING = ("do_sample", "temperature")  # of which OpenAI's requests have defaults of their own
+SAMPLING = ("do_sample", "temperature")  # OpenAI's requests have their own defaults for these
 
 
 def chat_request(
@@ -34,13 +34,14 @@ def chat_request(
 ) -> Generation:
     """Return the generation of a chat's next message, for `Handler.parse`.
 
-    Messages, tools and the tool choice have OpenAI's form; images are parts of messages. The model's chat template
-    makes the prompt of them, with `template_arguments` as further variables. `parameters` have LMI's names, and `names`
-    are the client's names of them, and of the `messages`, for errors. Without `max_new_tokens` the answer may fill the
-    context. `ignored` are the names of fields that the dialect dropped, for a header. `formatter`, such as a
-    ChatFormatter, gets what it needs to know of the chat: see `answer_reader`.
+    Messages, tools and the tool choice are in OpenAI's form; images are parts of messages. The model's chat template
+    turns them into the prompt, with `template_arguments` as additional variables. `parameters` have LMI's names, and
+    `names` maps them, and `messages`, to the client's names for error messages. Without `max_new_tokens`, the answer
+    may fill the context. `ignored` are the names of fields that the dialect dropped, for a header. `formatter`, such as
+    a
+    ChatFormatter, receives the facts about the chat: see `answer_reader`.
 
-    Raise InvalidPayload where the messages are not valid, or the model's chat template cannot take them.
+    Raise InvalidPayload if the messages are invalid, or if the model's chat template does not support them.
     """
     given, names = dict(parameters or {}), dict(names or {})
     fields: dict[str, Any] = {

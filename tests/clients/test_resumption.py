@@ -79,5 +79,5 @@ async def test_it_can_be_turned_off(serve: Serve, tmp_path: Path) -> None:
     os.kill(engine.replicas.first.process_id, signal.SIGKILL)
     answer = await asking
     assert answer.status == 500
-    lost = "the request was lost: the worker ended with exit code -9, killed as the system does where memory runs out"
+    lost = "the request was lost: the worker ended with exit code -9, as if killed by the system for lack of memory"
     assert answer.json()["error"] == lost

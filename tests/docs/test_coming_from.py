@@ -58,7 +58,7 @@ def requests() -> Iterator[tuple[str, str, str, str]]:
     for page in PAGES:
         for way, taken, table in REQUESTS.findall(DOCUMENTS[page]):
             for name, example in json.loads(taken).items():
-                yield way, name, json.dumps(example), "Taken"
+                yield way, name, json.dumps(example), "Accepted"
             for name, example, here in re.findall(r"^\| `(\w+)` \| `(.+?)` \| (\w+)", table, re.MULTILINE):
                 yield way, name, example, here
 
@@ -83,7 +83,7 @@ async def test_field(server: RunningServer, way: str, name: str, example: str, h
     fields = {name: json.loads(example)} | NEEDED.get(name, {})
     answer = await server.post(way.split()[0], BODIES[way](fields))
     told = name in answer.headers.get(IGNORED, "").replace(",", " ").split()
-    found = "Refused" if 400 <= answer.status < 500 else "Ignored" if told else "Taken"
+    found = "Refused" if 400 <= answer.status < 500 else "Ignored" if told else "Accepted"
     assert (found, answer.status < 500) == (here, True), answer.body
 
 

@@ -57,20 +57,20 @@ def report(found: Finding) -> str:
 {_duration(plan.seconds)} on the {plan.backend} backend, with a model on the torch backend that comes and goes;
 {plan.clients} clients, {found.questions} different questions, seed {plan.seed}.
 Machine: {machine.description()}; load average {machine.load():.1f} at the
-end, as it had other work.
+end, because of other work.
 
 | | |
 |---|---|
 | answers that were compared | {sum(tally.answered.values())} |
 | wrong ones, and other faults | {len(found.wrong)} |
 | requests that were left unfinished | {sum(tally.left.values())} |
-| refused with 503 and asked again | {tally.refused} |
-| engine processes killed (SIGKILL), and seconds until the next took requests | {_seconds(found.killed)} |
-| engine processes stopped (SIGSTOP), the same, with the time in which that is noticed | {_seconds(found.stopped)} |
+| requests refused with 503 and retried | {tally.refused} |
+| engine processes killed (SIGKILL); seconds until the replacement accepted requests | {_seconds(found.killed)} |
+| engine processes stopped (SIGSTOP); the same, including the time until detection | {_seconds(found.stopped)} |
 | memory of the server at most, while it is asked, MB | {max([each.memory for each in found.samples], default=0):.0f} |
 | probes | {len(found.probes)} |
 | milliseconds of a probe: median, 99%, longest | {_spread([taken for taken, *_ in found.probes])} |
-| of these, without the machine's waits for a processor | {_spread([own for _, own, *_ in found.probes])} |
+| the same without waits for a CPU | {_spread([own for _, own, *_ in found.probes])} |
 {_neighbour("in quiet", found.quiet)}
 {_neighbour("beside all others", found.beside)}
 
@@ -115,7 +115,7 @@ def _spread(values: Sequence[float]) -> str:
 def _neighbour(when: str, probes: Sequence[Probe]) -> str:
     own, taken = zip(*_answered(probes) or [(0.0, 0.0)], strict=True)
     name = f"milliseconds of the neighbour's {len(own)} requests {when}: median, 99%, longest"
-    return f"| {name} | {_spread(taken)} |\n| of these, without the machine's waits for a processor | {_spread(own)} |"
+    return f"| {name} | {_spread(taken)} |\n| the same without waits for a CPU | {_spread(own)} |"
 
 
 def _footprints(found: Finding) -> str:

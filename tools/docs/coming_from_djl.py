@@ -71,8 +71,8 @@ def _routes() -> Iterator[str]:
     for route, reason in OTHER_ROUTES.items():
         yield f"`{route}` answers 404: {reason}.\n"
     yield (
-        "Answers do not come in pages: with `x-synchronous: false` too, the whole answer comes at once, without\n"
-        "`x-next-token`, which tells clients that it is complete.\n"
+        "Answers are not paginated: even with `x-synchronous: false`, the whole answer is sent at once. It has no\n"
+        "`x-next-token`, so clients know that it is complete.\n"
     )
 
 

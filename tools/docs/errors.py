@@ -15,7 +15,7 @@ MESSAGE = "`top_k` must be a valid integer. Given: 'many'"
 INTRODUCTION = """# Errors
 
 Each API has its own status codes and error format. The message is the same in every API: it names the field, the
-bound, the value given, and what to do.
+bound, the value given, and the remedy.
 
 - Once an answer has begun, its status cannot change. A stream then ends with an error in the format of the API, as its
   last line or event.

@@ -13,11 +13,11 @@ from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.generation.request import PROMPT, GenerationRequest
 from lmi_core.payloads.exact_numbers import as_integer
 
-NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters
-RESERVED = 10  # one of so many waiting places, or tokens, is for other keys
-MOST_DEPARTURES = 64  # that are looked at, so that the rate is the current one
-FEWEST_DEPARTURES = 4  # before which the rate is unknown
-MAX_ADVICE = 60.0  # seconds: clients that are given a longer time do not wait
+NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters that set a number of sequences
+RESERVED = 10  # one in this many waiting places, or tokens, is reserved for other keys
+MOST_DEPARTURES = 64  # the most recent departures, from which the current rate is computed
+FEWEST_DEPARTURES = 4  # with fewer departures, the rate is unknown
+MAX_ADVICE = 60.0  # seconds; clients that are asked to wait longer do not wait
 
 # The holder of the API key for which the current task takes places; None if no other key shares the queues.
 current_key: ContextVar[str | None] = ContextVar("current_key", default=None)
@@ -28,7 +28,7 @@ class Usage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = 0
-        self.last = clock()  # when a call last began or ended; at first, when the model came
+        self.last = clock()  # when a call last began or ended; initially, when the model was added
         self._clock = clock
         self._unused = asyncio.Event()
         self._unused.set()
@@ -65,7 +65,7 @@ class SequenceCounts(NamedTuple):
 
 
 class Admission:
-    """The queue of a model. A call takes one place for each of its sequences.
+    """The queue of a model. A call takes one place per sequence.
 
     One key leaves places for others: the reserve, or as many as it already has if these are fewer.
     """
@@ -118,14 +118,14 @@ class Admission:
         return min(waiting, sum(min(count, own + 1) for count in self._by_key.values()))
 
     def _check_share(self, key: str, count: int) -> None:
-        """Raise Overloaded if so many more places of a key would leave too few for other keys."""
+        """Raise Overloaded if this many more places for a key would leave too few for other keys."""
         own = self._by_key[key]
         kept = min(self._reserve, own + count - 1)
         lacking = self.taken + count + kept - self.maximum
         if lacking > 0:
             raise Overloaded(
                 f"this key has {own} of the {self.maximum} places in the queue of model {self._model}: {count} more "
-                f"would leave fewer than the {kept} that are kept for other keys",
+                f"would leave fewer than the {kept} reserved for other keys",
                 self._departures.advice(lacking),
             )
 
@@ -137,7 +137,7 @@ class Admission:
         return Ticket(self, key)
 
     def take_more(self, key: str | None, requests: Sequence[GenerationRequest]) -> int:
-        """Take places of a key for all sequences of a call but the first, and return their number.
+        """Take places of a key for all sequences of a call except the first, and return their number.
 
         Raise Overloaded if there are too few free places, or InvalidParameter if there are too few in all.
         """
@@ -146,7 +146,7 @@ class Admission:
         if count > self.maximum - kept:
             why = "have a place in the model's queue (job_queue_size, option.max_rolling_batch_size)"
             if kept:
-                why += f" beside the {kept} places that are kept for other keys"
+                why += f" beside the {kept} places reserved for other keys"
             raise too_many_sequences(requests, self.maximum - kept, why)
         others = self.taken - 1
         if others + count > self.maximum:
@@ -202,20 +202,20 @@ class Departures:
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=MOST_DEPARTURES)
-        self._promised = 0  # departures after which clients were asked to come back
+        self._promised = 0  # departures that have to happen before the clients already refused come back
 
     def add(self, count: int, *, others_wait: bool) -> None:
         """Record that this many places became free."""
         self._promised = max(0, self._promised - count)
         if not others_wait:
-            self._times.clear()  # the pauses between requests say nothing about the engine
+            self._times.clear()  # pauses between requests say nothing about the engine's speed
             return
         now = time.monotonic()
         for _ in range(min(count, MOST_DEPARTURES)):
             self._times.append(now)
 
     def seconds_for(self, count: int) -> float | None:
-        """Estimate the seconds until that many more departures; None if unknown."""
+        """Estimate the seconds until this many more departures; None if unknown."""
         if len(self._times) < FEWEST_DEPARTURES:
             return None
         elapsed = time.monotonic() - self._times[0]
@@ -234,7 +234,7 @@ def reserve(waiting: int) -> int:
 
 
 def num_sequences(requests: Sequence[GenerationRequest]) -> int:
-    """Return the number of sequences that the prompts of a call ask for; invalid numbers count as one."""
+    """Return the number of sequences that the prompts of a call request; invalid numbers count as one."""
     return sum(map(_num_sequences, requests))
 
 

@@ -17,7 +17,7 @@ class RunningCalls:
     """The running calls by request id. Clients choose the ids, so several calls may share one."""
 
     def __init__(self, max_queued_tokens: int | None = None) -> None:
-        """`max_queued_tokens` bounds the prompts of all calls that have no first token; None is no bound."""
+        """`max_queued_tokens` limits the prompts of all calls without a first token; None means no limit."""
         self._max_queued_tokens = max_queued_tokens
         self._calls: dict[str, set[RunningCall]] = {}
         self._error: LmiError | None = None
@@ -60,7 +60,7 @@ class RunningCalls:
         queued = sum([tokens for _, tokens in counted])
         kept = min(kept, sum([tokens for each, tokens in counted if each == key]))
         if queued and queued + num_tokens + kept > bound:
-            beside = f" beside the {kept} that are kept for other keys" if kept else ""
+            beside = f" beside the {kept} reserved for other keys" if kept else ""
             raise Overloaded(
                 f"the queue has {self.queued_tokens} prompt tokens of other requests, and with this one it would have "
                 f"more than option.max_num_queued_tokens={bound}{beside}"
@@ -117,11 +117,11 @@ class RunningCall:
         self._unit = unit
         self._cut = asyncio.timeout(None)
         self.is_cut = False  # whether its wait is interrupted
-        self._late: LmiError | None = None  # the limit that has cut the call
+        self._late: LmiError | None = None  # the limit that ended the call
         self.waits = False  # for a step; not while one is being sent, which nothing interrupts
         self._arrived = asyncio.get_running_loop().time()
         self._begun: float | None = None  # when its turn came
-        self._last: float | None = None  # when the wait for another step than the first began
+        self._last: float | None = None  # when the current wait for a step began; None for the first step
 
     @property
     def queued_tokens(self) -> int:
@@ -160,7 +160,7 @@ class RunningCall:
                 self.waits = True
                 yield
         except TimeoutError:
-            if not self._cut.expired():  # the engine's own
+            if not self._cut.expired():  # the engine's own timeout
                 raise
             if self._failure is not None:
                 raise self._failure from None
@@ -223,7 +223,7 @@ class RunningCall:
         return self._in_engine_since(self._last), self._limits.inter_token, partial(self._limits.no_further, self._unit)
 
     def _in_engine_since(self, begin: float) -> float:
-        """Return a time, or a later one at which the call entered its engine; now, while it waits for one."""
+        """Return a time, or the later time at which the call entered its engine; now, if it waits for one."""
         return max(begin, min(self.engine_time.since, asyncio.get_running_loop().time()))
 
     def _cut_short(self) -> None:

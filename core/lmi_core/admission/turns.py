@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from lmi_core.host.client_queue import ClientQueue
 
-AHEAD = 4  # the least number of sequences that wait in the engine itself, so that a place there is never empty
-STALLED = 1.0  # seconds without progress of a client that reads too slowly, after which it keeps nobody waiting
+AHEAD = 4  # the minimum number of sequences waiting in the engine itself, so that it is never idle
+STALLED = 1.0  # after so many seconds without progress, a slow reader no longer delays other clients
 
 
 class Turn:
@@ -21,8 +21,8 @@ class Turn:
         self.count = count  # sequences
         self.is_unread = is_unread
         self.was_unread = False
-        self.arrived = 0.0  # on the loop's clock, if it waits
-        self._come: asyncio.Event | None = None  # None: it has come at once
+        self.arrived = 0.0  # on the loop's clock, if it had to wait
+        self._come: asyncio.Event | None = None  # None: its turn came at once
 
     @property
     def waits(self) -> bool:
@@ -125,7 +125,7 @@ class RollingBatch(Turns):
                 self._begin_next()
 
     def _has_room(self, count: int) -> bool:
-        """Return whether the engine has room for as many more; an empty engine accepts any call."""
+        """Return whether the engine has room for this many more; an empty engine accepts any call."""
         return not self._given or sum([turn.count for turn in self._given]) + count <= self._size
 
     def _begin_next(self) -> None:
@@ -183,7 +183,7 @@ class DynamicBatch(Turns):
             self._start_now()
             return
         due = min(turn.arrived for turn in self._queue.of_each_client()) + self._max_delay
-        self._start = asyncio.get_running_loop().call_at(due, self._start_now)  # in a moment, if that has passed
+        self._start = asyncio.get_running_loop().call_at(due, self._start_now)  # very soon, if that time has passed
 
     def _start_now(self) -> None:
         while self._queue and self._num_running < self._size:

@@ -7,16 +7,16 @@ from typing import NamedTuple
 class Access(StrEnum):
     """The clients that may use a route, and how they authenticate."""
 
-    EVERYBODY = "everybody"  # whether the server or a model is ready, and files that are the same on every server
-    CLIENTS = "clients"  # whoever has an API key, where there are any
-    MONITORING = "monitoring"  # what collects metrics, which an option has show an API key
-    # The page on which the server is managed: where `OPERATORS` may, but without the token, which that page asks for.
+    EVERYBODY = "everybody"  # readiness of the server and its models, and files that are the same on every server
+    CLIENTS = "clients"  # any client with an API key, if keys are configured
+    MONITORING = "monitoring"  # metrics; an option can require an API key for them
+    # The page for managing the server: like `OPERATORS`, but without the token, which the page itself asks for.
     CONSOLE = "console"
-    OPERATORS = "operators"  # whoever manages the server: from this host, at the address or with the token for that
+    OPERATORS = "operators"  # clients that manage the server, by their host, address or token
 
 
 class Reach(NamedTuple):
     """The routes that a client can reach at an address with the right credentials."""
 
-    generates: bool = True  # the routes that ask models
-    manages: bool = False  # the routes that manage the server
+    generates: bool = True  # routes that use models
+    manages: bool = False  # routes that manage the server

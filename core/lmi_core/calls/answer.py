@@ -16,7 +16,7 @@ class Answer:
     content_type: str
     body: bytes
     ignored: tuple[str, ...] = ()  # unknown fields of the request, which were dropped
-    headers: Mapping[str, str] = field(default_factory=dict)  # further ones
+    headers: Mapping[str, str] = field(default_factory=dict)  # additional headers
 
 
 def json_answer(

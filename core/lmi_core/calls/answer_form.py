@@ -21,7 +21,7 @@ class AnswerForm:
     type: Any = None
     content_type: str = JSON
     statuses: tuple[int, ...] = (200,)
-    formatted: bool = False  # only answers of servers with a model whose `option.output_formatter` is set
+    formatted: bool = False  # only if a model of the server has `option.output_formatter`
 
 
 def streamed(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:

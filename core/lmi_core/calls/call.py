@@ -14,7 +14,7 @@ from lmi_core.payloads.payload import check_object, read_json
 MEMBERS = (b"{", b"[", b":")
 QUOTE_OR_MEMBER = re.compile(rb'[^"{\[:]{0,100000}+(["{\[:]?)')  # or just a part of what is before it
 STRING_PART = re.compile(rb'[^"\\]{0,100000}+(?:\\.[^"\\]{0,100}+){0,1000}+', re.DOTALL)
-STEP = 1 << 18  # bytes that are counted in less than a millisecond; then other threads may run
+STEP = 1 << 18  # bytes, counted in less than a millisecond before other threads may run
 
 
 def has_more_members(body: bytes, limit: int) -> bool:
@@ -35,7 +35,7 @@ def has_more_members(body: bytes, limit: int) -> bool:
 
 
 def _end_of_string(body: bytes, position: int) -> int:
-    """Return the position after the string's end, or that of the body; other threads run between its parts."""
+    """Return the position after the end of the string or body; other threads run between its parts."""
     while (part := STRING_PART.match(body, position)) is not None and part.end() > position:
         position = part.end()
     return position + 1 if body[position : position + 1] == b'"' else len(body)
@@ -95,13 +95,13 @@ class Call:
     path: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""  # the client's IP address
-    key: str | None = None  # the holder of the client's API key; None where there are none, or of an operator
-    attributes: Mapping[str, str] = field(default_factory=dict)  # properties from headers of their own, by name
+    key: str | None = None  # the holder of the client's API key; None without keys, or for an operator
+    attributes: Mapping[str, str] = field(default_factory=dict)  # properties from the request's own headers, by name
     parsed: JsonBody | None = field(default=None, repr=False, compare=False)  # the body's JSON, read by `json`
-    reach: Reach = field(default_factory=Reach)  # what the client reaches, told to routes with an `answer` function
+    reach: Reach = field(default_factory=Reach)  # what the client may use; passed to routes with an `answer` function
 
     def __post_init__(self) -> None:
-        if self.parsed is None or self.parsed.body is not self.body:  # it came from `replace`
+        if self.parsed is None or self.parsed.body is not self.body:  # the call was created by `replace`
             object.__setattr__(self, "parsed", JsonBody(self.body))
 
     def text(self) -> str:
@@ -125,13 +125,13 @@ class Call:
         self.parsed.parse(max_members)
 
     def json_object(self) -> dict[str, Any]:
-        """Return the body's JSON object, which is shared. Raise InvalidPayload where the body is not a JSON object."""
+        """Return the body's JSON object, which is shared. Raise InvalidPayload if the body is not a JSON object."""
         return check_object(self.json())
 
     def with_json(self, value: Any) -> Self:
-        """Return the call with another JSON body. Raise InvalidPayload where the value cannot be written as JSON."""
+        """Return the call with another JSON body. Raise InvalidPayload if the value cannot be written as JSON."""
         try:
             body = orjson.dumps(value)
-        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it writes
+        except orjson.JSONEncodeError as error:  # orjson reads deeper nesting than it can write
             raise InvalidPayload(f"the body cannot be written as JSON: {error}") from None
         return replace(self, body=body, parsed=JsonBody(body, value))

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from lmi_core.generation.request import ValidRequest
 
-OVERHEAD = 1024  # bytes that a turn takes up beside its JSON
+OVERHEAD = 1024  # bytes that a turn takes in addition to its JSON
 
 
 @dataclass(eq=False, slots=True)
@@ -19,9 +19,9 @@ class Turn:
     question: bytes
     answer: bytes
     previous: "Turn | None" = None
-    item_ids: Sequence[str] = ()  # of the parts of the answer that clients may refer to
-    key: str | None = None  # the holder of the API key that it belongs to
-    holders: int = field(default=0, init=False)  # its own id, and the held turns that go on from it
+    item_ids: Sequence[str] = ()  # ids of the parts of the answer, which clients may refer to
+    key: str | None = None  # the holder of the API key that owns it
+    holders: int = field(default=0, init=False)  # references: its own id, and the stored turns that continue it
 
     @property
     def size(self) -> int:
@@ -69,13 +69,13 @@ class Conversations:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.size = 0  # bytes of all held turns
+        self.size = 0  # bytes of all stored turns
         self.running: WeakValueDictionary[str, RunningAnswer] = WeakValueDictionary()  # use `find_running` to read it
         self._turns: OrderedDict[str, Turn] = OrderedDict()
         self._owners: dict[str, Turn] = {}  # by item id
 
     def keep(self, turn_id: str, turn: Turn) -> None:
-        """Keep a turn, unless its conversation alone exceeds the limit."""
+        """Store a turn, unless its conversation alone exceeds the limit."""
         if sum(each.size for each in turn.conversation()) > self.limit:
             return
         self._turns[turn_id] = turn
@@ -89,7 +89,7 @@ class Conversations:
         turn = _own(self._turns.get(turn_id), key)
         if turn is None:
             return None
-        with suppress(KeyError):  # forgotten meanwhile: long requests are read in another thread
+        with suppress(KeyError):  # removed in the meantime: long requests are read in another thread
             self._turns.move_to_end(turn_id)
         return turn
 
@@ -102,7 +102,7 @@ class Conversations:
         return _own(self._owners.get(item_id), key)
 
     def forget(self, turn_id: str) -> bool:
-        """Forget a turn, and return whether it was known."""
+        """Remove a turn, and return whether it was known."""
         turn = self._turns.pop(turn_id, None)
         if turn is None:
             return False

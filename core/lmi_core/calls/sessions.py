@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lmi_core.errors import InvalidPayload, Overloaded
 
-MAX_SESSIONS = 100_000  # of one model; each takes a few hundred bytes
+MAX_SESSIONS = 100_000  # per model; each takes a few hundred bytes
 
 
 class Session(NamedTuple):
@@ -15,8 +15,8 @@ class Session(NamedTuple):
 
     session_id: str
     key: str | None
-    expires: float  # seconds since 1970, as clients are told
-    deadline: float  # of the clock that nobody sets
+    expires: float  # seconds since 1970, as sent to clients
+    deadline: float  # on the monotonic clock
 
 
 class Sessions:
@@ -27,7 +27,7 @@ class Sessions:
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
-        self._open: dict[str, Session] = {}  # in the order of their ends
+        self._open: dict[str, Session] = {}  # ordered by deadline
         self._by_key = Counter[str | None]()
 
     def begin(self, key: str | None = None) -> Session:

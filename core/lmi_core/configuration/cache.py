@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CACHE_VARIABLE = "LMI_CACHE"
-DOWNLOAD_VARIABLE = "SERVING_DOWNLOAD_DIR"  # DJLServing's variable, whose value `default` means not given
+DOWNLOAD_VARIABLE = "SERVING_DOWNLOAD_DIR"  # DJLServing's variable; its value `default` means that it is not set
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:

@@ -17,10 +17,10 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import added_to
 from lmi_core.errors.fault import unreadable
 
-DEFAULT = "default"  # the source of a default
-_WORD = re.compile(r"[\w.-]+", re.ASCII)  # of a value that may be a name in other letters
+DEFAULT = "default"  # the source of a default value
+_WORD = re.compile(r"[\w.-]+", re.ASCII)  # part of a value; it may be a name spelled in different letters
 _SECRET = re.compile(r"(?:token|password|secret|api_?key)$", re.IGNORECASE)
-NEAR = 0.65  # how alike a key must be to be suggested
+NEAR = 0.65  # the minimum similarity of a suggested key
 
 P = TypeVar("P", bound=Properties)
 
@@ -58,13 +58,13 @@ class Configuration:
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
         given = {_folded(each.name): each for each in environment if each.value}
-        # Not a property: read for all models before any of them.
+        # Not a property, because it applies before any model is known.
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
         self._overrides = {each.name: each for each in overrides}
-        self._keys: dict[str, str] = {}  # each known spelling of a key, to the key
-        self._variables: dict[str, str] = {}  # each known environment variable, to its key
-        self._further: set[str] = set()  # keys declared by types that were not loaded
+        self._keys: dict[str, str] = {}  # from each known spelling of a key to the key
+        self._variables: dict[str, str] = {}  # from each known environment variable to its key
+        self._further: set[str] = set()  # keys of types that were not loaded
         self._effective: dict[str, EffectiveValue] = {}
 
     @classmethod
@@ -225,7 +225,7 @@ class Configuration:
                 return self._validated(properties_type, keys, {**given, **respelt})
             complaints = _complaints(error, keys, given)
         self.errors += complaints.values()
-        if complaints.keys().isdisjoint(values):  # a required key, or a rule about several keys
+        if complaints.keys().isdisjoint(values):  # a required key is missing, or a rule about several keys is broken
             self.raise_errors()
         rest = {field: each for field, each in given.items() if field not in complaints}
         return self._validated(properties_type, keys, rest)

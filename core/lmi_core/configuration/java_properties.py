@@ -58,7 +58,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def _unescape(text: str) -> str:
     unescaped = _ESCAPE.sub(_character, text)
     try:
-        # Two escapes may form one character's surrogate pair, as Java's strings are UTF-16.
+        # Two escapes may be the surrogate pair of one character, because Java's strings are UTF-16.
         return unescaped.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise ValueError(f"a surrogate must be part of a pair. Given: {text}") from None

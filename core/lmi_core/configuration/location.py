@@ -11,10 +11,10 @@ from lmi_core.errors import ConfigurationError
 
 S3 = "s3://"
 WEB = re.compile(r"https?://", re.IGNORECASE)
-GGUF = ".gguf"  # llama.cpp's format: one file, which is converted as others are unpacked
+GGUF = ".gguf"  # llama.cpp's format: a single file, which is converted as archives are unpacked
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar", GGUF)
 OTHER_ARCHIVES = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar")
-HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", re.ASCII)  # with the quantization of a GGUF file
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", re.ASCII)  # may end with the quantization of a GGUF file
 BUCKET = re.compile(r"[\w.:/-]{3,255}", re.ASCII)  # a name, or an access point's ARN
 
 
@@ -67,7 +67,7 @@ class S3Location:
     def parse(cls, url: str) -> Self:
         """Read a URL as `s5cmd sync` does for LMI: a folder with or without its last slash, or `start-of-keys*`.
 
-        Raise ConfigurationError where the URL is invalid.
+        Raise ConfigurationError if the URL is invalid.
         """
         bucket, _, path = url.removeprefix(S3).partition("/")
         if bucket.startswith("arn:"):  # arn:aws:s3:region:account:accesspoint/name/key
@@ -118,7 +118,7 @@ def is_archive(path: Path) -> bool:
 def archive_name(source: str) -> str:
     """Return the name of an archive's model: the last part of its URL or path, without the ending.
 
-    Raise ConfigurationError where the URL is invalid.
+    Raise ConfigurationError if the URL is invalid.
     """
     host, path = _host_and_path(source) if "://" in source else ("", source)
     name = path.rstrip("/").rpartition("/")[2] or host
@@ -129,7 +129,7 @@ def archive_name(source: str) -> str:
 def _host_and_path(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
-        if is_web(url) and (not parts.hostname or parts.port == 0):  # a port that is no number raises the same
+        if is_web(url) and (not parts.hostname or parts.port == 0):  # accessing an invalid port raises the same
             raise ValueError
     except ValueError:
         raise ConfigurationError(

@@ -39,7 +39,7 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
     if not found and model_variable(environment):
         return {path.resolve().name: path}
     if not found and (others := sorted(path.glob("*.gguf"))):
-        raise ConfigurationError(f"{path} is no model directory: give the path of a file in it, such as {others[0]}")
+        raise ConfigurationError(f"{path} is not a model directory: give the path of a file in it, such as {others[0]}")
     if not found:
         raise ConfigurationError(
             f"{path} contains no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own "

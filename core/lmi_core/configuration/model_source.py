@@ -8,7 +8,7 @@ from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import added_to
 
-_IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes and comments
+_IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes and comments, which no id contains
 
 
 def model_source(directory: Path, properties: ModelProperties) -> str:

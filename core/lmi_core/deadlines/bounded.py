@@ -11,14 +11,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOOP_SECONDS = 0.01  # that the event loop waits
-THREAD_SECONDS = 1.0  # that another thread waits before the work is repeated in a process
-MAX_SECONDS = 2.0  # of processor time in that process
-CHARACTERS_PER_SECOND = 200_000  # in addition; tokenizers read ten times as many
+LOOP_SECONDS = 0.01  # that the event loop waits for the thread
+THREAD_SECONDS = 1.0  # that the thread may take before a process repeats the work
+MAX_SECONDS = 2.0  # of CPU time in that process
+CHARACTERS_PER_SECOND = 200_000  # adds to the limit; tokenizers are ten times as fast
 
 
 def seconds_for(characters: int) -> float:
-    """Return the processor time that work on a client's text may take."""
+    """Return the CPU time that work on a client's text may take."""
     return MAX_SECONDS + characters / CHARACTERS_PER_SECOND
 
 
@@ -51,7 +51,7 @@ class Bounded(Generic[P, T]):
     """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
     def __init__(self, function: Callable[P, T], apart: Callable[..., T]) -> None:
-        """`apart` calls the same function in another process; its first argument is the processor time."""
+        """`apart` calls the same function in another process; its first argument is the CPU time."""
         self._function, self._apart = function, apart
         self._threads = HelperThreads()
 
@@ -96,7 +96,7 @@ class _Helper:
                     job.answer.put((job.work(), None))
                 except Abandoned:
                     raise
-                except BaseException as error:  # Rust's panics too
+                except BaseException as error:  # including panics in Rust code
                     job.answer.put((None, error))
                 del job
         except Abandoned:

@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 
 from lmi_core.errors.did_you_mean import did_you_mean
 
-MAX_NAME_LENGTH = 80  # of a name that a message repeats, as of values
+MAX_NAME_LENGTH = 80  # the maximum length of a name, or of a value, quoted in a message
 MAX_MESSAGE_LENGTH = 4000
-# A name between backticks, and a run of characters without a blank, that are too long to repeat: a client may have
-# given a megabyte, which would come back in the answer and go to the log.
+# A name in backticks, or a run of characters without blanks, that is too long to quote: a client may have sent a
+# megabyte, which would go into the response and the log.
 NAME = re.compile(r"`([^`]*)`")
 LONG_RUN = re.compile(rf"(\S{{{MAX_NAME_LENGTH}}})\S{{200,}}")
 
@@ -18,11 +18,11 @@ class LmiError(Exception):
     """An error with a stable `kind` and a message written for the person who caused it."""
 
     kind: ClassVar[str] = "internal"
-    retry_after: float | None = None  # seconds after which the same request may be answered
-    _bounded: ClassVar[bool] = True  # whether the message is cut where it repeats what is very long
+    retry_after: float | None = None  # seconds after which the client should retry
+    _bounded: ClassVar[bool] = True  # whether overlong quotations in the message are cut
 
     def __init_subclass__(cls, kind: str | None = None) -> None:
-        """Set the `kind`; without one, that of the base class."""
+        """Set the `kind`; by default that of the base class."""
         cls.kind = kind or cls.kind
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -35,7 +35,7 @@ class LmiError(Exception):
 
 
 class ConfigurationError(LmiError, kind="configuration"):
-    """A model directory, a property or a plugin is invalid, which stops start-up."""
+    """A model directory, a property or a plugin is invalid, which prevents the start."""
 
     _bounded = False
 
@@ -129,7 +129,7 @@ class InvalidAdapter(LmiError, kind="invalid_adapter"):
 class ModelNotReady(LmiError, kind="model_not_ready"):
     """The model is still loading, or the server is shutting down."""
 
-    retry_after: float | None = 5.0  # loading takes seconds to minutes; another server may take the request before
+    retry_after: float | None = 5.0  # loading takes seconds to minutes; meanwhile another server may take the request
 
 
 class Overloaded(LmiError, kind="overloaded"):
@@ -153,7 +153,7 @@ class BackendUnhealthy(LmiError, kind="backend_unhealthy"):
 
 
 class BackendGivenUp(LmiError, kind="backend_given_up"):
-    """Every model's engine has failed permanently, which ends the server."""
+    """Every model's engine has failed permanently, which stops the server."""
 
 
 class GenerationFailed(LmiError, kind="generation_failed"):
@@ -169,7 +169,7 @@ class RequestAborted(LmiError, kind="aborted"):
 
 
 class FormatterFailed(LmiError, kind="formatter_failed"):
-    """The model's own code raised: an input formatter, an output formatter or the model function."""
+    """The model's own code raised an exception: an input formatter, an output formatter or the model function."""
 
 
 def _short(name: re.Match[str]) -> str:

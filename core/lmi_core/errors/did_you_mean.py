@@ -18,7 +18,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def added_to(value: str) -> str:
     """Return a sentence about text in a properties file that was added to a value by mistake, or ""."""
     if _QUOTED.fullmatch(value):
-        return " Values have no quotes: those given are part of it."
+        return " Quotes are not removed: they are part of the value."
     if _WITH_COMMENT.search(value):
-        return " A comment needs a line of its own: the one given is part of the value."
+        return " Comments must be on separate lines: this one is part of the value."
     return ""

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from lmi_core.forks.fork_server import ForkServer, inherited_socket, send
 
 STATUS = Path("/proc/self/status")
-NO_MEMORY = "bad_alloc"  # C++'s, in errors of its libraries
+NO_MEMORY = "bad_alloc"  # C++'s name of the error, which appears in messages of its libraries
 
 
 class Functions(ForkServer):
@@ -27,11 +27,11 @@ class Functions(ForkServer):
 
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
         try:
-            with suppress(EOFError):  # the client has given up
+            with suppress(EOFError):  # the client has stopped waiting
                 sys.path[:], factory, argument, patience = pickle.load(connection.makefile("rb"))
                 module, _, name = factory.partition(":")
                 function = getattr(importlib.import_module(module), name)(argument)
-                del argument  # megabytes, for a tokenizer
+                del argument  # may take megabytes, for example for a tokenizer
                 Calls(socket.socket(fileno=descriptors[0]), function, patience).serve()
         except BaseException:
             traceback.print_exc()
@@ -52,7 +52,7 @@ class Calls(ForkServer):
             seconds, memory, arguments = pickle.load(connection.makefile("rb"))
             connection.sendall(self._answer(seconds, memory, arguments))
             status = 0
-        except (EOFError, OSError, pickle.UnpicklingError):  # the client has given up
+        except (EOFError, OSError, pickle.UnpicklingError):  # the client has stopped waiting
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -63,7 +63,7 @@ class Calls(ForkServer):
         send(connection, ("unstarted", str(error)))
 
     def ended(self, connection: socket.socket, code: int) -> None:
-        if code:  # otherwise it has answered
+        if code:  # otherwise, it has sent its result
             send(connection, ("ended", code))
 
     def _answer(self, seconds: float, memory: int, arguments: tuple[Any, ...]) -> bytes:
@@ -73,12 +73,12 @@ class Calls(ForkServer):
         if (data := _data_bytes()) is not None:
             most = data + memory if hard == resource.RLIM_INFINITY else min(data + memory, hard)
             resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whoever started the server may have it ignored
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the parent of the server may have ignored the signal
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             return pickle.dumps(("result", self._function(*arguments)), pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:  # Rust's panics too
-            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the answer needs memory
+        except BaseException as error:  # including panics in Rust code
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # sending the result needs memory
             if isinstance(error, MemoryError) or NO_MEMORY in str(error):
                 return pickle.dumps(("memory", memory))
             return pickle.dumps(("error", str(error) or type(error).__name__))

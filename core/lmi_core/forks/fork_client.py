@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from lmi_core.logs.logs import error_stream_of_children
 
 PASSED = b"s"  # the byte that accompanies descriptors
-STOP_SECONDS = 5.0  # after which a server that was asked to end is killed
+STOP_SECONDS = 5.0  # after which a server that does not exit is killed
 
 
 class ForkServerProcess:
@@ -27,7 +27,7 @@ class ForkServerProcess:
                 env=environment,
                 start_new_session=True,
             )
-        self.ready = False  # whether it has answered
+        self.ready = False  # whether it has responded
         self.close = weakref.finalize(self, _end, self.control, self._process)
 
     @property

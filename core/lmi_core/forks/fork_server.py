@@ -1,6 +1,7 @@
-"""A process that forks: it imports modules once, so that each process that is forked from it starts in milliseconds.
+"""A process that forks: it imports modules once, so that processes forked from it start in milliseconds.
 
-It runs no threads, as a fork would not have them. It ends when its client is gone and the last fork has ended.
+It runs no threads, because a fork would not inherit them. It ends when its client has disconnected and the last fork
+has ended.
 """
 
 import ctypes
@@ -17,9 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-MAX_DESCRIPTORS = 4  # that come with a connection
+MAX_DESCRIPTORS = 4  # passed with one connection
 SIGNAL_OF_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
-LOOK_SECONDS = 0.25  # between looks at forks that may lose their priority
+LOOK_SECONDS = 0.25  # between checks of forks whose priority may have to be lowered
 LOWEST_PRIORITY = 10
 
 
@@ -29,18 +30,18 @@ class Fork:
 
     process_id: int
     connection: socket.socket
-    exited: int  # a pipe that ends with it
+    exited: int  # a pipe that closes when the fork exits
     begun: float = field(default_factory=time.monotonic)
 
 
 class ForkServer(ABC):
     """The forks of this process, for one client, which passes a connection for each."""
 
-    patience = math.inf  # seconds after which a fork goes on only where nothing else wants its core
+    patience = math.inf  # seconds after which the fork runs only on idle cores
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._watched: dict[int, Fork] = {}  # by each of their descriptors
+        self._watched: dict[int, Fork] = {}  # by file descriptor; a fork has several
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -66,16 +67,16 @@ class ForkServer(ABC):
             for descriptor, fork in [(number, self._watched.get(number)) for number, _ in ready]:
                 if fork is None:
                     accepts = self._accept()
-                elif self._watched.get(descriptor) is fork:  # otherwise it was ended just now
+                elif self._watched.get(descriptor) is fork:  # otherwise, it was just ended
                     self._heed(fork, has_exited=descriptor == fork.exited)
             for fork in set(self._watched.values()) if looks else ():
                 if time.monotonic() - fork.begun > self.patience:
-                    fork.begun = math.inf  # once is enough
-                    with suppress(OSError):  # it has ended, or may not
+                    fork.begun = math.inf  # lower the priority only once
+                    with suppress(OSError):  # it has exited, or the system does not allow it
                         os.setpriority(os.PRIO_PROCESS, fork.process_id, LOWEST_PRIORITY)
 
     def _accept(self) -> bool:
-        """Start the next fork; return False if the client is gone."""
+        """Start the next fork; return False if the client has disconnected."""
         passed, descriptors, _, _ = socket.recv_fds(self._control, 1, MAX_DESCRIPTORS)
         if not passed:
             self._poll.unregister(self._control)
@@ -89,7 +90,7 @@ class ForkServer(ABC):
         reading, writing = os.pipe()
         try:
             process_id = os.fork()
-        except OSError as error:  # there are too many processes, or there is too little memory
+        except OSError as error:  # too many processes, or too little memory
             os.close(reading)
             os.close(writing)
             with connection, suppress(OSError):
@@ -98,7 +99,7 @@ class ForkServer(ABC):
         if not process_id:
             os.close(reading)
             self._control.close()
-            for other in set(self._watched.values()):  # whose clients would wait for this process too
+            for other in set(self._watched.values()):  # otherwise, their clients would wait for this process too
                 other.connection.close()
                 os.close(other.exited)
             _die_with_parent()
@@ -107,8 +108,8 @@ class ForkServer(ABC):
         fork = Fork(process_id, connection, reading)
         for descriptor in (connection.fileno(), reading):
             self._watched[descriptor] = fork
-            self._poll.register(descriptor, 0)  # of which its end is reported, and nothing else
-        with suppress(OSError):  # the client is gone
+            self._poll.register(descriptor, 0)  # report only that it was closed
+        with suppress(OSError):  # the client has disconnected
             self.begun(fork)
 
     def _heed(self, fork: Fork, *, has_exited: bool) -> None:
@@ -130,7 +131,7 @@ def send(connection: socket.socket, message: Any) -> None:
 
 
 def inherited_socket(descriptor: str) -> socket.socket:
-    """Return the control socket that this process has inherited, and leave the end of this process to its client."""
+    """Return the control socket that this process has inherited, and let the client end this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # sent to every process of a service or a container
         signal.signal(number, signal.SIG_IGN)
     return socket.socket(fileno=int(descriptor))

@@ -1,4 +1,4 @@
-"""A function in a process of its own, which runs each call in a fork, within limits that the system holds it to."""
+"""A function in a separate process, which runs each call in a fork, within limits enforced by the system."""
 
 import logging
 import math
@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 ORIGIN = "lmi_core.forks.calls"
 MAX_MEMORY = 4 * 2**30  # bytes
-ATTEMPTS = 2  # at a call whose process ended by nothing that the call did
+ATTEMPTS = 2  # if the process dies through no fault of the call
 
-_origin: ForkServerProcess | None = None  # of all functions of this process
+_origin: ForkServerProcess | None = None  # shared by all functions of this process
 _starting = threading.Lock()
 
 
@@ -56,14 +56,14 @@ class Cancellation:
         self._connection: socket.socket | None = None
 
     def cancel(self) -> None:
-        """End the call, whether it has begun or not."""
+        """End the call, whether it has started or not."""
         with self._lock:
             self.cancelled = True
             self._disconnect()
 
     @contextmanager
     def ending(self, connection: socket.socket) -> Iterator[None]:
-        """End a connection with this."""
+        """Set the connection whose closing ends the call."""
         with self._lock:
             self._connection = connection
             if self.cancelled:
@@ -84,8 +84,8 @@ class ForkedFunction:
     """A function in a process that starts with the first call, and again if it dies. Use it from any thread."""
 
     def __init__(self, factory: str, argument: Callable[[], Any] = str, patience: float = math.inf) -> None:
-        """`factory`, as `module:name`, is called in the process with the result of `argument`, and returns the
-        function. A call goes on at the lowest priority after `patience` seconds.
+        """`factory`, as `module:name`, is called in the process with the result of `argument`; it returns the function.
+        A call continues at the lowest priority after `patience` seconds.
         """
         self._factory, self._argument, self._patience = factory, argument, patience
         self._lock = threading.Lock()
@@ -97,8 +97,8 @@ class ForkedFunction:
     ) -> Any:
         """Call the function within seconds of CPU time and bytes of memory, and return its result.
 
-        Raise CallFailedError, CallTooCostlyError or CallEndedError; GenerationFailed if the call was cancelled, or for
-        want of a process, for which the call is not to blame.
+        Raise CallFailedError, CallTooCostlyError or CallEndedError; raise GenerationFailed if the call was cancelled,
+        or if no process could be started, which is not the call's fault.
         """
         cancellation = cancellation or Cancellation()
         for _ in range(ATTEMPTS):
@@ -125,15 +125,15 @@ class ForkedFunction:
             if self._process is None:
                 try:
                     self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
-                except OSError as error:  # there are too many processes or descriptors, or there is too little memory
+                except OSError as error:  # too many processes or descriptors, or too little memory
                     raise _unstarted(error) from None
             return self._process
 
     def _lose(self, process: "_Process") -> None:
-        """Forget a process that has died, or is about to."""
+        """Drop a process that has died, or is about to."""
         with self._lock:
             if self._process is process:
-                logger.warning("the process of %s has died, and is started again", self._factory)
+                logger.warning("the process of %s has died and is being restarted", self._factory)
                 self._process = None
         process.close()
 
@@ -142,12 +142,12 @@ class _Process:
     """The process of a function, which ends with this object."""
 
     def __init__(self, preparation: tuple[Any, ...]) -> None:
-        server = origin()  # first: what is finalized later waits for this process to end
+        server = origin()  # created first, because finalizers wait for this process to exit
         sockets = ExitStack()
         self.close = weakref.finalize(self, sockets.close)
         own, passed = socket.socketpair()
         self._control = sockets.enter_context(own)
-        with passed, suppress(OSError):  # the origin has died, which is seen at the call
+        with passed, suppress(OSError):  # the origin has died; the call will report it
             _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
 
     def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
@@ -157,7 +157,7 @@ class _Process:
         except OSError:
             return None
         with connection, cancellation.ending(connection), connection.makefile("rb") as answers:
-            with suppress(OSError):  # it may have answered nevertheless
+            with suppress(OSError):  # it may have sent a result nevertheless
                 _send(connection, message)
             try:
                 answer: tuple[str, Any] = _Answers(answers).load()
@@ -167,16 +167,16 @@ class _Process:
 
 
 class _Answers(pickle.Unpickler):
-    """A reader of plain values: a process that works on a client's text does not choose what is run here."""
+    """An unpickler of plain values: a process that works on a client's text must not choose what runs here."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+        raise pickle.UnpicklingError(f"{module}.{name} is not a plain value")
 
 
 def origin() -> ForkServerProcess:
-    """Return the small process from which functions are forked, and start it if it does not run.
+    """Return the small process from which functions are forked, starting it if necessary.
 
-    To start a process holds up all threads, so that a server does it before it has requests.
+    Starting a process blocks all threads, so a server does this before it accepts requests.
     """
     global _origin
     with _starting:
@@ -186,7 +186,7 @@ def origin() -> ForkServerProcess:
 
 
 def _send(connection: socket.socket, message: Any) -> None:
-    """Send a message without a copy of the long texts in it, which would hold up other threads."""
+    """Send a message without copying its long texts, which would block other threads."""
     with connection.makefile("wb") as stream:
         pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
 
@@ -202,7 +202,7 @@ def _result(answer: tuple[str, Any], seconds: float) -> Any:
         case "unstarted", reason:
             raise _unstarted(reason)
         case _, code if code == -signal.SIGKILL:
-            raise _ended()  # by the system, for want of memory, or by the host's administrator
+            raise _ended()  # killed by the system for lack of memory, or by an administrator
         case _, code if code == -signal.SIGPROF:
             raise CallTooCostlyError(f"it takes more than {seconds:g} seconds", "seconds")
         case _, code:

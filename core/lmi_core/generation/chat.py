@@ -11,7 +11,7 @@ class Chat:
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
-    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # further variables of the template
+    template_arguments: Mapping[str, Any] = field(default_factory=dict)  # additional variables for the template
     add_generation_prompt: bool = True  # end the prompt with the header of a new answer
     continue_final_message: bool = False  # end the prompt inside the last message, which the answer continues
-    template_of_client: bool = False  # the request brings the template, which may be hostile
+    template_of_client: bool = False  # the template comes from the request, so it may be hostile

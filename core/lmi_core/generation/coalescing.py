@@ -3,8 +3,8 @@
 import asyncio
 from collections import deque
 
-MAX_UNDELAYED_STREAMS = 8  # this many or fewer get each token by itself
-SECONDS_PER_STREAM = 0.001  # of delay: the more streams run, the more there is to save
+MAX_UNDELAYED_STREAMS = 8  # with at most this many streams, each token is sent by itself
+SECONDS_PER_STREAM = 0.001  # the delay per running stream: more streams save more
 TICK = 0.005  # seconds
 
 
@@ -20,7 +20,7 @@ class OutputCoalescing:
         self._max_delay = max_delay
         self.delay = 0.0  # seconds; 0 if below one tick, because checking for due streams has a cost too
         self._streams = 0
-        self._waiting: deque[CoalescedStream] = deque()  # roughly in the order in which they are due
+        self._waiting: deque[CoalescedStream] = deque()  # roughly by due time
 
     def begin(self) -> "CoalescedStream":
         """Count one more stream, until its `close`."""
@@ -54,7 +54,7 @@ class CoalescedStream:
     def __init__(self, coalescing: OutputCoalescing) -> None:
         self._coalescing = coalescing
         self._ended = False
-        self.due = 0.0  # the event loop's time
+        self.due = 0.0  # on the event loop's clock
         self._wait: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:

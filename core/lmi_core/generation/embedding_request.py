@@ -11,18 +11,18 @@ Side = Literal["left", "right"]
 class EmbeddingRequest:
     """A text to embed, or a pair of texts to score, as parsed by a dialect, not validated yet."""
 
-    text: str | list[int]  # or its token ids
-    name: str  # the client's for this text, for messages: `input.3`
-    add_special_tokens: bool = True  # around a text
-    dimensions: int | None = None  # numbers in the vector; None: as many as the model's have
-    normalize: bool | None = None  # a vector to a length of 1, a score by the activation; None: as the model does
-    truncate: int | None = None  # most tokens of the text, those of the model around it included; None: as they are
-    truncation_side: Side | None = None  # which end is cut off; None: as the tokenizer says
-    names: Mapping[str, str] = field(default_factory=dict)  # the client's own names of these fields, for messages
+    text: str | list[int]  # text or token ids
+    name: str  # the client's name for this text in error messages, such as `input.3`
+    add_special_tokens: bool = True  # if it is a text
+    dimensions: int | None = None  # numbers in the vector; None: the model's number
+    normalize: bool | None = None  # normalize vectors, or activate scores; None: the model's default
+    truncate: int | None = None  # maximum tokens, including those that the model adds; None: do not truncate
+    truncation_side: Side | None = None  # which end is cut off; None: the tokenizer's default
+    names: Mapping[str, str] = field(default_factory=dict)  # the client's names of these fields, for error messages
     adapter: str | None = None  # None: the base model
-    cache_salt: str | None = None  # what is computed is shared only with requests of the same salt
-    text_limits: tuple[int, int] = (0, 0)  # most tokens of each text of a pair; 0: any number
-    pair: str | None = None  # the text with which `text` is scored; None: `text` is embedded
+    cache_salt: str | None = None  # computed results are shared only with requests that have the same salt
+    text_limits: tuple[int, int] = (0, 0)  # maximum tokens of each text of a pair; 0: no limit
+    pair: str | None = None  # the text that `text` is scored against; None: `text` is embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +34,4 @@ class ValidEmbedding:
     normalize: bool | None = None
     adapter: str | None = None
     cache_salt: str | None = None
-    token_types: list[int] | None = None  # of a pair, for models that distinguish its texts by them
+    token_types: list[int] | None = None  # for models that distinguish the two texts of a pair by them

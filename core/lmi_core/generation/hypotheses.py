@@ -40,5 +40,5 @@ class Hypotheses(Generic[T]):
         return self._normalized(score, length) > self._ranked[-1][0]
 
     def _normalized(self, score: float, length: int) -> float:
-        # In float32, as transformers does it, so that the same scores are equal here and there.
+        # Computed in float32, like transformers, so that scores that are equal there are equal here.
         return c_float(score / c_float(length**self._length_penalty).value).value

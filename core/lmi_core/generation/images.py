@@ -9,7 +9,7 @@ class ImageSource(ABC):
     """An image that a client sends, or its address."""
 
     def __init__(self, place: str) -> None:
-        self.place = place  # the client's name for the part that holds it, for error messages
+        self.place = place  # the client's name for the part that contains it, for error messages
 
     @abstractmethod
     async def read(self) -> bytes:
@@ -28,5 +28,5 @@ class Image:
 class ImagePrompt:
     """A prompt with its images, after its backend has read them."""
 
-    prompt_ids: list[int]  # with each image expanded to the tokens that it takes in the context
-    content: Any  # the images in the backend's own form
+    prompt_ids: list[int]  # with each image expanded to its tokens in the context
+    content: Any  # the images in a form that only the backend reads

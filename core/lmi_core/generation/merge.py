@@ -15,7 +15,7 @@ async def merge_prompts(
     """Yield the steps of several prompts' streams as they arrive, each with the index of its prompt."""
     async with aclosing(merge(streams)) as merged:
         async for index, step in merged:
-            if isinstance(step, GenerationStep):  # a plugin may yield anything, which is told where it is read
+            if isinstance(step, GenerationStep):  # a plugin may yield anything; the reader of the steps reports it
                 step.prompt_index = index
             yield step
 
@@ -59,7 +59,7 @@ async def _pump(
         async with aclosing(stream):
             async for step in stream:
                 queue.put_nowait((index, step))
-    except BaseException as error:  # even for a stream that cancels itself: otherwise the consumer would wait forever
+    except BaseException as error:  # even if a stream cancels itself: otherwise, the consumer would wait forever
         queue.put_nowait(error)
     else:
         queue.put_nowait(None)

@@ -10,7 +10,7 @@ from lmi_core.errors import LmiError
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
 
-# Why a sequence ended; a backend gives one of the first three.
+# Why a sequence ended; backends only use the first three.
 FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
 
 
@@ -19,15 +19,15 @@ class Token(msgspec.Struct, array_like=True, gc=False):
 
     id: int
     text: str
-    log_prob: float | None = None  # from the model's unmodified distribution; None for a prompt's first token
+    log_prob: float | None = None  # from the model's unmodified distribution; None for the first token of a prompt
     special: bool = False
-    top_tokens: "list[Token] | None" = None  # the likeliest at its position, best first, if requested
-    rank: int | None = None  # among all tokens at its position, 1 the likeliest; of generated tokens, if it is read
+    top_tokens: "list[Token] | None" = None  # the most likely tokens at its position, most likely first, if requested
+    rank: int | None = None  # among all tokens at its position, starting at 1; for generated tokens, only if requested
 
 
 text_of = attrgetter("text")  # of a token
 
-NO_TOKEN = Token(-1, "", None, True)  # stands in the final chunk of an aborted request, which has no token
+NO_TOKEN = Token(-1, "", None, True)  # for the final chunk of an aborted request, which has no token
 
 
 class GenerationStep(msgspec.Struct, array_like=True, gc=False):
@@ -41,15 +41,15 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
-    # What an engine hands on to another that goes on with its work, in the last step: members of the answer, by vLLM's
+    # Data for another engine that continues this one's work, in the last step: members of the response with vLLM's
     # names, `kv_transfer_params` and `ec_transfer_params`.
     transfer: dict[str, Any] | None = None
-    # Of the prompt's tokens, those that the engine found in its prefix cache; in the first step of sequence 0, and None
-    # in an engine that does not tell.
+    # The number of prompt tokens found in the engine's prefix cache; in the first step of sequence 0. None if the
+    # engine does not report it.
     cached_tokens: int | None = None
     prompt_index: int = 0  # the prompt's index in its call; backends, which see one prompt, leave it 0
-    stop_sequence: str | None = None  # the request's stop text that ended the sequence
-    # Seconds that the request waited in the engine before it ran; told as `cached_tokens` is.
+    stop_sequence: str | None = None  # the requested stop sequence that ended it
+    # Seconds that the request waited in the engine before it ran; reported like `cached_tokens`.
     queue_time: float | None = None
 
 
@@ -57,7 +57,7 @@ class Given(msgspec.Struct, array_like=True):
     """The output of one sequence so far, from which another engine continues."""
 
     token_ids: list[int] = []
-    begun: bool = False  # its first step was given, which tells of the prompt
+    begun: bool = False  # its first step, which describes the prompt, has been delivered
     finished: bool = False
 
 
@@ -80,8 +80,8 @@ class GeneratedSequence:
     def __init__(self) -> None:
         self.tokens: list[Token] = []
         self.finish_reason: FinishReason | None = None
-        self.stop_sequence: str | None = None  # the stop text that ended it; None for any other end
-        self._read = 0  # number of tokens that the two below include
+        self.stop_sequence: str | None = None  # the stop sequence that ended it; otherwise None
+        self._read = 0  # the number of tokens included in the two attributes below
         self._text = ""
         self._log_prob = 0.0
 
@@ -146,11 +146,11 @@ class GenerationOutput:
         self.prompt_index = 0
         self.sequence = self.sequences[0]
         self.step = GenerationStep([])
-        self.transfer: dict[str, Any] = {}  # of the first sequence that brought something
+        self.transfer: dict[str, Any] = {}  # from the first sequence that has any
 
     @property
     def request(self) -> ValidRequest:
-        """The request that the latest step belongs to."""
+        """The request that the most recent step belongs to."""
         return self.requests[self.prompt_index]
 
     @property

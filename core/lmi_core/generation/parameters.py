@@ -1,4 +1,4 @@
-"""The table of generation parameters, with LMI's names and defaults: those of every backend, and those of engines."""
+"""The table of generation parameters, with LMI's names and defaults: for all backends, and for engines."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -22,25 +22,25 @@ from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.written_json import WrittenJson
 
-NOT_IN_SALT = frozenset("@/\\\0")  # as with vLLM: what its stores outside the engine make paths of
+NOT_IN_SALT = frozenset("@/\\\0")  # as in vLLM: its external stores use the salt in paths
 SAMPLING_NAMES = frozenset({"temperature", "top_k", "top_p", "min_p", "typical_p"})  # without effect unless `do_sample`
 GUIDES = ("guided_choice", "guided_json", "guided_regex", "guided_grammar", "guided_structural_tag")
 TokenId = Annotated[int, Field(ge=0)]
 
-RANDOM_SEED = -1  # the form in which many clients send it
+RANDOM_SEED = -1  # many clients send this value
 SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that no two sequences of a request get the same seed
-ALL_TOKENS = -1  # a number of top tokens that stands for the whole vocabulary
+ALL_TOKENS = -1  # a number of top tokens that means the whole vocabulary
 
-MAX_DIGITS = 18  # of a token id; more do not fit in 64 bits
-MAX_STOPS = 64  # sequences that end a generation, or must not be in it
-MAX_STOP_LENGTH = 1024  # characters of one; the search for it takes time for each generated token
+MAX_DIGITS = 18  # of a token id; larger ids do not fit in 64 bits
+MAX_STOPS = 64  # maximum number of stop sequences, or of bad sequences
+MAX_STOP_LENGTH = 1024  # characters of each; searching for it takes time for every generated token
 
 NonEmpty = Annotated[str, Field(min_length=1)]
 StopSequence = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 
 def as_list(value: object) -> object:
-    """Return a text as a list of it."""
+    """Return a single text as a list."""
     return [value] if isinstance(value, str) else value
 
 
@@ -73,7 +73,7 @@ class GenerationParameters(ExactNumbers):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     do_sample: bool = Field(
-        False, description="Sample; false means greedy decoding, whatever the other sampling parameters are."
+        False, description="Sample; false means greedy decoding, regardless of other sampling parameters."
     )
     seed: int | None = Field(
         None,
@@ -85,7 +85,7 @@ class GenerationParameters(ExactNumbers):
         1.0, ge=0, le=100, description="Sampling temperature, which divides the logits; 0 means greedy decoding."
     )
     repetition_penalty: float = Field(
-        1.0, gt=0, le=100, description="Above 1 makes tokens that occurred before less likely."
+        1.0, gt=0, le=100, description="Values above 1 make tokens that already occurred less likely."
     )
     top_k: int = Field(
         0, ge=-1, description="Top-k sampling: the number of most likely tokens to keep; 0 and -1 mean all."
@@ -122,7 +122,7 @@ class GenerationParameters(ExactNumbers):
 
     @property
     def max_prompt_tokens(self) -> int | None:
-        """The number of tokens that a longer prompt is truncated to; None truncates nothing."""
+        """The number of tokens that a longer prompt is truncated to; None means no truncation."""
         return None
 
     @property
@@ -176,10 +176,10 @@ class EngineParameters(GenerationParameters):
         1.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."
     )
     presence_penalty: float = Field(
-        0.0, ge=-2, le=2, description="Above 0 makes tokens that were generated before less likely."
+        0.0, ge=-2, le=2, description="Values above 0 make tokens that were already generated less likely."
     )
     frequency_penalty: float = Field(
-        0.0, ge=-2, le=2, description="Above 0 makes tokens less likely each time they are generated."
+        0.0, ge=-2, le=2, description="Values above 0 make tokens less likely each time they are generated."
     )
     no_repeat_ngram_size: int = Field(
         0, ge=0, description="No sequence of this many tokens may occur twice; 0 disables it."
@@ -369,7 +369,7 @@ class ExtendedParameters(EngineParameters):
 
 
 class _OfExtendedParameters:
-    """The JSON schema of the parameters, instead of that of any object."""
+    """The JSON schema of the parameters; by default, any object is allowed."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -378,5 +378,5 @@ class _OfExtendedParameters:
         return schema
 
 
-# A request's parameters before validation by a backend, which may support fewer, or others.
+# A request's parameters before a backend validates them; the backend may support fewer, or different ones.
 ParametersObject = Annotated[dict[str, Any], _OfExtendedParameters]

@@ -53,18 +53,18 @@ class ReasoningCountdown:
         return end[_length_of_start(end, generated[self._begin :])]
 
     def _read(self, generated: Sequence[int], end: int) -> None:
-        """Update the count by the token at index `end - 1`."""
+        """Update the count for the token at index `end - 1`."""
         if _ends_with(generated, end, self._budget.ends, self._begin):
             self._ended = True
         elif (not self._inside or self._repeats) and (start := _ends_with(generated, end, self._budget.starts, 0)):
-            if not self._inside or start == end:  # at the start of the answer, repeating the prompt's marker
+            if not self._inside or start == end:  # the model repeats the prompt's marker at the start of the answer
                 self._begin = end
             self._inside = True
             self._repeats = False
 
 
 def _ends_with(ids: Sequence[int], end: int, markers: Sequence[Sequence[int]], begin: int) -> int:
-    """Return the length of the marker at the end of `ids[begin:end]`, or 0."""
+    """Return the length of the marker that ends `ids[begin:end]`, or 0."""
     for marker in markers:
         if end - begin >= len(marker) and list(ids[end - len(marker) : end]) == list(marker):
             return len(marker)

@@ -34,7 +34,7 @@ class RepetitionDetection(BaseModel):
 def ends_in_repetition(token_ids: Sequence[int], min_size: int, max_size: int, count: int) -> bool:
     """Return whether the sequence ends with a run of `min_size` to `max_size` tokens, `count` times in a row."""
     for size in range(max(min_size, 1), min(max_size, len(token_ids) // count) + 1):
-        # Each token of all the runs but the first is the one that stands a run's length before it.
+        # Except in the first run, each token equals the token one run length before it.
         places = range(len(token_ids) - 1, len(token_ids) - 1 - size * (count - 1), -1)
         if all(token_ids[place] == token_ids[place - size] for place in places):
             return True

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 JsonObject = dict[str, Any]
 
 ANY_JSON: JsonObject = {}
-# The prefix of xgrammar's messages: the place in its sources, and the failed expression.
+# The prefix of xgrammar's messages: source location and failed expression.
 SOURCE_PLACE = re.compile(r"^\[[\d:]+\] \S+:\d+: (?:Check failed: .*? is false: )?")
 
 
@@ -57,7 +57,7 @@ def read_structural_tag(given: object) -> object:
         raise ValueError("must have an object as its `format`")
     try:
         orjson.dumps(form)
-    except TypeError:  # orjson reads deeper nesting than it writes
+    except TypeError:  # orjson reads deeper nesting than it can write
         raise ValueError("must be a structural tag with less nesting") from None
     return {"type": "structural_tag", "format": form}
 

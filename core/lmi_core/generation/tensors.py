@@ -1,4 +1,4 @@
-"""Named tensors, for backends that take them as requests; numpy is imported only for arrays."""
+"""Named tensors, for backends that accept them as requests; numpy is imported only for arrays."""
 
 import math
 import struct
@@ -28,7 +28,7 @@ TensorType = Literal[
 ]
 """KServe's names of types (v2), https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol."""
 
-NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, which hold the size in bytes; BF16 and BYTES have none
+NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, which include the size in bytes; BF16 and BYTES have none
     "BOOL": "b1",
     "UINT8": "u1",
     "UINT16": "u2",
@@ -44,7 +44,7 @@ NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, which hold the size in 
 }
 ELEMENT_SIZES: dict[TensorType, int] = {dtype: int(code[1:]) for dtype, code in NUMPY_TYPES.items()} | {"BF16": 2}
 _BY_CODE = {code: dtype for dtype, code in NUMPY_TYPES.items()}
-LENGTH_SIZE = 4  # bytes of the length before each element of BYTES
+LENGTH_SIZE = 4  # bytes of the length in front of each BYTES element
 STRUCT_FORMATS: dict[TensorType, str] = {
     "BOOL": "?",
     "UINT8": "B",
@@ -70,7 +70,7 @@ class Tensor:
 
     dtype: TensorType
     shape: tuple[int, ...]
-    data: bytes  # row-major, little-endian; each element of BYTES follows its 4-byte length
+    data: bytes  # row-major, little-endian; each BYTES element follows its 4-byte length
 
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_DIMENSIONS:
@@ -126,7 +126,7 @@ class LastResponse(dict[str, Tensor]):
 
 
 class TensorBackend(ABC):
-    """The additional interface of a backend that takes requests as named tensors."""
+    """The additional interface of a backend that accepts requests as named tensors."""
 
     tensor_inputs: ClassVar[tuple[TensorSpecification, ...]]
     tensor_outputs: ClassVar[tuple[TensorSpecification, ...]]

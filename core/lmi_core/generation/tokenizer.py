@@ -17,8 +17,8 @@ class Detokenizer(ABC):
 class PairPiece(NamedTuple):
     """A special token of a pair of texts, or the place of one of the texts."""
 
-    token_id: int | None  # None: the place of `sequence`
-    sequence: int  # 0 or 1: the text, or for a special token 0
+    token_id: int | None  # None: the position of `sequence`
+    sequence: int  # 0 or 1: which text; 0 for a special token
     token_type: int
 
 
@@ -26,16 +26,16 @@ class PairTemplate(NamedTuple):
     """How a tokenizer puts two texts together."""
 
     pieces: tuple[PairPiece, ...] = (PairPiece(None, 0, 0), PairPiece(None, 1, 0))
-    has_types: bool = False  # whether the model takes token types
+    has_types: bool = False  # whether the model uses token types
 
 
 class Tokenizer(ABC):
     """A backend's tokenizer, safe to use from several threads."""
 
-    truncation_side: str = "right"  # the side on which too long a prompt is cut, for requests that ask for it
+    truncation_side: str = "right"  # the side that is cut off if a request asks for truncation
 
     def prepare(self) -> None:  # noqa: B027 -- need not be overridden
-        """Do what would hold up other requests at the first long text; called in a thread when a model is loaded."""
+        """Do work that would delay other requests at the first long text; called in a thread when a model is loaded."""
 
     @property
     @abstractmethod
@@ -49,14 +49,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a prompt, with the model's special tokens around it if asked for."""
+        """Return the ids of a prompt, with the model's special tokens around it if requested."""
 
     def pair_template(self) -> PairTemplate:
         """Return how two texts are put together. Raise InvalidParameter if that is unknown."""
         return PairTemplate()
 
     def min_tokens(self, text: str) -> int:
-        """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if nothing is certain."""
+        """Return a lower bound of the number of a text's tokens, without tokenizing it; 0 if unknown."""
         return 0
 
     @abstractmethod
@@ -89,4 +89,4 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def render_chat(self, chat: Chat, template: str) -> str:
-        """Return the prompt for the next message. Raise InvalidPayload if the template refuses the chat."""
+        """Return the prompt for the next message. Raise InvalidPayload if the template rejects the chat."""

@@ -32,7 +32,8 @@ def _targets(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Addre
 def public_socket(info: AddressInfo) -> socket.socket:
     """Create a socket to connect to a resolved address. Raise PermissionError for a private address.
 
-    As aiohttp's `socket_factory` it checks each address that is connected to: a name can resolve differently each time.
+    As aiohttp's `socket_factory`, it checks each address before connecting, because a name can resolve differently each
+    time.
     """
     family, kind, protocol, _, address = info
     if not is_public(address[0]):

@@ -1,4 +1,4 @@
-"""Threads for work on clients' data that would block the event loop; the server's own work has others."""
+"""Threads for work on clients' data that would block the event loop; the server's own work uses other threads."""
 
 import asyncio
 import threading
@@ -17,13 +17,13 @@ from lmi_core.host.memory import return_free_memory
 
 T = TypeVar("T")
 
-LONG_TEXT = 20_000  # characters or bytes; to parse, check or tokenize them takes milliseconds
-VERY_LONG_TEXT = 100_000  # tens of milliseconds
-HUGE_TEXT = 1_000_000  # up to seconds
-STEP_SECONDS = 0.05  # of processor time, after which work in steps gives way
-REST_SECONDS = 3.0  # after the last very long text
+LONG_TEXT = 20_000  # characters or bytes; parsing, checking or tokenizing them takes milliseconds
+VERY_LONG_TEXT = 100_000  # takes tens of milliseconds
+HUGE_TEXT = 1_000_000  # takes up to seconds
+STEP_SECONDS = 0.05  # of CPU time, after which work in steps yields to other work
+REST_SECONDS = 3.0  # after the most recent very long text
 
-current_client: ContextVar[str] = ContextVar("current_client", default="")  # for whom the current task works
+current_client: ContextVar[str] = ContextVar("current_client", default="")  # the client that the current task works for
 
 
 class BesideLoop:
@@ -56,12 +56,12 @@ class BesideLoop:
         del future, work  # the traceback of an error refers to this frame
 
 
-# Work on a text waits for no work on much longer texts, and reading does not wait for huge answers.
+# Work on a text never waits for much longer texts, and reading never waits for huge answers.
 READING = BesideLoop("lmi-reading")
 READING_VERY_LONG = BesideLoop("lmi-reading-very-long")
 READING_HUGE = BesideLoop("lmi-reading-huge")
 WRITING = BesideLoop("lmi-writing")
-LENGTHY = BesideLoop("lmi-lengthy")  # for what has given way, which waits for its like alone
+LENGTHY = BesideLoop("lmi-lengthy")  # for work that has yielded, which waits only for similar work
 
 
 async def read_beside(size: int, work: Callable[[], T]) -> T:
@@ -81,7 +81,7 @@ async def read_beside(size: int, work: Callable[[], T]) -> T:
     def worked() -> T:
         try:
             return work()
-        finally:  # also after the client has left
+        finally:  # also if the client has disconnected
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(_memory.return_at_rest)
 
@@ -92,7 +92,7 @@ async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T
     """Return the first result that the steps yield; they yield None where they may be interrupted.
 
     Between the steps for long data, other clients have their turns, and the work ends if the task is cancelled. Raise
-    InvalidPayload if it takes too much processor time.
+    InvalidPayload if it takes too much CPU time.
     """
     if size <= LONG_TEXT:
         return await read_beside(size, lambda: next(found for found in steps() if found is not None))
@@ -106,7 +106,7 @@ async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T
 
 
 def _run_steps(steps: Iterator[T | None]) -> tuple[T | None, float]:
-    """Run some steps, and return the result, if they yield one, and the processor time that they took."""
+    """Run some steps, and return the result, if they yield one, and the CPU time that they took."""
     begin, found = time.thread_time(), None
     while found is None and time.thread_time() - begin < STEP_SECONDS:
         found = next(steps)
@@ -114,7 +114,7 @@ def _run_steps(steps: Iterator[T | None]) -> tuple[T | None, float]:
 
 
 class _Memory:
-    """The memory that very long texts leave to the allocator, which returns it to the system when no more arrive."""
+    """Memory of very long texts, returned from the allocator to the system when no more texts arrive."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None

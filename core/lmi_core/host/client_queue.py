@@ -11,7 +11,7 @@ class ClientQueue(Generic[T]):
     """A queue that serves clients in turn, and each client's items in order of arrival."""
 
     def __init__(self) -> None:
-        self._by_client: OrderedDict[str, deque[T]] = OrderedDict()  # the client whose turn is next first
+        self._by_client: OrderedDict[str, deque[T]] = OrderedDict()  # ordered by turn, the next client first
         self._size = 0
 
     def __len__(self) -> int:

@@ -31,7 +31,7 @@ def _device(name: str) -> str:
 
 NVIDIA_DEVICES = "dev/nvidia[0-9]*"
 AMD_NODES = "sys/class/kfd/kfd/topology/nodes/*/gpu_id"
-# Devices by which GPUs are reached that nothing here counts: of Windows' subsystem, and of Nvidia's boards.
+# Device files of GPUs that are not counted here: those of WSL and of Nvidia's Jetson boards.
 UNCOUNTED = ("dev/dxg", "dev/nvhost-ctrl*", "dev/nvgpu*")
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-CONTROL_GROUP = Path("/sys/fs/cgroup")  # of version 2
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # control groups, version 2
 MEMORY_FACTS = Path("/proc/meminfo")
 QUERY = "--query-gpu=index,uuid,memory.used,memory.total,memory.free,name"
 NVIDIA_SMI = ("nvidia-smi", QUERY, "--format=csv,noheader,nounits")
-SECONDS = 10.0  # for the answer of the driver
+SECONDS = 10.0  # to wait for the driver
 MEBIBYTE = 1024 * 1024
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
 
@@ -30,8 +30,8 @@ class DeviceMemory(NamedTuple):
 def return_large_blocks() -> None:
     """Have the C library return large blocks to the system when they are freed.
 
-    By itself, glibc raises these thresholds to the largest block that was freed, up to 32 and 64 MiB, and each thread's
-    arena keeps as much, which malloc_trim does not return.
+    By default, glibc raises these thresholds to the size of the largest freed block, up to 32 and 64 MiB; each thread's
+    arena then keeps as much memory, which malloc_trim does not return.
     """
     with suppress(AttributeError):
         c_library = ctypes.CDLL(None)
@@ -59,7 +59,7 @@ def free_main_memory(facts: Path = MEMORY_FACTS, control_group: Path = CONTROL_G
     limit, used = _number(control_group / "memory.max"), _number(control_group / "memory.current")
     if limit is None or used is None:
         return None if available is None else available * 1024
-    files = _fact(control_group / "memory.stat", "inactive_file") or 0  # such as a model just downloaded: they give way
+    files = _fact(control_group / "memory.stat", "inactive_file") or 0  # the page cache, which the kernel reclaims
     within = max(0, limit - used + files)
     return within if available is None else min(within, available * 1024)
 

@@ -2,15 +2,15 @@
 
 import signal
 
-# Types, by name, as the second is torch's, which is not imported for it.
+# By name, because torch, which defines the second, must not be imported here.
 ERRORS = ("MemoryError", "OutOfMemoryError")
-# Libraries on the CPU, and engines that report the error of another process, say it in words alone.
+# Libraries for CPUs, and engines that report another process's error, only have a message.
 WORDS = (
     "could not create a primitive",
     "not enough memory",
     "allocate memory",
     "out of memory",
-    "No available memory for the cache blocks",  # vLLM's, as the next two
+    "No available memory for the cache blocks",  # this and the next two are vLLM's
     "less than desired GPU memory utilization",
     "larger than the available KV cache memory",
 )

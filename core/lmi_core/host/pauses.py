@@ -10,7 +10,7 @@ T = TypeVar("T")
 async def with_pauses(items: Iterable[T], at_once: int) -> AsyncIterator[T]:
     """Yield the items, and let other tasks run after every `at_once` items.
 
-    `items` must not change meanwhile: pass a copy if it can.
+    `items` must not change during the iteration: pass a copy if it might.
     """
     for index, item in enumerate(items):
         if index and index % at_once == 0:

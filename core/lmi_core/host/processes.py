@@ -47,7 +47,7 @@ def descendants(process_id: int) -> set[psutil.Process]:
 def end_session(session: int, known: set[psutil.Process]) -> None:
     """End all processes in a session, their descendants, and the `known` ones: by SIGTERM, then by SIGKILL.
 
-    This process itself is left alone. Others have END_SECONDS to release resources that outlive a process.
+    This process itself is not ended. The others have END_SECONDS to release resources that outlive a process.
     """
     deadline = time.monotonic() + END_SECONDS
     asked = set[psutil.Process]()
@@ -62,7 +62,7 @@ def end_session(session: int, known: set[psutil.Process]) -> None:
 
 
 def _left(session: int, known: set[psutil.Process]) -> set[psutil.Process]:
-    """Return the living processes of a session, and those that are known, without this process."""
+    """Return the living processes of a session, and the known ones, except for this process."""
     found = (each for each in {*psutil.process_iter(), *known} if each in known or _session(each) == session)
     return {each for each in found if each.pid != os.getpid() and _lives(each)}
 

@@ -29,5 +29,5 @@ def wrong_template(what: str, template: str, tokenizer: HuggingFaceTokenizer) ->
         yield f"{what} is not Jinja: line {error.lineno}: {error.message}"
     except (CallTooCostlyError, CallEndedError) as error:
         yield f"{what} cannot be used: for one short message {error}"
-    except Exception:  # it may ask for a system message, or for names that requests bring
+    except Exception:  # it may require a system message, or variables from requests
         return

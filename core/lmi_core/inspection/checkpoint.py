@@ -18,7 +18,7 @@ SAFE = ".safetensors"
 SAFE_INDEX = f"{SAFE}.index.json"
 OUTSIDE = "must be a file in the model's own folder"
 OTHER_WEIGHTS = ("*.gguf", "*.pth", "*.pt", "*.bin", "*.safetensors")
-ENGINES = ("*.engine", "*.plan")  # built by TensorRT for one kind of GPU
+ENGINES = ("*.engine", "*.plan")  # built by TensorRT for one type of GPU
 PICKLE = b"\x80"  # the first byte of files that PyTorch wrote before 1.6
 
 
@@ -27,8 +27,8 @@ class Checkpoint:
     """The weights in a folder by name, and the faults of its files."""
 
     weights: dict[str, WeightFacts] = field(default_factory=dict)
-    pickled: list[Path] = field(default_factory=list)  # files of PyTorch's own format, of which no weight is known here
-    others: list[str] = field(default_factory=list)  # names of further files of weights, where there are no such ones
+    pickled: list[Path] = field(default_factory=list)  # files in PyTorch's own format, whose weights are not listed
+    others: list[str] = field(default_factory=list)  # names of other weight files, if there are no usual ones
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -62,7 +62,7 @@ def read_checkpoint(folder: Path, named: str | None = None) -> Checkpoint:
 
     if named is not None:
         _read_named(folder, named, read_safetensors, read_pickled, checkpoint)
-    elif (folder / SINGLE).exists():  # engines, too, look for it first
+    elif (folder / SINGLE).exists():  # engines also look for it first
         _read([folder / SINGLE], read_safetensors, checkpoint)
     elif (folder / INDEX).exists():
         _read(_shards(folder / INDEX, checkpoint), read_safetensors, checkpoint)

@@ -7,8 +7,8 @@ from typing import Any
 from lmi_core.errors.fault import Fault
 from lmi_core.texts.json_files import read_json
 
-MAX_BYTES = 16 * 2**20  # of the file; those of models have some thousands
-MAX_LAYERS = 2000  # of models, a hundred and some are many
+MAX_BYTES = 16 * 2**20  # of the file; real ones have a few thousand
+MAX_LAYERS = 2000  # models with more than a hundred are rare
 LAYERS = frozenset({"decoder_layers", "encoder_layers", "n_layer", "n_layers", "num_hidden_layers", "num_layers"})
 
 

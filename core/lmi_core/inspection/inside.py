@@ -4,6 +4,6 @@ from pathlib import PurePosixPath
 
 
 def is_outside(name: str) -> bool:
-    """Return whether a name leads out of its folder."""
+    """Return whether a name points outside its folder."""
     path = PurePosixPath(name)
     return path.is_absolute() or ".." in path.parts

@@ -19,7 +19,7 @@ def pickled_layers(folder: Path) -> list[Path]:
 
 
 def outside_layers(folder: Path) -> list[str]:
-    """Return a fault for each layer whose path leads out of the model's folder."""
+    """Return a fault for each layer whose path points outside the model's folder."""
     return [outside_layer(folder, path) for path in _paths(folder) if is_outside(path)]
 
 
@@ -31,7 +31,7 @@ def outside_layer(folder: Path, path: str) -> str:
 def _paths(folder: Path) -> Iterator[str]:
     try:
         modules = read_value(folder / MODULES)
-    except Fault:  # there are none, or whoever reads it tells
+    except Fault:  # there are none, or the reader reports the fault
         return
     for module in modules if isinstance(modules, list) else ():
         if isinstance(module, dict) and isinstance(path := module.get("path"), str):

@@ -84,11 +84,11 @@ def inspect_tokenizer(folder: Path, checkpoint: Checkpoint, trust_remote_code: b
 
 
 def wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the fault of a tokenizer with tokens without embeddings, except for added tokens."""
+    """Yield the fault of a tokenizer that has tokens without embeddings, except for added tokens."""
     rows = {
         weight.shape[0] for name, weight in checkpoint.weights.items() if name.endswith(EMBEDDINGS) and weight.shape
     }
-    if len(rows) != 1:  # an encoder beside the decoder, or weights of another naming
+    if len(rows) != 1:  # an encoder beside the decoder, or weights with other names
         return
     beyond = tokens_beyond(tokenizer, rows.pop())
     if beyond is not None and not beyond.only_added:

@@ -22,7 +22,7 @@ def refusal(files: Sequence[Path], allowed: bool) -> str | None:
     is_pickle = "are pickles" if more else "is a pickle"
     return (
         f"{files[0]}{more} {is_pickle}, which may contain code: get the weights as safetensors, or set {OPTION}=true "
-        "if you trust where they come from"
+        "if you trust their source"
     )
 
 

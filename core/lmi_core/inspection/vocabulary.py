@@ -8,7 +8,7 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 class TokensBeyond(NamedTuple):
     """The tokens without embeddings as text, and whether all of them were added to the vocabulary.
 
-    Added ones are common: many tokenizers have an unused padding token.
+    Added tokens are common: many tokenizers have an unused padding token.
     """
 
     described: str

@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-LOG_FORMAT_VARIABLE = "LMI_LOG_FORMAT"  # passes the server's form to workers
+LOG_FORMAT_VARIABLE = "LMI_LOG_FORMAT"  # passes the server's log format to workers
 JSON = "json"
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-ACCESS_LOG = "lmi_handlers.access_log"  # the logger of one line for each request
-FIELDS = "fields"  # of a record: what it says in parts, for collectors
-CONTINUATION = "\n    "  # begins every further line of a record, so that a client's newline cannot forge a record
-PLAIN = "\n\t"  # the characters besides printable ones that text may contain
+ACCESS_LOG = "lmi_handlers.access_log"  # the logger that writes one line per request
+FIELDS = "fields"  # attribute of a record: its content as separate fields, for log collectors
+CONTINUATION = "\n    "  # precedes each further line of a record, so that a client's newlines cannot forge a record
+PLAIN = "\n\t"  # the unprintable characters that text may contain
 
 
 def new_formatter(text_format: str = TEXT_FORMAT) -> logging.Formatter:
@@ -30,7 +30,8 @@ def with_fields(fields: Mapping[str, object]) -> dict[str, Mapping[str, object]]
 
 def lost_lines(count: int, reason: str) -> str:
     """Return the line that replaces lines that could not be written."""
-    record = logging.LogRecord("log", logging.WARNING, "", 0, f"{count} lines were dropped, as {reason}", None, None)
+    message = f"{count} lines were dropped, because {reason}"
+    record = logging.LogRecord("log", logging.WARNING, "", 0, message, None, None)
     return new_formatter().format(record)
 
 
@@ -69,7 +70,7 @@ class JsonFormatter(logging.Formatter):
             line["exception"] = self.formatException(record.exc_info)
         try:
             text = orjson.dumps(line, default=str).decode()
-        except TypeError:  # half of a surrogate pair, such as a header's byte that is not UTF-8
+        except TypeError:  # half of a surrogate pair, for example from a header that is not UTF-8
             return json.dumps(line, default=str)
         if text.isprintable():
             return text

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from lmi_core.errors import InvalidParameter
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 
-# The names of levels, Python's and Java's.
+# The names of levels in Python and Java.
 LEVELS = {
     "trace": "debug",
     "debug": "debug",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lmi_core.errors.sizes import in_words
 
-Report = Callable[[str, int | None, int | None], None]  # what is done; bytes done and their total, where known
+Report = Callable[[str, int | None, int | None], None]  # the stage; bytes done and total, if known
 
 
 def unheard(what: str, done: int | None, total: int | None) -> None:

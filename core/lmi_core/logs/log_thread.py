@@ -10,10 +10,10 @@ from typing import TextIO
 
 from lmi_core.logs.formats import lost_lines
 
-MAX_LINES = 10_000  # that wait to be written
-FLUSH_SECONDS = 1.0  # at most, as whoever should read may not
-FRAME_SECONDS = 0.1  # between two states of the line about progress
-REASON = "nobody read standard error, or its disk was full"
+MAX_LINES = 10_000  # waiting to be written
+FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
+FRAME_SECONDS = 0.1  # between updates of the progress line
+REASON = "nothing read standard error, or its disk was full"
 CLEAR = "\r\x1b[2K"
 
 
@@ -29,11 +29,11 @@ class LogThread:
         self._written = threading.Condition()
         self._unwritten = 0
         self._dropped = 0
-        self._told = 0  # how many of them the last line tells, if it can be written
+        self._told = 0  # how many of them the last line reports, if it can be written
         self._status: Callable[[], str] | None = None
         self._shown = ""
         self._pipe: int | None = None
-        self._failed = False  # the last write, which may have left a part of a line
+        self._failed = False  # the last write, which may have written part of a line
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -132,7 +132,7 @@ class LogThread:
         before = CLEAR if self._shown else "\n" * self._failed
         self._shown = status
         self._failed = True
-        with contextlib.suppress(OSError, ValueError):  # the reader is gone, the disk full, or the stream closed
+        with contextlib.suppress(OSError, ValueError):  # the reader has gone, the disk is full, or the stream is closed
             self._stream.write(f"{before}{text}{status}")
             self._stream.flush()
             self._failed = False

@@ -35,7 +35,7 @@ class BoundedHandler(logging.Handler):
     def __init__(self, thread: LogThread) -> None:
         super().__init__()
         self.thread = thread
-        atexit.register(thread.flush)  # after `logging.config.dictConfig` nobody else does
+        atexit.register(thread.flush)  # nothing else flushes after `logging.config.dictConfig`
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -47,7 +47,8 @@ class BoundedHandler(logging.Handler):
         self.thread.flush()
 
     def close(self) -> None:
-        self.thread.flush()  # and goes on: `logging.config.dictConfig`, which libraries call, closes handlers in use
+        # Flush but keep running: `logging.config.dictConfig`, which libraries call, closes handlers in use
+        self.thread.flush()
         super().close()
 
 

@@ -11,7 +11,7 @@ from lmi_core.logs.logs import terminal_thread
 logger = logging.getLogger(__name__)
 
 LOG_SECONDS = 5.0
-LOOK_SECONDS = 0.2  # between two looks for a new stage
+LOOK_SECONDS = 0.2  # between checks for a new stage
 BAR_WIDTH = 20
 FULL, EMPTY = "━", "─"
 

@@ -11,14 +11,15 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
     report.
     """
 
-    running: int | None = None  # sequences that it generates
-    waiting: int | None = None  # sequences that wait for their turn in it
+    running: int | None = None  # running sequences
+    waiting: int | None = None  # waiting sequences
     cache_usage: float | None = None  # the share of the KV cache that running sequences hold, from 0 to 1
-    looked_up_tokens: int | None = None  # prompt tokens that were looked for in the prefix cache
-    cached_tokens: int | None = None  # of those, the ones that were found
-    restarts: int = 0  # of its process, or of workers
+    looked_up_tokens: int | None = None  # prompt tokens looked up in the prefix cache
+    cached_tokens: int | None = None  # prompt tokens found there
+    restarts: int = 0  # of the engine's process, or of workers
     workers: int | None = None  # processes of the model function
-    sequences: dict[int, int] | None = None  # in each engine by its number from 1, where there may be several
+    # Sequences by engine number, starting at 1, if there may be several engines
+    sequences: dict[int, int] | None = None
 
     @classmethod
     def together(cls, engines: "Sequence[EngineFigures]") -> "EngineFigures":

@@ -23,7 +23,7 @@ class Histogram:
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last one is of values above all bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last one counts values above all bounds
         self.total = 0.0
 
     def add(self, value: float) -> None:
@@ -39,18 +39,18 @@ class Histogram:
         return list(zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True))
 
     def without_bounds(self) -> "Histogram":
-        """Return the sum and the count alone."""
+        """Return only the sum and the count."""
         found = Histogram(())
         found.counts, found.total = [self.count], self.total
         return found
 
 
-OTHER = "other"  # in place of what would be one label too many
-MAX_ADAPTERS = 100  # with numbers of their own
+OTHER = "other"  # the label used once there are too many
+MAX_ADAPTERS = 100  # with their own labels
 MAX_OUTCOMES = 1000
 FAILED = 400  # this status and those above are errors
-CLIENT_LEFT = 499  # the status of requests whose clients did not wait for the answer, as nginx has it
-LEFT = "client_left"  # and the reason
+CLIENT_LEFT = 499  # the client disconnected before the answer; nginx uses this status too
+LEFT = "client_left"  # its reason
 ANSWERED = "answered"  # the reason of answers without a finish reason
 SUCCESSES = frozenset({ANSWERED, "eos_token", "length", "stop_sequence"})
 REJECTIONS = frozenset({"overloaded", "rate_limited", "model_not_ready", "backend_unhealthy"})
@@ -79,7 +79,7 @@ class TokenCounts:
         self.cached = 0
 
     def add(self, record: RequestRecord) -> None:
-        """Add the tokens of a request, all of them or those so far."""
+        """Add the tokens of a request, complete or so far."""
         self.prompt += record.prompt_tokens
         self.generated += record.tokens_so_far
         self.cached += record.cached_so_far
@@ -97,8 +97,8 @@ class ModelMetrics:
         self.end_to_end = Histogram(SECONDS)
         self.engine_time = 0.0  # seconds of all requests that succeeded
         self.server_time = 0.0
-        self.running: WeakSet[RequestRecord] = WeakSet()  # of requests whose output grows, yet to be counted
-        self.latest: RequestRecord | None = None  # to succeed
+        self.running: WeakSet[RequestRecord] = WeakSet()  # requests whose output is still growing and not yet counted
+        self.latest: RequestRecord | None = None  # the most recent one that succeeded
         self.latest_end_to_end = 0.0
 
     def begin(self, record: RequestRecord, output: GenerationOutput) -> None:
@@ -131,7 +131,7 @@ class ModelMetrics:
             self._tokens_of(adapter).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
-        if status < FAILED and reason in SUCCESSES:  # a stream that fails in its middle has the status 200
+        if status < FAILED and reason in SUCCESSES:  # a stream that fails after its start has the status 200
             self.latest, self.latest_end_to_end = record, taken
             self.end_to_end.add(taken)
             queue_time, engine_time = record.queue_time, record.engine_time or 0.0
@@ -168,7 +168,7 @@ class EndedRequest(NamedTuple):
     status: int
     reason: str
     seconds: float
-    trace: Mapping[str, str] | None  # the headers of the trace that it belongs to
+    trace: Mapping[str, str] | None  # the headers of its trace
 
 
 class ServerMetrics:
@@ -178,8 +178,8 @@ class ServerMetrics:
         self.without_model = ModelMetrics()
         self.observers: list[Callable[[EndedRequest], None]] = []  # called when a request has ended
         self.errors = RecentErrors()
-        self.statuses: dict[int, int] = {}  # numbers of answers by the first digit of their status
-        self.unexpected = 0  # requests that failed by an error nobody expected
+        self.statuses: dict[int, int] = {}  # number of responses by the first digit of the status
+        self.unexpected = 0  # requests that failed with an unexpected error
         self.refused = 0  # requests that found the queue full or the model not ready
 
     def add(self, record: RequestRecord, status: int, reason: str, model: ModelMetrics | None) -> float:

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-KEPT = 100  # of the server's faults, and as many of those of clients
+KEPT = 100  # of the server's errors, and as many of clients' errors
 MAX_LENGTH = 1000  # characters of a message
-GIVEN = " Given: "  # in messages, before the value that is refused
-FAULTS_OF_SERVER = frozenset(  # kinds; a status tells it less well, as 424 may be either's
+GIVEN = " Given: "  # precedes the rejected value in messages
+FAULTS_OF_SERVER = frozenset(  # kinds; a status is less precise, because 424 may be the fault of either
     {
         "backend_given_up",
         "backend_unhealthy",
@@ -28,9 +28,9 @@ FAULTS_OF_SERVER = frozenset(  # kinds; a status tells it less well, as 424 may 
 class RecentError:
     """An error of a request, or of several consecutive ones with the same error; the details are those of the last."""
 
-    number: int  # grows with each
+    number: int  # increases with each error
     time: float  # seconds since 1970
-    model: str  # "" where no model was found
+    model: str  # "" if no model was found
     request_id: str
     path: str
     status: int
@@ -51,7 +51,7 @@ class RecentErrors:
     """
 
     def __init__(self, kept: int = KEPT) -> None:
-        self.latest = 0  # the number of the last one
+        self.latest = 0  # the number of the most recent error
         self._of_clients: deque[RecentError] = deque(maxlen=kept)
         self._of_server: deque[RecentError] = deque(maxlen=kept)
 
@@ -65,7 +65,7 @@ class RecentErrors:
         kept.append(error)
 
     def __iter__(self) -> Iterator[RecentError]:
-        """Yield the errors, the latest first."""
+        """Yield the errors, most recent first."""
         yield from sorted([*self._of_clients, *self._of_server], key=lambda error: error.number, reverse=True)
 
 

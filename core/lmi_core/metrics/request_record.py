@@ -23,22 +23,22 @@ class RequestRecord:
     def __init__(self, dialect: str, request_id: str) -> None:
         self.dialect = dialect
         self.request_id = request_id
-        self.model = ""  # the name of the served model, once it is found; never a client's own text
-        self.adapter = ""  # of all prompts; "" for none, or for several
+        self.model = ""  # the name of the served model, once found; never text from a client
+        self.adapter = ""  # the adapter of all prompts; "" for none, or for several
         self.begun = perf_counter()
-        self.submitted: float | None = None  # to the engine
+        self.submitted: float | None = None  # when it was submitted to the engine
         self.first_token: float | None = None
-        self.ended: float | None = None  # the engine's work
-        self.server_queue_time = 0.0  # seconds that the request waited in the server: for the model, and for its turn
-        self.engine_queue_time: float | None = None  # and in an engine that reports it
-        self._waits_since: float | None = None  # now, in the server
+        self.ended: float | None = None  # when the engine finished
+        self.server_queue_time = 0.0  # seconds that the request waited in the server for the model and for its turn
+        self.engine_queue_time: float | None = None  # seconds that it waited in the engine, if the engine reports it
+        self._waits_since: float | None = None  # when the current wait in the server began
         self.prompt_tokens = 0
         self.generated_tokens = 0
         self.cached_tokens = 0
-        self.num_sequences = 0  # 0 where nothing is generated
+        self.num_sequences = 0  # 0 if nothing is generated
         self.finish_reason: FinishReason | None = None
-        self.output: GenerationOutput | None = None  # while it grows
-        self.prompts: list[str] = []  # to be logged, where the model's operator asks for that
+        self.output: GenerationOutput | None = None  # set while it grows
+        self.prompts: list[str] = []  # for the log, if the model's options enable it
 
     def wait(self) -> None:
         """Record that the request waits in the server from now on."""
@@ -70,7 +70,7 @@ class RequestRecord:
         return True
 
     def end(self, step: GenerationStep) -> None:
-        """Record the end of a sequence; the last one counts."""
+        """Record the end of a sequence; the last one is used."""
         self.ended = perf_counter()
         if step.sequence_index == 0 and step.prompt_index == 0:
             self.finish_reason = step.finish_reason

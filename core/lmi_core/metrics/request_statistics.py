@@ -32,9 +32,9 @@ class RequestStatistics:
     """The calls of a model since it was created, from the start of their work on."""
 
     succeeded: Durations = field(default_factory=Durations)
-    failed: Durations = field(default_factory=Durations)  # those that were aborted too
-    num_prompts: int = 0  # of the calls that succeeded, each of which may have several
-    last_call: int = 0  # milliseconds since 1970; 0: there was none
+    failed: Durations = field(default_factory=Durations)  # includes aborted requests
+    num_prompts: int = 0  # of successful calls, each of which may have several
+    last_call: int = 0  # milliseconds since 1970; 0: no call yet
 
     @contextmanager
     def measure(self, num_prompts: int) -> Iterator[MeasuredCall]:

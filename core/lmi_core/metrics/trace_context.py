@@ -8,9 +8,9 @@ from contextvars import ContextVar
 TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 NO_IDS = ("0" * 32, "0" * 16)
 NAMES = ("traceparent", "tracestate")
-MAX_LENGTH = 512  # of a header: what W3C has everybody pass on
+MAX_LENGTH = 512  # maximum length of a header; W3C requires everyone to forward this much
 
-# Of the request that the running task works on, for engines that write spans of their own.
+# The trace of the current task's request, for engines that write their own spans.
 TRACE_HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("trace_headers", default=None)
 
 

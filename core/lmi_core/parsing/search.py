@@ -35,7 +35,7 @@ def starts_with(text: str, markers: Sequence[str], *, final: bool, start: int = 
 
 
 def begun_at(text: str, markers: Sequence[str], start: int = 0) -> int:
-    """Return where a marker begins that the text ends within, if any; otherwise the text's length."""
+    """Return where an incomplete marker at the end of the text starts, if any; otherwise the text's length."""
     patterns = _patterns(tuple(markers))
     for found in patterns.beginning.finditer(text, max(start, len(text) - patterns.max_length + 1)):
         if any(_is_begun(marker, text, found.start()) for marker in markers):

@@ -9,7 +9,7 @@ import orjson
 
 DIGITS = 19  # all shorter numbers fit in 64 bits
 LONG_NUMBER = re.compile(rf"\d{{{DIGITS}}}")
-STEP = 100_000  # characters that are searched in a few milliseconds; then other threads may run
+STEP = 100_000  # characters, searched in a few milliseconds before other threads may run
 
 
 def exact_json(text: str) -> Any:
@@ -19,7 +19,7 @@ def exact_json(text: str) -> Any:
     """
     value = orjson.loads(text)
     if any(LONG_NUMBER.search(text, begin, begin + STEP + DIGITS) for begin in range(0, len(text), STEP)):
-        with suppress(ValueError, RecursionError):  # an integer of thousands of digits, or deep nesting
+        with suppress(ValueError, RecursionError):  # an integer with thousands of digits, or deep nesting
             return json.loads(text)
     return value
 

@@ -37,7 +37,7 @@ _READERS: Mapping[str, Callable[[object], object]] = {
 def _fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the schemas of the model's fields, which its validators may wrap."""
     while schema["type"] != "model-fields":
-        if "schema" not in schema:  # a reference to a model that is defined elsewhere
+        if "schema" not in schema:  # a reference to a model defined elsewhere
             return []
         schema = schema["schema"]
     return list(schema["fields"].values())

@@ -6,7 +6,7 @@ import orjson
 
 
 def json_list(items: Iterable[object]) -> orjson.Fragment:
-    """Return a list of separately encoded items as JSON, for `orjson.dumps`.
+    """Return a list of separately encoded items as JSON for `orjson.dumps`.
 
     Encoding items separately lets other threads run, and the items need not all be in memory.
     """
@@ -26,7 +26,7 @@ def encoded_items(items: Sequence[object]) -> bytes:
 def object_with_lists(content: Mapping[str, object], lists: Mapping[str, Iterable[bytes]]) -> bytes:
     """Return a JSON object with these members and long lists of encoded items.
 
-    Other threads run meanwhile: `bytes.join` lets them, unlike orjson and `+`.
+    Other threads can run at the same time, because `bytes.join` lets them, unlike orjson and `+`.
     """
     members = [orjson.dumps(content)[1:-1]]
     for name, items in lists.items():

@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
 
 MAX_VALUE_LENGTH = 80
-UNION_TAG = "<"  # begins the tag of a union's member, which pydantic has in paths and the client did not write
+UNION_TAG = "<"  # begins the tag of a union's member, which pydantic adds to paths
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,12 +69,12 @@ def explain(
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"] if not str(part).startswith(UNION_TAG)]
     name = ".".join(filter(None, ((names or {}).get(part, part) for part in path)))
-    if not name and first["type"] != "extra_forbidden":  # an error of a validator that names its fields itself
+    if not name and first["type"] != "extra_forbidden":  # a validator that names its fields itself
         return _bound(first)
     if first["type"] == "missing":
         return f"`{name}` is required"
     if first["type"] == "extra_forbidden":
-        hint = did_you_mean(name, model.model_fields) if "." not in name else ""  # the fields of inner objects differ
+        hint = did_you_mean(name, model.model_fields) if "." not in name else ""  # nested objects have other fields
         return f"`{name}` is not a field of {owner}.{hint}"
     return f"`{name}` {_bound(first)}. Given: {shown(first['input'])}"
 
@@ -84,8 +84,8 @@ def _bound(error: ErrorDetails) -> str:
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     if error["type"] == "model_type":
-        return "must be an object"  # pydantic's words name a class of ours
-    bound = error["msg"].partition(" after validation")[0]  # of lists; the length that follows is shown anyway
+        return "must be an object"  # pydantic's message names one of our classes
+    bound = error["msg"].partition(" after validation")[0]  # the suffix for lists; their length is reported anyway
     return "must" + bound.partition(" should")[2] if " should" in bound else bound
 
 

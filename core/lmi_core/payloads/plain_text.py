@@ -9,7 +9,7 @@ from lmi_core.payloads.payload import shown
 
 CONTENT_TYPE = "Content-Type"
 CSV = "text/csv"
-# By Python's codec names. Python's other codecs are slow, or decode to lone surrogates.
+# Python's codec names. Python's other codecs are slow, or decode to lone surrogates.
 CHARSETS = {
     "utf-8": "utf-8",
     "ascii": "us-ascii",

@@ -6,7 +6,7 @@ import orjson
 
 
 def spaced(members: Mapping[str, object]) -> bytes:
-    """Return an object with spaces between its own members, and none in what they hold.
+    """Return an object with spaces between its own members, and none in their values.
 
     orjson writes no spaces. The json module would take twice as long for an answer with many tokens.
     """

@@ -15,13 +15,13 @@ from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.payload import explain
 
 _NAME_IT = "name an adapter in the body's `adapters`, or outside the body (docs/how_to/adapters.md)"
-_NAME_SESSIONS = "a header names a session, and SageMaker's clients set it by `SessionId` (docs/reference/sagemaker.md)"
+_NAME_SESSIONS = "sessions are named in a header, SageMaker's `SessionId` (docs/reference/sagemaker.md)"
 
-_ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # but not `exploration`
-# Names by which clients ask other servers for a session; no dialect here has them.
+_ADAPTER = re.compile(r"[Aa]dapt[eo]r|ADAPT[EO]R|(?:^|[^A-Za-z])lora|L(?:ora|ORA|oRA)")  # does not match `exploration`
+# The names that clients of other servers use for a session; no dialect here uses them.
 _SESSION = frozenset({"requesttype", "session", "session_id", "sessionid"})
 
-MAX_NAMES_COMPARED = 50  # unknown names compared with a missing field's; a body may hold very many
+MAX_NAMES_COMPARED = 50  # unknown names compared with a missing field's; a body may contain very many
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -97,4 +97,4 @@ def _misspelt(error: ValidationError, unknown: tuple[str, ...]) -> str:
     if first["type"] != "missing":
         return ""
     near = get_close_matches(str(first["loc"][-1]), unknown[:MAX_NAMES_COMPARED], n=1)
-    return f". Was it meant by `{near[0]}`?" if near else ""
+    return f". Did you send it as `{near[0]}`?" if near else ""

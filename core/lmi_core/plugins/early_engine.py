@@ -15,19 +15,19 @@ from lmi_core.errors import ConfigurationError
 
 MODEL_FILE = "config.json"
 SCRIPT = "model.py"
-FUNCTION = b"handle"  # in a script that may answer in place of an engine
+FUNCTION = b"handle"  # in a script that may answer instead of an engine
 ROLLING_BATCH = "option.rolling_batch"
 VARIABLE = "OPTION_ROLLING_BATCH"
 DEFAULT = "auto"
-ENGINES = ("lmi_plugins.torch_engine.client.early",)  # modules that define what EarlyEngine does
+ENGINES = ("lmi_plugins.torch_engine.client.early",)  # modules that define the members of EarlyEngine
 
 
 class EarlyEngine(Protocol):
     """An engine whose worker can be started before its plugin is imported."""
 
-    BACKEND: str  # the name of the backend that takes the worker
+    BACKEND: str  # the name of the backend that uses the worker
     TARGET: str
-    PREPARE: str  # imports what the target needs
+    PREPARE: str  # imports the target's dependencies
     ENVIRONMENT: Mapping[str, str]
 
     def is_selected(self, rolling_batch: str) -> bool:
@@ -37,14 +37,14 @@ class EarlyEngine(Protocol):
 def find_early_engine(
     models: Sequence[str], options: Sequence[str], environment: Mapping[str, str]
 ) -> EarlyEngine | None:
-    """Return the engine of the only model; None if a quick look at its directory does not show it.
+    """Return the engine of the only model; None if a quick check of its directory does not determine it.
 
     `models` have the form [NAME=]DIR, `options` KEY=VALUE. A wrong guess only costs the start of an unused worker.
     """
     if len(models) != 1:
         return None
     directory = Path(models[0].rpartition("=")[2])
-    with suppress(ConfigurationError, OSError, ValueError):  # told by whoever reads the directory in earnest
+    with suppress(ConfigurationError, OSError, ValueError):  # reported when the directory is read for serving
         if not (directory / MODEL_FILE).is_file():
             return None
         script = directory / SCRIPT

@@ -1,4 +1,4 @@
-"""Workers that are started early, and wait to be claimed by a backend, or the imports of their libraries."""
+"""Workers, or imports of their libraries, that are started early and wait to be claimed by a backend."""
 
 import asyncio
 import os

@@ -27,8 +27,8 @@ class FormatterRegistry(Registry[OutputFormatter]):
                 parameters = signature(plugin).parameters.values()
                 if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
                     raise PluginError(
-                        f"the output formatter {origin(plugin)} must be creatable without arguments, as "
-                        "option.output_formatter gives only its name. A formatter that only its own handler creates "
+                        f"the output formatter {origin(plugin)} must be creatable without arguments, because "
+                        f"option.output_formatter only gives its name. A formatter that only its own handler creates "
                         "needs no registration"
                     )
             super().register(plugin)
@@ -53,7 +53,7 @@ class FormatterRegistry(Registry[OutputFormatter]):
         return self.of_chats.get(name)(answer) if name in self.of_chats else self.create(name)
 
     def _register_variant(self, plugin: type[OutputFormatter] | Lazy) -> None:
-        variant: Variant | None = vars(plugin).get("variant")  # its own alone: a subclass has another name
+        variant: Variant | None = vars(plugin).get("variant")  # only its own, because a subclass has another name
         if variant is None or isinstance(plugin, Lazy):
             return
         taken = self._variants.setdefault(variant, plugin)

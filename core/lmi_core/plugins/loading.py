@@ -39,12 +39,12 @@ BUILTIN_PLUGINS = (
     "lmi_plugins.formatters.none",
     "lmi_handlers.chat.lmi_formatters",
     "lmi_handlers.dialects",
-    "lmi_handlers.management.handler",  # in front of the adapters', whose paths its own would match, too
+    "lmi_handlers.management.handler",  # before the adapters' handler, whose patterns match these paths too
     "lmi_handlers.lmi.adapters",
     "lmi_handlers.metrics.handler",
     "lmi_handlers.console.handler",
     "lmi_handlers.telemetry.handler",
-    "lmi_handlers.pages.handler",  # behind Ollama's, so that it comes first at `/`: pluggy calls the last one first
+    "lmi_handlers.pages.handler",  # after Ollama's, so that it comes first at `/`: pluggy calls the last one first
 )
 
 
@@ -56,7 +56,7 @@ class Plugins:
     formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
     handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
-    others: tuple[str, ...] = ()  # those beside the built-in ones, each with where it comes from
+    others: tuple[str, ...] = ()  # plugins that are not built in, each with its origin
 
     def register_formatter(self, formatter: type[OutputFormatter] | Callable[..., Any]) -> None:
         """Register a class, or a function as in `model.py`. Raise PluginError for a taken name or a wrong signature."""
@@ -121,7 +121,7 @@ def _import(load: Callable[[], object], what: str) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"the plugin {what} cannot be imported: {_said(error)}") from error
+        raise PluginError(f"the plugin {what} cannot be imported: {_describe_error(error)}") from error
 
 
 def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
@@ -152,10 +152,10 @@ def _call(hook: pluggy.HookCaller, register: Callable[[Any], None]) -> None:
     except LmiError:
         raise
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"a plugin's {hook.name} raised {_said(error)}") from error
+        raise PluginError(f"a plugin's {hook.name} raised {_describe_error(error)}") from error
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Describe the error, with the line in the plugin's file that raised it, if any."""
     places = [
         f" ({Path(frame.f_code.co_filename).name}, line {line})"

@@ -24,8 +24,8 @@ class Lazy:
     target: str  # module:Class
     name: str
     aliases: tuple[str, ...] = ()
-    auto_priority: int | None = None  # of a backend
-    routes: tuple[str, ...] = ()  # of a handler, each `METHOD /path`; clients may use all of them
+    auto_priority: int | None = None  # for a backend
+    routes: tuple[str, ...] = ()  # for a handler, each `METHOD /path`; clients may use all of them
 
     def load(self) -> type:
         module, _, name = self.target.partition(":")
@@ -33,7 +33,7 @@ class Lazy:
         return found
 
 
-FILE_MODULE_PREFIX = "lmi_plugin_"  # prefix of modules imported from files, which are named by their file
+FILE_MODULE_PREFIX = "lmi_plugin_"  # prefix of modules imported from files, followed by the file's name
 
 
 def origin(plugin: object) -> str:

@@ -19,7 +19,7 @@ from lmi_core.serving.model_plan import ModelPlan
 logger = logging.getLogger(__name__)
 
 SHUTTING_DOWN = "the server is shutting down"
-ERROR_SECONDS = 1.0  # for the errors of requests that did not finish, which their clients may not read
+ERROR_SECONDS = 1.0  # to wait for the errors of unfinished requests, which their clients may not read
 
 
 class Dispatcher:
@@ -132,7 +132,7 @@ class Dispatcher:
         return self.registry.limits.allowed_hosts
 
     def check_place(self, model: ManagedModel) -> None:
-        """Raise Overloaded or ModelNotReady if the model's queue has no free place; take none."""
+        """Raise Overloaded or ModelNotReady if the model's queue has no free place; do not take one."""
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         model.check_place()

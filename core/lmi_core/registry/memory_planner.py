@@ -21,8 +21,8 @@ from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 
-MEGABYTE = 1024 * 1024  # as DJLServing counts them
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt")  # the first of these kinds that a folder has is loaded
+MEGABYTE = 1024 * 1024  # DJLServing's definition
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")  # only the first of these that exists in a folder is loaded
 DEGREES = ("tensor_parallel_degree", "pipeline_parallel_degree")
 QUANTIZATION = "quantize"
 REQUIRED = "required_memory_mb"
@@ -43,10 +43,10 @@ class Need(NamedTuple):
     device: Device
     size: int
     reason: str
-    gpu: int | None = None  # its number; None: any
+    gpu: int | None = None  # the GPU's number; None: any
 
 
-FreeMemory = Callable[[Need], int | None]  # on the device of a need, in bytes; None: unknown
+FreeMemory = Callable[[Need], int | None]  # free bytes on the device that is needed; None: unknown
 
 
 def free_memory(need: Need) -> int | None:
@@ -60,7 +60,7 @@ def free_memory(need: Need) -> int | None:
 
 
 def releasable_memory(need: Need, models: Iterable[Model]) -> int:
-    """Return the most bytes on the device of a need that unloading the unused ones of these models can free.
+    """Return the maximum bytes that unloading the unused ones of these models can free on the device of a need.
 
     These are at least the models' own needs, and at most the memory of all processes except for those of models in use.
     """
@@ -98,7 +98,7 @@ def lacking(name: str, need: Need, free: int | None, planned: int) -> str | None
 
 def _advice(need: Need) -> str:
     if need.reason.startswith(WEIGHTS_REASON):
-        return f"unload another model, set evict_models=true, or say by {REQUIRED} that it needs less"
+        return f"unload another model, set evict_models=true, or set {REQUIRED} if it needs less"
     return "unload another model, or set evict_models=true"
 
 
@@ -147,10 +147,10 @@ class MemoryPlanner:
     """A planner of the memory of this host's devices, for models that load."""
 
     def __init__(self) -> None:
-        self.evicts = False  # whether models that nobody uses now are unloaded for others
+        self.evicts = False  # whether unused models are unloaded to make room for others
         self.free: FreeMemory = free_memory
         self._planned: dict[Model, Need] = {}
-        self._loaded = asyncio.Event()  # replaced when it is set, as a model is loaded or has failed
+        self._loaded = asyncio.Event()  # replaced whenever it is set, which is when a model has loaded or failed
 
     @asynccontextmanager
     async def planned(
@@ -184,7 +184,7 @@ class MemoryPlanner:
         while True:
             loaded = self._loaded
             free = await asyncio.to_thread(self.free, need) if need.size else None
-            if loaded is self._loaded:  # otherwise it is unknown whether what was loaded is in the measure
+            if loaded is self._loaded:  # otherwise, the measurement may not include the loaded model
                 return lacking(model.name, need, free, self._planned_on(need))
 
     async def _can_fit(self, need: Need, others: Sequence[RegisteredModel]) -> bool:

@@ -61,12 +61,12 @@ class ModelRegistry:
         self.with_versions = frozenset[str]()  # the models of which several versions are registered
         self.default_model: Model | None = None  # for requests that name none: the only one, now or at the start
         self.has_had_several = False
-        self.changed = asyncio.Event()  # replaced when it is set, as a model has come or gone
+        self.changed = asyncio.Event()  # replaced whenever it is set, which is when models are added or removed
         self.drain_seconds = DRAIN_SECONDS
         self.memory_planner = MemoryPlanner()
         self.reader = reader
         self._versions: dict[str, Versions] = {}
-        self._limits: Limits | None = None  # None: to be found again
+        self._limits: Limits | None = None  # None: to be determined again
         self._leaving: set[RegisteredModel] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         for model in models:
@@ -149,7 +149,8 @@ class ModelRegistry:
     def register(self, registration: Registration, *, default: bool = False) -> RegisteredModel:
         """Start loading a model, and return it immediately; its `loading` ends when it is served or has failed.
 
-        With `default`, it becomes the default version once it is served, unless another one is chosen meanwhile. Raise
+        With `default`, it becomes the default version once it is served, unless another one is chosen in the meantime.
+        Raise
         ModelExists if this version is already registered and has not failed.
         """
         if self.reader is None:
@@ -179,13 +180,13 @@ class ModelRegistry:
             await asyncio.shield(self.spawn(registered.discard()))
             if not isinstance(error, Exception):
                 raise
-            registered.failure = _told(error, name)
+            registered.failure = _loading_error(error, name)
             logger.error("model %s was not registered: %s", name, registered.failure.message)
             return
         registered.note_loaded()
         self.publish(name)
         logger.info("model %s is registered: %s", name, model.plan.served_by)
-        logger.info("model %s: code that runs: %s", name, code_that_runs(model.plan))
+        logger.info("model %sruns this code: %s", name, code_that_runs(model.plan))
 
     def _check_served_names(self, model: Model) -> None:
         for name in model.names:
@@ -255,7 +256,7 @@ class ModelRegistry:
                 await asyncio.shield(self.spawn(model.unload()))
                 if not isinstance(error, Exception):
                     raise
-                registered.failure = _told(error, model.name)
+                registered.failure = _loading_error(error, model.name)
                 logger.error("model %s could not be loaded again: %s", model.name, registered.failure.message)
                 refused = registered.failure if isinstance(registered.failure, OutOfMemory) else registered.refuse()
                 raise refused from error
@@ -271,7 +272,7 @@ class ModelRegistry:
             if model is None or not model.ready or model.usage.calls:
                 return False
             model.idle_adapters, model.idle_pinned = dict(model.adapters.folders), tuple(model.adapters.pinned)
-            model.idle = True  # first, so that requests wait, and are not refused
+            model.idle = True  # set first, so that requests wait instead of being refused
             await model.unload()
         self.publish(model.name)
         logger.info("model %s is unloaded until %s", model.name, "PUT" if model.shut_down else "its next request")
@@ -354,7 +355,7 @@ class ModelRegistry:
         return task
 
 
-def _told(error: Exception, name: str) -> LmiError:
+def _loading_error(error: Exception, name: str) -> LmiError:
     """Return the error that explains why a model was not loaded."""
     if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
         return InvalidModel(error.message)

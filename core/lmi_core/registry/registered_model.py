@@ -12,7 +12,7 @@ from lmi_core.serving.model import Model
 
 logger = logging.getLogger(__name__)
 
-ERROR_SECONDS = 1.0  # for the errors of calls that did not finish, which their clients may not read
+ERROR_SECONDS = 1.0  # to wait for the errors of unfinished calls, which their clients may not read
 
 
 class ModelState(StrEnum):
@@ -21,7 +21,7 @@ class ModelState(StrEnum):
     FETCHING = "fetching"
     LOADING = "loading"
     READY = "ready"
-    IDLE = "idle"  # unloaded: the next request loads it
+    IDLE = "idle"  # unloaded; the next request loads it
     UNLOADING = "unloading"
     FAILED = "failed"
 
@@ -36,7 +36,7 @@ class RegisteredModel:
         self.failure: LmiError | None = None
         self.leaving = False
         self.changing = asyncio.Lock()  # held while the model is loaded or unloaded
-        self.loading: asyncio.Task[None] | None = None  # of a registration, or of an idle model's next request
+        self.loading: asyncio.Task[None] | None = None  # started by a registration, or by a request to an idle model
         self.loaded_at: float | None = None  # seconds since 1970
         self._progress = LoadingProgress()
         self._release = nothing
@@ -92,13 +92,13 @@ class RegisteredModel:
         """Return the error for requests to a model that is not served now."""
         if self.failure is not None:
             failed = ModelNotReady(f"model {self.name} could not be loaded: {self.failure.message}")
-            failed.retry_after = None  # it is not tried again by itself
+            failed.retry_after = None  # loading is not retried
             return failed
         stage = f": {self.progress}" if self.progress.what else ""
         return ModelNotReady(f"model {self.name} is loading{stage}")
 
     async def drain(self, seconds: float, error: LmiError) -> None:
-        """Wait at most that long for the model's calls, and end the rest with the error."""
+        """Wait at most this long for the model's calls, and end the rest with the error."""
         model = self.model
         if model is None or await _unused_within(model, seconds):
             return
@@ -128,7 +128,7 @@ class RegisteredModel:
 
     def _end(self, loading: asyncio.Task[None]) -> None:
         if not loading.cancelled():
-            loading.exception()  # those who wait for it are told, if any
+            loading.exception()  # callers that wait for it get the exception
         self.loading = None
 
     def note_loaded(self) -> None:

@@ -10,7 +10,7 @@ class Versions:
 
     def __init__(self) -> None:
         self._by_version: dict[str | None, RegisteredModel] = {}
-        self._chosen: list[RegisteredModel] = []  # the last choice last; one that still loads counts once it is served
+        self._chosen: list[RegisteredModel] = []  # most recent last; a version that is loading counts once it is served
 
     def __iter__(self) -> Iterator[RegisteredModel]:
         return iter(self._by_version.values())

@@ -27,14 +27,14 @@ from lmi_core.remote import locks
 CURRENT = "current.json"
 LOCK = ".lock"
 FROM_SERVER = "servers"  # folder of the copies of server folders
-MAX_NAME = 64  # characters of the model's name in that of the folder
-# Query fields that sign a URL for some time, of S3, Google, Azure and CloudFront: each names the same archive.
+MAX_NAME = 64  # characters of the model's name in the folder's name
+# Query parameters of presigned URLs of S3, Google, Azure and CloudFront: they do not change which archive is meant.
 SIGNING = re.compile(
     r"x-(amz|goog)-.*|awsaccesskeyid|googleaccessid|signature|expires|key-pair-id|policy|token"
     r"|s[eiprtv]|s(ig|ip|pr|aoid|uoid|cid|dd)|sk([estv]|oid|tid)",  # Azure's
     re.I,
 )
-SNAPSHOT = re.compile(r"(?<=/snapshots/)[0-9a-f]{40}/")  # in the hub's cache: its commits share a copy of the same file
+SNAPSHOT = re.compile(r"(?<=/snapshots/)[0-9a-f]{40}/")  # in the hub's cache: commits share a copy of an unchanged file
 
 
 class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
@@ -42,13 +42,13 @@ class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
 
     path: str
     size: int
-    identity: str = ""  # of the object in S3, or of the server's file, that it is a copy of
+    identity: str = ""  # identifies the original: an object in S3, or a file of the server
 
 
 class Contents(msgspec.Struct, frozen=True):
     """A version of a copy."""
 
-    source: str  # explains the folder to people who find it in the cache
+    source: str  # tells people who find the folder in the cache where it comes from
     version: str
     files: Sequence[CopiedFile]
 
@@ -58,7 +58,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 class ServerFolder(NamedTuple):
-    """A folder on the host of the server, as a worker on another node copies it."""
+    """A folder on the host of the server, to be copied by a worker on another node."""
 
     host: str
     path: str
@@ -115,12 +115,13 @@ class Copies:
         return current[0] if current is not None and current[1].version == version else None
 
     def publish(self, version: str, files: Sequence[CopiedFile] | None = None) -> Path:
-        """Make the staged version the current one, atomically, and return its copy; files: by default all there are.
+        """Make the staged version the current one, atomically, and return its copy; `files` defaults to all files
+        there.
 
         The caller holds `lock`. Copies that no process uses are removed.
         """
         final = self.folder / version
-        if final.exists():  # damaged
+        if final.exists():  # a damaged copy
             shutil.rmtree(final)
         staging = self._staging(version)
         for path, _, _ in os.walk(staging):

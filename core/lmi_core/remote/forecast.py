@@ -18,9 +18,9 @@ def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
     if current is None:
         return f"{model} will be {'unpacked' if model.is_archive else 'downloaded'} to {copies.folder}"
     folder, contents = current
-    update = "if it has changed since, it will be unpacked anew"
+    update = "if it has changed since, it will be unpacked again"
     if not model.is_archive:
-        update = "what has changed since will be downloaded"
+        update = "files that have changed since will be downloaded"
     return f"{model} is in {folder} ({in_words(contents.size)}); {update}"
 
 

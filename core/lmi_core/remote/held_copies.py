@@ -1,4 +1,4 @@
-"""The copies that models use, which no process removes meanwhile."""
+"""The copies that models use, which no process removes while they are used."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-SECONDS = 5.0  # seconds to wait for the first answer
+SECONDS = 5.0  # seconds to wait for the first response
 THREADS = 8
 SPACE_VARIABLE = "HF_HOME"
 LOG_IN = "set HF_TOKEN to a token with access to it"
@@ -66,7 +66,7 @@ def _ask(model: RemoteModel) -> "ModelInfo":
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "an error"
         raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {status}") from error
-    except Exception as error:  # of the HTTP library, which depends on the version of huggingface_hub
+    except Exception as error:  # the HTTP library, and thus its exceptions, depend on the version of huggingface_hub
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error
 

@@ -49,7 +49,7 @@ def cached_snapshot(model: RemoteModel) -> Path | None:
     if model.only_tokenizer:
         return folder if any((folder / name).exists() for name in OF_TOKENIZERS) else None
     paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-    with suppress(ConfigurationError):  # the one that is meant is not there
+    with suppress(ConfigurationError):  # the requested one is missing
         if (file := gguf_file(model, paths)) is not None:
             return folder / file
         return folder if (folder / "config.json").exists() and has_weights(folder) else None

@@ -17,7 +17,7 @@ POLL_SECONDS = 0.1
 @dataclass(slots=True)
 class _Held:
     descriptor: int
-    count: int = 0  # of those who hold it
+    count: int = 0  # the number of holders
 
 
 _held: dict[Path, _Held] = {}

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from lmi_core.configuration.location import GGUF, RemoteModel
 from lmi_core.errors import ConfigurationError
 
-# Copies of the weights in formats that are not read beside safetensors. Their writers give them these
-# names; anything else may be what a model's own code wants.
+# Copies of the weights in formats that are ignored if there are safetensors files. Their tools use these names; any
+# other file may be needed by a model's own code.
 OTHER_FORMATS = (
     "pytorch_model*.bin",
     "pytorch_model*.bin.index.json",
@@ -26,8 +26,8 @@ OTHER_FORMATS = (
 OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", "metal")  # as in model repositories on the hub
 SAFETENSORS = ".safetensors"
 TORCH_WEIGHTS = re.compile(r"[^/]+\.safetensors|pytorch_model[^/]*\.bin")
-GGUF_KINDS = ("Q4_K_M", "Q8_0")  # those that llama.cpp looks for, in order
-NO_MODEL = re.compile(r"(mmproj|imatrix)[^/]*$", re.I)  # GGUF files beside a model: an image encoder, statistics
+GGUF_KINDS = ("Q4_K_M", "Q8_0")  # the ones that llama.cpp looks for, in this order
+NO_MODEL = re.compile(r"(mmproj|imatrix)[^/]*$", re.I)  # GGUF files beside a model: image encoders and statistics
 PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.I)
 WEIGHTS = (*OTHER_FORMATS, "*.safetensors", "*.safetensors.index.json", "*.bin", "*.pt", "*.pth", "*.h5")
 
@@ -46,7 +46,7 @@ def weights(paths: Iterable[str]) -> set[str]:
 
 
 def gguf_file(model: RemoteModel, paths: Collection[str]) -> str | None:
-    """Return the GGUF file of a hub model, chosen as llama.cpp does; None if other weights are to be used.
+    """Return the GGUF file of a hub model, chosen as llama.cpp does; None if other weights should be used.
 
     Raise ConfigurationError if it is not clear which file is meant, or the model is in several files.
     """

@@ -24,7 +24,7 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
 
 
 def explain(error: OSError, source: str, downloads: Path, on_hub: bool = False) -> str:
-    """Return a sentence for an error of the disk, or of reading the source."""
+    """Return a sentence about a disk error, or an error reading the source."""
     variable, where = "HF_HOME" if on_hub else _variable(), error.filename or str(downloads)
     if where == source:
         return f"{source} cannot be read: {error.strerror or error}"

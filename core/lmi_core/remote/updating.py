@@ -10,7 +10,8 @@ from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 
 Unchanged = Mapping[tuple[str, str], Path]  # files of the current copy by path and identity
-# Puts files into the folder of partial copies, each named by its identity once it is whole, and reports its bytes.
+# Downloads files into the folder of partial copies, names each by its identity once it is complete, and reports its
+# bytes.
 Transfer = Callable[[Sequence[CopiedFile], Callable[[int], None]], None]
 
 
@@ -31,7 +32,7 @@ def update(
     if (current := copies.current_if(version)) is not None:
         return current
     copy = copies.copy(version)
-    if are_whole(copy, files):  # a process ended just before it set the current version
+    if are_whole(copy, files):  # a process ended just before setting the current version
         return copies.set_current(version, files)
     unchanged = _unchanged(copies)
     missing = _missing(copies, version, files, unchanged)

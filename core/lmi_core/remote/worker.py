@@ -20,9 +20,9 @@ from lmi_core.remote.s3.updating import update_from_s3
 from lmi_core.remote.space import explain
 from lmi_core.workers.channel import Channel
 
-CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # log routine work at level INFO
+CHATTY = ("botocore", "boto3", "urllib3", "httpx", "httpx2")  # they log routine work at level INFO
 PROGRESS_VARIABLES = ("HF_HUB_DISABLE_PROGRESS_BARS", "TQDM_DISABLE")
-MAX_ATTEMPTS = 3  # where the model changes meanwhile
+MAX_ATTEMPTS = 3  # if the model changes during the download
 
 
 decode_job = msgspec.msgpack.Decoder(Job).decode
@@ -33,12 +33,12 @@ def run(channel: Channel) -> None:
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     os.environ |= dict.fromkeys(PROGRESS_VARIABLES, "1")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed is for the log
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # printed text belongs in the log
     job = channel.begin(decode_job)
     report = Report(channel.send)
     try:
         if job.model.on_hub and not (folder := copy_from_hub(job.model, report)).is_dir():
-            job = Job(RemoteModel(str(folder.absolute())), job.downloads)  # a GGUF file, which is converted
+            job = Job(RemoteModel(str(folder.absolute())), job.downloads)  # convert a GGUF file
         if not job.model.on_hub:
             folder = make_copy(job.model, Path(job.downloads), report)
     except ConfigurationError as error:
@@ -47,7 +47,7 @@ def run(channel: Channel) -> None:
         report.write(Failed(explain(error, job.model.source, Path(job.downloads), job.model.on_hub)))
     else:
         report.write(Finished(str(folder)))
-    threading.Event().wait()  # until the server, which has read everything then, ends this process
+    threading.Event().wait()  # until the server, which has then read everything, ends this process
 
 
 def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
@@ -63,7 +63,7 @@ def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
             try:
                 return update(model, copies, report)
             except ChangedMeanwhile:
-                report.note(f"{model} changed meanwhile: copying what is new")
+                report.note(f"{model} changed in the meantime: copying the changes")
             except Unreachable as error:
                 current = copies.current()
                 if current is None:

@@ -8,7 +8,7 @@ def call_properties(call: Call) -> dict[str, str]:
     """Return the headers, the attributes and the request's id; later ones override earlier ones."""
     given = [*call.headers.items(), *call.attributes.items()]
     properties = {_text(name): _text(value) for name, value in given}
-    properties.pop(BATCH_SIZE, None)  # which would make a batch of it
+    properties.pop(BATCH_SIZE, None)  # it would turn the call into a batch
     return properties | {"x-request-id": call.request_id}
 
 

@@ -15,7 +15,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.script.djl_names.modules import why_missing
 
 REQUIREMENTS = "requirements.txt"
-LINES_OF_PIP = 20  # the last ones tell why it failed
+LINES_OF_PIP = 20  # the last ones contain the reason for a failure
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def model_environment(directory: Path, enabled: bool) -> Environment | None:
     requirements = directory / REQUIREMENTS
     if not enabled or not requirements.is_file():
         return None
-    # Paths in the requirements are relative to the folder.
+    # Paths in the requirements are relative to this folder.
     content = f"{sys.version}\n{requirements.parent.resolve()}\n".encode() + requirements.read_bytes()
     environment = Environment(cache_folder(os.environ) / "environments" / hashlib.sha256(content).hexdigest()[:16])
     complete = environment.directory / "complete"

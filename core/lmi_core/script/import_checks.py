@@ -22,7 +22,7 @@ class Import(NamedTuple):
     statement: str
     module: str
     name: str | None
-    certain: bool  # it runs whenever the file is imported
+    certain: bool  # it runs on every import of the file
 
 
 def require_imports(script: Path, own_environment: bool = False) -> None:
@@ -87,7 +87,7 @@ def _imports_of(path: Path) -> Iterator[Import]:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError):
-        return  # who imports it says so, with its traceback
+        return  # the import itself will report it, with a traceback
     yield from _walk(tree.body, path, certain=True)
 
 

@@ -17,9 +17,9 @@ _numbers = itertools.count()
 
 
 class ScriptImporter:
-    """One folder's modules. To Python they are `lmi_script_N.helper`; the code in them says `import helper`.
+    """One folder's modules. To Python they are `lmi_script_N.helper`; their code uses `import helper`.
 
-    So two models can each have a `helper` that does not hide an installed `helper`.
+    So two models can each have a `helper` , and it does not hide an installed `helper`.
     """
 
     def __init__(self, directory: Path, *further_folders: Path) -> None:
@@ -28,10 +28,10 @@ class ScriptImporter:
         self._builtins = vars(builtins) | {"__import__": self._import}
         self._owned: dict[str, bool] = {}
         self._unloaded: dict[str, ModuleType] | None = None
-        self._lock = threading.RLock()  # of what is imported after that
+        self._lock = threading.RLock()  # for the state below
 
     def load(self, name: str) -> ModuleType:
-        """Import a module. Raise the exceptions of its code, and leave nothing loaded then."""
+        """Import a module. Raise the exceptions of its code; the module is then not loaded."""
         package = ModuleType(self._name)
         package.__path__ = [str(folder) for folder in self._folders]
         sys.modules[self._name] = package
@@ -56,7 +56,7 @@ class ScriptImporter:
             yield
             return
         with self._lock:
-            if self in sys.meta_path:  # within the import of another module
+            if self in sys.meta_path:  # during the import of another module
                 yield
                 return
             sys.modules.update(self._unloaded)
@@ -97,7 +97,7 @@ class ScriptImporter:
     def _owns(self, name: str) -> bool:
         if name not in self._owned:
             spec = PathFinder.find_spec(name, [str(folder) for folder in self._folders])
-            # A mere folder, such as that of a tokenizer's files, is a module only if there is no other of its name.
+            # A plain folder, such as one with a tokenizer's files, is a module only if no other has its name.
             self._owned[name] = spec is not None and (spec.origin is not None or not _is_installed(name))
         return self._owned[name]
 

@@ -12,15 +12,15 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SIGNAL = signal.SIGVTALRM
-LOOK_SECONDS = 0.05  # between two looks at whether a script is still wanted
-AGAIN_SECONDS = 0.2  # after which one is interrupted once more, as it may catch everything
-GRACE_SECONDS = 2.0  # for a script that was interrupted in a thread, which is then left to itself
+LOOK_SECONDS = 0.05  # between checks whether a script is still needed
+AGAIN_SECONDS = 0.2  # after which a script is interrupted again, because it may have caught the first exception
+GRACE_SECONDS = 2.0  # for an interrupted script in a thread, which then continues unobserved
 
 _unwanted: ContextVar[threading.Event | None] = ContextVar("unwanted", default=None)
 
 
 class TimeLimitExceeded(BaseException):
-    """The time is up. This is not an Exception, which user code may catch."""
+    """The time limit is exceeded. This is not an Exception, which user code may catch."""
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Even
     def run() -> None:
         try:
             found.append(load())
-        except BaseException as error:  # whatever the script raises
+        except BaseException as error:  # a script may raise anything
             failures.append(error)
         finally:
             ended.set()
@@ -114,7 +114,7 @@ def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Even
 
 
 def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | None) -> bool:
-    """Wait at most that long for the end, while it is wanted; return whether it has come."""
+    """Wait at most this long for the end, while the result is wanted; return whether it ended."""
     if unwanted is None:
         return ended.wait(seconds)
     last = time.monotonic() + seconds
@@ -126,7 +126,7 @@ def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | No
 
 def _interrupt(thread: threading.Thread) -> None:
     """Raise TimeLimitExceeded in a thread when it runs Python code again."""
-    import ctypes  # which servers need not wait for
+    import ctypes  # servers need not wait for this import
 
     if thread.ident is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeLimitExceeded))

@@ -34,7 +34,7 @@ class BackendAdapters(ModelAdapters):
         self._directory = directory
         self._own = own
         self._copies = copies
-        self._loaded_from: dict[str, Path] = {}  # those added after the start
+        self._loaded_from: dict[str, Path] = {}  # adapters added after the start
         self._pinned: set[str] = set()
 
     @property
@@ -154,7 +154,7 @@ class BackendAdapters(ModelAdapters):
             folder = (self._directory / source).resolve()
             if folder.is_dir():
                 return folder
-        except (OSError, RuntimeError, ValueError):  # too long, links in a circle, a null byte
+        except (OSError, RuntimeError, ValueError):  # too long a path, circular links, or a null byte
             pass
         raise InvalidAdapter(
             "`src` must be a folder or an archive on the server's host, an s3:// URL, or the URL of an archive. Given: "

@@ -11,14 +11,14 @@ from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.registry import Registry
 from lmi_core.serving_runtime import ServingRuntime
 
-# DJLServing's values for engines that it has dropped itself.
+# DJLServing's values for engines that it no longer supports.
 FORMER_ENGINES = ("deepspeed", "fastertransformer")
 
 
 def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tuple[type[Backend[Any]], str]:
     """Return the backend and the reason as text; `auto` and `disable` select the best available one."""
     if rolling_batch.lower() not in (*SELECTIONS, *FORMER_ENGINES):
-        in_lower_case = rolling_batch.lower()  # as LMI reads it
+        in_lower_case = rolling_batch.lower()  # LMI ignores case too
         name = in_lower_case if rolling_batch not in backends and in_lower_case in backends else rolling_batch
         return backends.get(name), f"option.rolling_batch={rolling_batch}"
     passed_over: list[str] = []

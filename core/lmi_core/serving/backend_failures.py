@@ -69,7 +69,8 @@ def writing_failure(error: BaseException) -> LmiError:
 
 def written(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
     """Return a formatter's result. Raise FormatterFailed unless it is bytes or a list of bytes."""
-    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):  # each token pays for it
+    # Fast, because this runs for every token
+    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
         return data
     raise FormatterFailed(
         f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them"
@@ -111,7 +112,8 @@ class VectorChecks:
         index, _ = found
         if index not in self._missing:
             raise GenerationFailed(
-                f"{self._owner}: `embed` must yield one vector for each request. Given: another for the index {index}"
+                f"{self._owner}: `embed` must yield one vector for each request. Given: a second one for the index "
+                f"{index}"
             )
         self._missing.discard(index)
 

@@ -7,7 +7,7 @@ from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_core.served_model import ManagedModel, ServedModel
 from lmi_core.texts.fill_in_the_middle import find_middle_format
 
-LOG_PROBS = "logprobs"  # the backends' parameter
+LOG_PROBS = "logprobs"  # the parameter's name in backends
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Capabilities:
     chat: bool
     tools: bool
     insert: bool  # text between two texts
-    reasoning: bool  # apart from the answer
-    log_probs: bool  # of each token and the likeliest others
+    reasoning: bool  # separated from the answer
+    log_probs: bool  # of each token and the most likely alternatives
     images: int  # the maximum in one prompt
     embeddings: bool
-    rerank: bool  # scores of pairs of texts
+    rerank: bool  # scores pairs of texts
 
 
 def chat_template(model: ServedModel, with_tools: bool = False) -> str | None:

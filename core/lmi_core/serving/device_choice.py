@@ -22,7 +22,7 @@ def place_on_devices(server: ServerProperties, backend: "type[Backend[Any]]", co
     asked = f"{KEY}={server.load_on_devices}"
     if not any(key.key == DEVICE for key in declared(backend.properties_type)):
         if backend.replicates and visible_gpus() and server.devices != (CPU,):
-            return  # each of its engines gets its own
+            return  # each of its engines gets its own device
         configuration.warnings.append(
             f"{configuration.source(KEY)}: {asked} has no effect: the environment variable CUDA_VISIBLE_DEVICES "
             f"selects the devices of {backend.name}"

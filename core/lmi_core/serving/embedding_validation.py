@@ -10,8 +10,8 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidE
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.host.beside_loop import read_beside
 
-AS_MANY_AS_FIT = -1  # as `truncate`
-CHARACTERS_PER_TEXT = 100  # that take as long as what each text takes whatever its length
+AS_MANY_AS_FIT = -1  # a value of `truncate`: keep as much as fits
+CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
 
 
 async def validate_embeddings(
@@ -19,7 +19,7 @@ async def validate_embeddings(
 ) -> list[ValidEmbedding]:
     """Validate the requests against the backend; long texts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or ModelNotFound for a model that does not do what they ask for.
+    Raise InvalidParameter, or ModelNotFound for a model without the requested capability.
     """
     scores = any(request.pair is not None for request in requests)
     model = (require_scores if scores else require_embeddings)(backend, model_name)
@@ -99,7 +99,7 @@ def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tok
 def _pair_ids(
     request: EmbeddingRequest, second: str, model: EmbeddingModel, tokenizer: Tokenizer
 ) -> tuple[list[int], list[int] | None]:
-    """Return the tokens of a pair and their types, if the model takes them."""
+    """Return the tokens of a pair and their types, if the model uses them."""
     assert isinstance(request.text, str), request.name
     template = tokenizer.pair_template()
     texts = [tokenizer.encode(text, add_special_tokens=False) for text in (request.text, second)]

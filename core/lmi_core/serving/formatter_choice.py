@@ -5,7 +5,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import AnswerSchema, FormatterNames
 from lmi_core.plugins.formatters import FormatterRegistry
 
-# The names that mean the same of every model, whichever plugin or variant writes the answers.
+# Formatter names that work with every model, whichever plugin or variant writes the answers.
 WHOLE = "json"
 LINES = "jsonlines"
 EVENTS = "sse"
@@ -14,9 +14,9 @@ EVENTS = "sse"
 def describe(options: RequestProperties) -> str:
     """Return the schema of answers in words, with the option that chooses it."""
     if options.dynamic_batching:
-        return "LMI's for dynamic batches (option.rolling_batch=disable)"
+        return "used for dynamic batches (option.rolling_batch=disable)"
     if options.asynchronous:
-        return f"that of LMI's asynchronous mode ({options.asynchronous})"
+        return f"used in LMI's asynchronous mode ({options.asynchronous})"
     return "LMI's with TGI's names (option.tgi_compat=true)" if options.tgi_compat else "LMI's (v0.28, the default)"
 
 

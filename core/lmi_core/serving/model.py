@@ -68,18 +68,18 @@ class Model:
         self.plan = plan
         self.name = plan.name
         self.names = plan.names
-        self.options: RequestProperties = plan.options  # of requests and answers
-        self.server: ServerProperties = plan.server  # the server's for the model
+        self.options: RequestProperties = plan.options  # for requests and answers
+        self.server: ServerProperties = plan.server  # server properties that apply to the model
         self.formatters = plan.formatters
         self.chat_formatters: FormatterNames = plan.chat_formatters  # of answers in LMI's schema for chats
         self.chat_template: str | None = plan.chat_template  # in place of the tokenizer's own
         self.configs = plan.configs
         self.fingerprint = plan.fingerprint
         self.ready = False
-        self.idle = False  # unloaded: the next call loads it
-        self.shut_down = False  # unloaded by its operator, or soon: calls are refused
-        self.idle_adapters: Mapping[str, Path | str] = {}  # the adapters that an idle model will have again
-        self.idle_pinned: Collection[str] = ()  # those of them that are pinned
+        self.idle = False  # unloaded; the next call loads it
+        self.shut_down = False  # unloaded by the operator, now or soon; calls are refused
+        self.idle_adapters: Mapping[str, Path | str] = {}  # adapters to load again when an idle model is loaded
+        self.idle_pinned: Collection[str] = ()  # the pinned ones among them
         self.usage = Usage()
         self.created = int(time.time())
         self.progress = LoadingProgress()
@@ -124,7 +124,7 @@ class Model:
             self.turns.change(*_batch(self.server))
         elif isinstance(self.turns, RollingBatch) and self.generates and not self.backend.orders_requests:
             size = self.runtime.setup.properties.max_rolling_batch_size
-            # None wait in the engine where the server is to know for how long they have.
+            # No call waits in the engine if the server must know how long calls have waited.
             ahead = 0 if self.options.queue_timeout else max(AHEAD, size // 4)
             self.turns.resize(engines * size, engines * ahead)
 
@@ -150,7 +150,7 @@ class Model:
 
     @property
     def version(self) -> str | None:
-        """The only version that requests may ask for; None allows any."""
+        """The only version that requests may name; None allows any."""
         return self.plan.version
 
     @property
@@ -172,7 +172,7 @@ class Model:
                 self.runtime.progress = self.progress
                 await start_runtime(self.runtime, self.name)
         except TimeoutError:
-            if not deadline.expired():  # the runtime's own
+            if not deadline.expired():  # the runtime's own timeout
                 raise
             raise ConfigurationError(
                 f"model {self.name} did not load within option.model_loading_timeout={limit} seconds"
@@ -232,7 +232,7 @@ class Model:
             await check_health(self.runtime)
 
     def check_place(self) -> None:
-        """Raise Overloaded if the queue is full, or ModelNotReady; take no place."""
+        """Raise Overloaded if the queue is full, or ModelNotReady; do not take a place."""
         self._check_takes_calls()
         self.admission.check()
 
@@ -257,9 +257,9 @@ class Model:
     def sequence_counts(self) -> SequenceCounts:
         """The sequences in the queue now; may be counted in any thread."""
         taken, running = self.admission.taken, self.runtime.figures().running
-        if running is None:  # the engine is taken to work on all that it has been given
+        if running is None:  # assume that the engine works on all that it has received
             running = taken - self.turns.waiting
-        running = max(0, min(running, taken))  # the engine may have counted before the last requests ended
+        running = max(0, min(running, taken))  # the engine may have counted before the most recent requests ended
         return SequenceCounts(running, taken - running)
 
     @property

@@ -48,15 +48,15 @@ class ModelPlan:
     configuration: Configuration
     server: ServerProperties
     options: RequestProperties
-    backend: type[Backend[Any]] | None  # None: the model function answers
-    runtime_reason: str  # in words, why it is that backend, or how the model function is called
+    backend: type[Backend[Any]] | None  # None: the model function serves the model
+    runtime_reason: str  # why this backend was chosen, or how the model function is called, for people
     setup: RuntimeSetup[Any]
     formatters: FormatterNames
     chat_formatters: FormatterNames
-    chat_template: str | None  # in place of the tokenizer's own
+    chat_template: str | None  # replaces the tokenizer's own
     code: ModelCode = field(default_factory=ModelCode)
-    substitutions: tuple[Substitution, ...] = ()  # of the backend; those of its options are the runtime's
-    version: str | None = None  # the only one that requests may ask for; None is any
+    substitutions: tuple[Substitution, ...] = ()  # made by the backend; `RuntimeSetup` has those of its options
+    version: str | None = None  # the only version that requests may name; None: any
 
     @property
     def runtime(self) -> type[ServingRuntime[Any]]:
@@ -105,7 +105,7 @@ class ModelPlan:
         return [*self.configuration.warnings, *self.code.warnings()]
 
 
-OF_OTHER_ENGINES = ("embed", "score")  # tasks of models for DJLServing's engines without Python code
+OF_OTHER_ENGINES = ("embed", "score")  # tasks that DJLServing's other engines serve without Python code
 
 
 def read_plan(
@@ -251,12 +251,12 @@ def check_task(backend: type[Backend[Any]] | None, properties: ModelProperties) 
 def choose_batching(
     server: ServerProperties, options: RequestProperties, configuration: Configuration
 ) -> RequestProperties:
-    """Return the options with dynamic batching turned on if only `batch_size` asks for it, as in LMI."""
+    """Return the options with dynamic batching turned on if only `batch_size` requires it, as in LMI."""
     if server.batch_size == 1 or options.rolling_batch == "disable":
         return options
     if configuration.source("option.rolling_batch") != DEFAULT or options.asynchronous:
         configuration.warnings.append(
-            f"batch_size={server.batch_size} has no effect: with rolling batch requests join and leave one by one; "
+            f"batch_size={server.batch_size} has no effect: with rolling batch, requests join and leave one by one; "
             "option.rolling_batch=disable selects dynamic batching"
         )
         return options
@@ -265,7 +265,7 @@ def choose_batching(
 
 
 def without_ignored(options: RequestProperties, configuration: Configuration) -> RequestProperties:
-    """Return the options without those that LMI's async mode ignores, as its schema has one form."""
+    """Return the options without those that LMI's async mode ignores, because its schema has only one form."""
     if options.asynchronous is None:
         return options
     built_in = options.output_formatter in (WHOLE, LINES, EVENTS)
@@ -274,7 +274,7 @@ def without_ignored(options: RequestProperties, configuration: Configuration) ->
     for name, value in ignored.items():
         configuration.warnings.append(
             f"{OPTION_PREFIX}{name}={str(getattr(options, name)).lower()} has no effect with {options.asynchronous}, "
-            "whose schema has one form: remove either"
+            "whose schema has only one form: remove one of them"
         )
         configuration.derive(OPTION_PREFIX + name, str(value or "").lower(), options.asynchronous)
     return options.model_copy(update=ignored)

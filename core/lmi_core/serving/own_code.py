@@ -11,7 +11,7 @@ from lmi_core.texts.json_files import read_json
 
 NONE = "none of its own"
 CONFIGURATIONS = ("config.json", "tokenizer_config.json")
-MAPPING = "auto_map"  # in these: transformers' classes, by the Python file that has each
+MAPPING = "auto_map"  # maps transformers' classes to the Python file that defines each
 
 
 def code_that_runs(plan: ModelPlan) -> str:
@@ -22,7 +22,7 @@ def code_that_runs(plan: ModelPlan) -> str:
 def _code(plan: ModelPlan) -> Iterator[str]:
     setup = plan.setup
     if isinstance(setup, FunctionSetup):
-        yield f"{Path(setup.load.script).name}, in processes of its own"
+        yield f"{Path(setup.load.script).name}, in separate processes"
     if plan.code.script is not None:
         yield f"{plan.code.script.path.name}, in the server's process"
     if scripts := sorted(plan.code.adapters):
@@ -39,7 +39,7 @@ def _code_of_the_engine(plan: ModelPlan) -> Iterator[str]:
     if setup.properties.trust_remote_code:
         yield f"{_remote_code(plan)} (option.trust_remote_code=true)"
     if setup.properties.allow_pickle:
-        yield "none of pickled weights, as far as PyTorch knows, which are read (option.allow_pickle=true)"
+        yield "pickled weights, which run only code that PyTorch knows (option.allow_pickle=true)"
     for name in sorted(plan.backend.code_options & setup.engine_arguments.keys()):
         yield f"option.{name}={setup.engine_arguments[name]}, in the engine"
 
@@ -47,10 +47,10 @@ def _code_of_the_engine(plan: ModelPlan) -> Iterator[str]:
 def _remote_code(plan: ModelPlan) -> str:
     folder = weights_folder(plan.directory, plan.setup.properties)
     if folder is None:
-        return "whatever Python files the model's repository names"
+        return "any Python files that the model's repository names"
     files = sorted({file for name in CONFIGURATIONS for file in _named(folder / name)})
     if not files:
-        return "Python files that the model names, which are none"
+        return "Python files that the model names (none)"
     return f"{', '.join(files)} of {folder}, where the model is loaded"
 
 

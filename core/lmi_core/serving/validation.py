@@ -19,16 +19,17 @@ from lmi_core.payloads.payload import explain, shown
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.tolerance import drop_unknown, is_neutral
 
-# What a request may ask for of a whole vocabulary: to write them, 20 MB of JSON, holds up all others for half a second.
+# Parameters that can return the whole vocabulary: writing it, 20 MB of JSON, delays all other requests by half a
+# second.
 MAX_PROMPT_LOG_PROBS = 2**18
-LONG = (str, list, dict)  # what may be long of a parameter
-CHARACTERS_PER_PROMPT = 500  # that take as long as what each prompt takes, whatever its length
+LONG = (str, list, dict)  # types of parameters that may be long
+CHARACTERS_PER_PROMPT = 500  # take as long as the fixed cost of each prompt
 
 
 async def validate_all(
     requests: Sequence[GenerationRequest], backend: Backend[Any], request_id: str
 ) -> list[ValidRequest]:
-    """Return the requests, checked against the backend; long prompts are tokenized beside the event loop.
+    """Return the requests, checked against the backend; long prompts are tokenized outside the event loop.
 
     Raise InvalidParameter, or InvalidPayload for images.
     """
@@ -71,7 +72,7 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
 
 
 async def _shortened(request: GenerationRequest, shorten: Callable[[], ShorterPrompt]) -> GenerationRequest:
-    # Its parts are tokenized several times.
+    # A fill-in-the-middle prompt's parts are tokenized several times.
     prompt, images = await read_beside(LONG_TEXT + len(request.prompt), shorten)
     return replace(request, prompt=prompt, images=images, shorten=None)
 

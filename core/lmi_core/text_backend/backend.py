@@ -26,7 +26,7 @@ P = TypeVar("P", bound=ModelProperties)
 
 MAX_LENGTH = 8192
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
-# TextBackend does these itself; a cache salt changes no answer, and texts have no special tokens.
+# TextBackend implements these; a cache salt does not change answers, and texts have no special tokens.
 DONE: Final = frozenset(
     {
         "best_of",
@@ -42,7 +42,7 @@ DONE: Final = frozenset(
         "truncation_side",
     }
 )
-# Only the author's `generate` can do these.
+# Parameters that only the author's `generate` can implement.
 LEFT_TO_THE_AUTHOR: Final = ExtendedParameters.model_fields.keys() - GenerationParameters.model_fields.keys() - DONE
 
 
@@ -166,7 +166,7 @@ class TextBackend(Backend[P]):
         return [first, *others]
 
     def _end(self, tokens: TextTokens, new: list[Token]) -> FinishReason:
-        """Return the finish reason; where the text itself has ended, add the token for that."""
+        """Return the finish reason; if the text itself has ended, add a token for the end."""
         if tokens.stopped:
             return "stop_sequence"
         if tokens.is_full:

@@ -91,13 +91,13 @@ class _Worker:
                     item = next(iterator, END)
                 except Exception as error:
                     self._tell(_fail, future, error)
-                except SystemExit as error:  # would end the server
+                except SystemExit as error:  # it would end the server
                     self._tell(_fail, future, GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
                 else:
                     self._tell(_succeed, future, item)
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
-                with suppress(Exception):  # nobody waits for what it says
+                with suppress(Exception):  # no one waits for its result
                     close()
 
     def _started(self) -> Iterator[Any]:

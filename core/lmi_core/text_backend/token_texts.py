@@ -6,8 +6,8 @@ from lmi_core.generation.output import Token
 from lmi_core.generation.tokenizer import Detokenizer, Tokenizer
 from lmi_core.texts.token_stream import TokenStream
 
-CERTAIN = 0.0  # the log probability of a text that is what it is
-NO_ID = 0  # stands for a text that the vocabulary leaves out
+CERTAIN = 0.0  # the log probability of a text that has no alternative
+NO_ID = 0  # the id of a text that is not in the vocabulary
 
 
 class TextTokens:
@@ -16,13 +16,13 @@ class TextTokens:
     def __init__(
         self, tokenizer: Tokenizer, stop_sequences: Sequence[str], max_tokens: int, *, include_stop: bool = False
     ) -> None:
-        self.count = 0  # of tokens, those of a stop sequence included
+        self.count = 0  # number of tokens, including a stop sequence
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
         self._texts = _GivenTexts()
         self._stream = TokenStream(self._texts, stop_sequences, include_stop=include_stop)
         self._holds_blanks = not any(stop[-1].isspace() for stop in stop_sequences)
-        self._blanks = ""  # begin the next token, as in most vocabularies
+        self._blanks = ""  # belong to the next token, as in most vocabularies
 
     @property
     def stopped(self) -> bool:
@@ -65,12 +65,13 @@ class TextTokens:
         return tokens
 
     def _parts(self, text: str, ids: list[int]) -> list[str]:
-        """Return the part of the text that each id stands for."""
+        """Return the part of the text that each id represents."""
         detokenizer = self._tokenizer.detokenizer([])
         parts = [detokenizer.step(token_id) for token_id in ids]
         if "".join(parts) == text:
             return parts
-        return _even_parts(text, len(ids))  # the vocabulary cannot write it: it changes blanks, or upper case
+        # The vocabulary cannot express it, because it normalizes blanks or upper case
+        return _even_parts(text, len(ids))
 
 
 class _GivenTexts(Detokenizer):

@@ -14,7 +14,7 @@ from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.tokenizer_files import TEMPLATE, has_tokenizer
 
-ROLE_MEMBER = "role"  # of a message, in templates
+ROLE_MEMBER = "role"  # the member of messages that templates read
 _END_OF_TAG, _BEGIN_OF_TAG = re.compile("[%}]}"), re.compile("{[%{]")
 LOOP_OVER_CONTENT = re.compile(r"{%-?\s*for\s[^%]*?\sin\s[^%]*\bcontent\b")
 

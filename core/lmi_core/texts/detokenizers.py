@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from tokenizers.decoders import DecodeStream
     from transformers import PreTrainedTokenizerBase
 
-INCOMPLETE = "\ufffd"  # what decoders write for an incomplete character
+INCOMPLETE = "\ufffd"  # stands for an incomplete character in decoded text
 MAX_CHARACTER_BYTES = 4  # in UTF-8
-MAX_PENDING = 32  # ids without a text
+MAX_PENDING = 32  # ids that have no text yet
 PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
 
 
@@ -23,7 +23,7 @@ class FastDetokenizer(Detokenizer):
         self._tokenizer = tokenizer
         before, self._pending = _split(tokenizer, prompt_ids)  # pending: ids that have no text yet
         self._stream = self._new_stream(before)
-        self._written = ""  # the prompt's own end, which is no part of the answer
+        self._written = ""  # the end of the prompt's text, which is not part of the answer
         if self._pending:
             self._written = _decode(tokenizer, self._pending)
             self._step_all(self._pending)
@@ -37,10 +37,10 @@ class FastDetokenizer(Detokenizer):
         self._pending.append(token_id)
         try:
             text = self._stream.step(self._tokenizer, token_id)
-        except Exception as error:  # tokenizers raises nothing narrower
+        except Exception as error:  # tokenizers raises no narrower class
             if "Invalid prefix" not in str(error):
                 raise
-            # This token changes how the text before it is written, but that was sent already: continue from here.
+            # This token changes how the previous text is written, but that was already sent: continue from here.
             self._stream = self._new_stream([])
             text = self._step_all(self._pending)
         if text:

@@ -26,9 +26,9 @@ def encoder(tokenizer: bytes) -> Callable[[str, bool], bytes]:
 
 
 def listed(ids: bytes) -> list[int]:
-    """Return an array of ids as a list, whose making lets other threads run, and whose equal ids are the same objects.
+    """Return an array of ids as a list, letting other threads run meanwhile; equal ids are the same object.
 
-    Millions of objects would take long to free, and leave the memory between them to the interpreter.
+    Millions of objects would take long to free, and would leave gaps in the interpreter's memory.
     """
     known: dict[int, int] = {}
     return [known.setdefault(token_id, token_id) for token_id in memoryview(ids).cast("I")]

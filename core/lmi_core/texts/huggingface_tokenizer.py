@@ -223,7 +223,7 @@ class HuggingFaceTokenizer(Tokenizer):
 class _Contents:
     """The contents of a tokenizer.json for a backend, in a file without a name.
 
-    It does not know the tokenizer: after start-up, the garbage collector would not find such a cycle.
+    It has no reference to the tokenizer: after start-up, the garbage collector would not find such a cycle.
     """
 
     def __init__(self, backend: "tokenizers.Tokenizer") -> None:

@@ -1,10 +1,7 @@
 """One-line summaries of library errors."""
 
-OWN_CODE = "`trust_remote_code=True`"  # is what transformers asks for
-ADVICE = (
-    "the model brings Python code of its own, which is not run: set option.trust_remote_code=true if you trust whoever "
-    "wrote it"
-)
+OWN_CODE = "`trust_remote_code=True`"  # how transformers asks for it
+ADVICE = "the model contains Python code, which is not run: set option.trust_remote_code=true if you trust its author"
 
 
 def reason(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import tokenizers
 
-BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the pieces for single bytes of rare characters
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # pieces for single bytes of rare characters
 BYTE_LEVEL = "ByteLevel"  # the type of a decoder
 WORD_START = "\u2581"  # means a blank in SentencePiece's vocabularies
 
@@ -51,5 +51,5 @@ def _byte_level_alphabet() -> dict[str, int]:
 
 
 BYTES = _byte_level_alphabet()
-# Maps each character of the alphabet to the one at its byte's number, and others beyond all bytes.
+# Maps each character of the alphabet to the character numbered by its byte, and all others above 255.
 _TO_BYTES = dict.fromkeys(range(256), "\uffff") | {ord(character): byte for character, byte in BYTES.items()}

@@ -25,8 +25,8 @@ class StopMatcher:
     def __init__(self, stops: Sequence[Sequence[object]]) -> None:
         self._stops = stops
         self._borders: list[list[int]] = [[0] for _ in stops]  # see `_border`
-        self._matched: dict[int, int] = {}  # how much of a stop, by its index, the end of what was read matches
-        self._starts: dict[object, list[int]] = {}  # the indices of the stops that begin with an item
+        self._matched: dict[int, int] = {}  # by stop index: how many items of the stop the text read so far ends with
+        self._starts: dict[object, list[int]] = {}  # the indices of the stops that start with an item
         for index, stop in enumerate(stops):
             self._starts.setdefault(stop[0], []).append(index)
 
@@ -93,7 +93,7 @@ class TokenStream:
     ) -> None:
         """Keep a stop sequence in the text if `include_stop`; without `special_text`, special tokens have no text."""
         self.stopped = False  # ended by a stop sequence
-        self.stop_sequence: str | None = None  # the one that ended it; None also for one of ids
+        self.stop_sequence: str | None = None  # the one that ended it, if it was a text
         self._detokenizer = detokenizer
         self._stops = bool(stop_sequences or stop_token_sequences)
         self._stop_texts = StopMatcher(stop_sequences)
@@ -104,7 +104,7 @@ class TokenStream:
         self._between_special = " " if spaces_between_special_tokens else ""
         self._after_special = False
         self._held: deque[Token] = deque()
-        self._held_length = 0  # of their texts
+        self._held_length = 0  # length of the held texts
 
     def push(
         self,

@@ -1,4 +1,4 @@
-"""Creation of tokens with text in the form that a request asks for."""
+"""Creation of tokens with text in the form that a request requires."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -57,7 +57,7 @@ class TokenWriter:
         top_log_probs: Iterable[TopLogProbs | None],
         ranks: Sequence[int | None] | None = None,
     ) -> list[Token]:
-        """Return a prompt's tokens, each with its log prob, most likely alternatives and rank where known."""
+        """Return a prompt's tokens, each with its log prob, most likely alternatives and rank, if known."""
         stream = TokenStream(self._tokenizer.detokenizer([]), special_ids=self._special_ids)
         tokens = [
             token

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-GENERIC = frozenset({"TokenizersBackend", "PreTrainedTokenizerFast"})  # all that they know is in tokenizer.json
-# Models for which AutoTokenizer believes a tokenizer_config.json that names a generic class, as a test makes sure of.
+GENERIC = frozenset({"TokenizersBackend", "PreTrainedTokenizerFast"})  # tokenizer.json contains all of their behavior
+# Models for which AutoTokenizer uses the generic class that tokenizer_config.json names; a test checks this.
 BELIEVED = frozenset(
     {"gemma2", "gemma3_text", "gpt2", "gpt_neox", "granite", "llama", "mixtral", "olmo2", "phi3", "qwen3"}
 )

@@ -24,8 +24,8 @@ def why_no_tokenizer(source: str, error: Exception) -> str:
         if found := [*_wrong(folder)]:
             return "; ".join(found)
         if not any(next(folder.glob(pattern), None) for pattern in VOCABULARY):
-            return f"{source}: there is no tokenizer: neither tokenizer.json nor another file of a vocabulary"
-    if type(error).__name__.startswith("StrictDataclass"):  # of values that contradict each other
+            return f"{source}: there is no tokenizer: neither tokenizer.json nor another vocabulary file"
+    if type(error).__name__.startswith("StrictDataclass"):  # raised for contradictory values
         return f"{source}: config.json: {reason(error)}"
     return f"{source}: the tokenizer cannot be loaded: {reason(error)}"
 

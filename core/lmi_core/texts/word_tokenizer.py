@@ -12,7 +12,7 @@ CHAT_TEMPLATE = """\
 {% for tool in tools or [] %}tool: {{ tool.function.name }}
 {% endfor %}{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
-MAX_CHARACTERS = 2**24  # of all words: clients choose them, and each is kept
+MAX_CHARACTERS = 2**24  # of all words, because clients choose them and all are kept
 WORD = re.compile(r"\s*\S+|\s+$")
 
 
@@ -38,7 +38,7 @@ class WordTokenizer(Tokenizer):
         return self.id("")
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        # One by one, so that other threads run meanwhile.
+        # One by one, so that other threads can run in between.
         return [token_id for word in WORD.finditer(text) for token_id in self._word_ids(word.group())]
 
     def decode(self, token_ids: list[int], skip_special_tokens: bool = True) -> str:

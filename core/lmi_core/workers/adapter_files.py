@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-PREFIX = "adapter_"  # of the names of all files that engines read
+PREFIX = "adapter_"  # prefix of all file names that engines read
 
-FilesState = tuple[tuple[str, int, int], ...]  # of each file its name, size and time of change
+FilesState = tuple[tuple[str, int, int], ...]  # name, size and modification time of each file
 
 
 def state_of(folder: Path) -> FilesState:

@@ -13,7 +13,7 @@ M = TypeVar("M")
 
 TRANSPORT = "ipc://"
 BEAT_SECONDS = 1.0  # between two signs of life in one long step, at least
-# Seconds: between two messages of a burst at most, and from its first to its last, while nothing else waits.
+# Maximum seconds between two messages of a burst, and from its first to its last, while nothing else waits.
 BURST_GAP, MAX_BURST = 0.0003, 0.003
 
 
@@ -22,7 +22,7 @@ class Keys(NamedTuple):
 
     public: bytes
     secret: bytes
-    server: bytes = b""  # the public key of the other end, where it is the worker's
+    server: bytes = b""  # the worker's public key, if the other end is the worker
 
     @classmethod
     def new(cls) -> Self:
@@ -43,7 +43,8 @@ class Channel:
         if keys is not None:
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
             self._socket.curve_serverkey = keys.server
-            self._socket.reconnect_ivl = -1  # what was lost with a connection would be missing in answers
+            # Never reconnect: messages lost with a connection would be missing from answers
+            self._socket.reconnect_ivl = -1
         self._socket.connect(address)
         self._beats_at = 0.0  # the next sign of life, by the monotonic clock
 
@@ -60,7 +61,7 @@ class Channel:
         return self._socket.recv()
 
     def pending(self) -> bytes | None:
-        """Return the next message if one is there, or None."""
+        """Return the next message if there is one, or None."""
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
@@ -85,7 +86,7 @@ class Channel:
             self.send(ALIVE)
 
     def asynchronous(self) -> zmq.asyncio.Socket:
-        """Return a socket for the running event loop, after which only that may be used."""
+        """Return a socket for the running event loop, after which only this socket may be used."""
         return zmq.asyncio.Socket.shadow(self._socket)
 
     def close(self) -> None:
@@ -94,18 +95,18 @@ class Channel:
 
 
 class SharedChannel(Channel):
-    """The worker's end of the connections to all servers that share it; its parent only learns that it runs."""
+    """The worker's end of the connections to all servers that share it; its parent is only informed that it runs."""
 
     def __init__(self, address: str, shared_address: str) -> None:
         super().__init__(address)
         self._parent, self._socket = self._socket, self._context.socket(zmq.ROUTER)
         self._socket.set_hwm(0)
-        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # a message to a server that is gone is an error
+        self._socket.set(zmq.ROUTER_MANDATORY, 1)  # makes sending to a server that has disconnected an error
         self._socket.bind(shared_address)
-        self.sharers: set[str] = set()  # the servers that have sent something, and are there
-        self.informed: set[str] = set()  # those that have learned that the worker has worked
-        self.sender = ""  # of the last message
-        self.greeting = b""  # for servers that come after the model was loaded
+        self.sharers: set[str] = set()  # connected servers that have sent a message
+        self.informed: set[str] = set()  # servers that know that the worker is ready
+        self.sender = ""  # the sender of the last message
+        self.greeting = b""  # for servers that connect after the model was loaded
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
         self._parent.send(STARTED)
@@ -117,7 +118,7 @@ class SharedChannel(Channel):
             self.send_to(sharer, message)
 
     def send_to(self, sharer: str, message: bytes) -> bool:
-        """Send a message to one server, and return whether it is still there."""
+        """Send a message to one server, and return whether it is still connected."""
         try:
             self._socket.send_multipart((sharer.encode(), message))
         except zmq.ZMQError as error:

@@ -19,7 +19,7 @@ from lmi_core.logs.logs import error_stream_of_children
 
 
 class StartedProcess(Protocol):
-    """A process as `subprocess.Popen` shows it."""
+    """The interface of `subprocess.Popen` that is used here."""
 
     @property
     def pid(self) -> int: ...
@@ -38,7 +38,7 @@ class StartedProcess(Protocol):
 class ChildProcess:
     """A running child process in its own session, for the event loop that has started it.
 
-    All processes that it has started end with it.
+    All processes that it has started are ended with it.
     """
 
     def __init__(self, process: StartedProcess, exited: asyncio.Future[int], ended: asyncio.Future[None]) -> None:
@@ -58,7 +58,7 @@ class ChildProcess:
         """Write to the child's standard input, without waiting; the message is lost if the child does not read or
         has ended.
         """
-        with suppress(OSError, ValueError):  # ValueError: it is closed
+        with suppress(OSError, ValueError):  # ValueError: already closed
             self._stdin.write(message)
 
     async def wait(self) -> int:
@@ -66,7 +66,7 @@ class ChildProcess:
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Close the standard input, at which the process is expected to end."""
+        """Close the standard input, which tells the process to exit."""
         self._note_descendants()
         self._stdin.close()
 
@@ -76,7 +76,7 @@ class ChildProcess:
         self._process.kill()
 
     def end_descendants(self) -> None:
-        """End the processes that the ended process has left behind. This blocks, but not for long."""
+        """End the processes that the ended process has left behind. This blocks only briefly."""
         end_session(self.pid, self._descendants)
 
     def _note_descendants(self) -> None:
@@ -99,7 +99,7 @@ def execute(command: Sequence[str], environment: Mapping[str, str]) -> StartedPr
 async def start_process(create: Callable[[], StartedProcess]) -> ChildProcess:
     """Start a child process, which `create` returns, with a pipe for its standard input.
 
-    Raise what `create` raises. Cancelling leaves no process.
+    Raise the exceptions of `create`. Cancelling this leaves no process behind.
     """
     loop = asyncio.get_running_loop()
     created: asyncio.Future[ChildProcess] = loop.create_future()
@@ -123,13 +123,13 @@ def _create_and_wait(
     try:
         process = create()
         child = ChildProcess(process, exited, ended)
-    except Exception as error:  # a future hands it on, whatever it is
+    except Exception as error:  # passed on by a future
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(created.set_exception, error)
         return
     try:
         loop.call_soon_threadsafe(created.set_result, child)
-    except RuntimeError:  # the event loop was closed meanwhile
+    except RuntimeError:  # the event loop was closed in the meantime
         child.kill()
         child.close()
     code = process.wait()

@@ -51,7 +51,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         For the times, in seconds, see Conversation and Supervisor.
         """
         super().__init__()
-        self.report: Report = unheard  # hears how far the worker is with loading its model
+        self.report: Report = unheard  # receives the worker's progress in loading its model
         self._endpoint = endpoint
         self._decode = decode
         self._heartbeat_timeout = heartbeat_timeout
@@ -90,7 +90,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
 
     async def start(self) -> None:
         await self._supervisor.start()
-        if self.place is not None:  # another node may be busy, or without the model's files
+        if self.place is not None:  # another node may be busy, or lack the model's files
             self._supervisor.restart_timeout = self._loading_timeout
 
     async def stop(self) -> None:
@@ -120,7 +120,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
 
     @contextmanager
     def _in_worker(self, request: K, queue: Q, begin: msgspec.Struct, abort: msgspec.Struct) -> Iterator[None]:
-        """Start a request in the worker, whose queue gets its messages; abort it at the end if it is incomplete.
+        """Start a request in the worker, with a queue for its messages; at the end, abort it if it is incomplete.
 
         Raise BackendUnhealthy while there is no worker.
         """

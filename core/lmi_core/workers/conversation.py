@@ -35,8 +35,8 @@ class Conversation(Generic[M]):
     ) -> M:
         """Start the worker, send it the load message, and return its first answer, after reports of its progress.
 
-        `message` returns the load message once the worker runs; `is_late` whether a cancellation is the end of the time
-        for loading, at which the worker is killed, as it may hang.
+        `message` returns the load message once the worker runs; `is_late` returns whether a cancellation is due to the
+        loading timeout, in which case the worker is killed, because it may hang.
 
         Raise ConfigurationError or OutOfMemory, and leave no worker, if loading failed. If the worker died, the message
         starts with `failed`.
@@ -80,7 +80,7 @@ class Conversation(Generic[M]):
             frozen.cancel()
 
     async def stop(self) -> None:
-        """End the worker; cancelling this waits for it, as nobody else would free its resources."""
+        """End the worker; if cancelled, still wait for it, because nothing else would free its resources."""
         ending = asyncio.create_task(self.endpoint.stop())
         try:
             await asyncio.shield(ending)

@@ -17,15 +17,15 @@ T = TypeVar("T")
 class Place(NamedTuple):
     """A process on another machine."""
 
-    node: str  # its address
+    node: str  # the node's address
     process_id: int
 
 
 class WorkerDied(Exception):
-    """The worker has ended, or is unreachable."""
+    """The worker has exited, or is unreachable."""
 
     def __init__(self, why: str, *, out_of_memory: bool = False) -> None:
-        super().__init__(f"{why}, killed as the system does where memory runs out" if out_of_memory else why)
+        super().__init__(f"{why}, as if killed by the system for lack of memory" if out_of_memory else why)
         self.out_of_memory = out_of_memory
 
     def while_loading(self, what: str) -> ConfigurationError:
@@ -39,7 +39,7 @@ class Transport(Protocol):
     """The transport of whole messages to a worker and back."""
 
     def send(self, message: bytes) -> None:
-        """Send a message, after the worker has sent one, without waiting: the model's queue bounds those in flight."""
+        """Send a message without waiting, after the worker has sent one: the model's queue limits those in flight."""
 
     def receive(self) -> Awaitable[bytes]:
         """Return the next message. Raise WorkerDied when the worker has ended and every message is read."""
@@ -111,7 +111,7 @@ class Endpoint(Transport, Protocol):
 
     @property
     def files(self) -> Transport | None:
-        """A transport of its own for the files that the worker reads, if it is on another machine."""
+        """A separate transport for the files that the worker reads, if it is on another machine."""
 
     @property
     def process_id(self) -> int | None:

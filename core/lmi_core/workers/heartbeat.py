@@ -5,17 +5,16 @@ device.
 import asyncio
 from collections.abc import Awaitable, Callable
 
-HEARTBEAT_TIMEOUT = 60  # seconds; less than `option.inter_token_timeout`, so that requests outlive a frozen engine
-LOOKS = 5  # within the time after which an engine counts as frozen
-PATIENCE = (
-    10  # times as long an engine may be silent that computes, as one long step is no fault, but an endless one is
-)
+HEARTBEAT_TIMEOUT = 60  # seconds; shorter than `option.inter_token_timeout`, so that requests survive a frozen engine
+LOOKS = 5  # checks within the time after which an engine counts as frozen
+# An engine that computes may be silent this many times as long: a long step is no fault, but an endless one is.
+PATIENCE = 10
 
 
 class Heartbeat:
     """The signs of life of an engine: messages of its own loop, which is pinged when it is silent.
 
-    A loop that computes for long sends signs of life during a step, because it can answer pings only between steps.
+    A loop with long computations sends signs of life during a step, because it can answer pings only between steps.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -30,7 +29,7 @@ class Heartbeat:
         gets its time to answer. `computes` returns whether it has computed since the last check.
         """
         if not self._timeout:
-            await asyncio.get_running_loop().create_future()  # never done
+            await asyncio.get_running_loop().create_future()  # never completes
         looks = silence = 0
         while silence < LOOKS * PATIENCE:
             self.heard = False

@@ -1,4 +1,4 @@
-"""Isolation of requests in an engine: all together, or a few on trial, which is how the one that kills it is found."""
+"""Isolation of requests in an engine: all together, or a few on trial to find the one that kills it."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same
 
 
 class Work(NamedTuple):
-    """What a request asks of an engine, in tokens to read."""
+    """The work that a request causes in an engine, measured in prompt tokens."""
 
-    prefill: int = 0  # until its first result
-    rest: int = 0  # until its end
+    prefill: int = 0  # tokens until its first result
+    rest: int = 0  # tokens until it ends
     sequences: int = 1
     prompt: Sequence[int] = ()
     kind: Hashable = None  # prompts of different kinds, such as adapters, share no prefix
 
     @classmethod
     def generation(cls, prompt: Sequence[int], max_new_tokens: int, sequences: int, kind: Hashable) -> Self:
-        """Return the work of a generation of at most so many tokens."""
+        """Return the work for a generation of at most this many tokens."""
         return cls(len(prompt), max_new_tokens * sequences // DECODED, sequences, prompt, kind)
 
 
@@ -46,9 +46,9 @@ class Presence:
         self.sequences = work.sequences
         self.prefill = work.prefill
         self.trial = trial
-        self.waited = waited  # for its admission
-        self.has_left = False  # as when the engine has done all of it
-        self.is_paused = False  # it left the engine before its end, to go on later
+        self.waited = waited  # the time it waited for admission
+        self.has_left = False  # for example, when the engine has completed all of it
+        self.is_paused = False  # it left the engine early, to continue later
 
     def __enter__(self) -> Self:
         return self
@@ -63,11 +63,11 @@ class Presence:
             self._isolation.leave(self)
 
     def has_begun(self) -> None:
-        """Record the first result: the prompt is read."""
+        """Record the first result, which means that the prompt has been processed."""
         self._isolation.lighten(self)
 
     async def acquit(self) -> bool:
-        """Pass the trial, wait for its end, and return whether the request may stay in the engine."""
+        """Wait for the end of the trial after passing it, and return whether the request may stay in the engine."""
         assert self.trial is not None
         self._isolation.pass_trial(self)
         await self.trial.over.wait()
@@ -76,17 +76,17 @@ class Presence:
 
 @dataclass(eq=False)
 class Trial:
-    """Suspects in the engine, without any other request."""
+    """A trial of suspects in the engine, without other requests."""
 
     untested: set[Presence] = field(default_factory=set)
-    may_stay: bool = True  # after the trial; otherwise others are to be tried
-    failed: bool = False  # the engine died
+    may_stay: bool = True  # after the trial; otherwise, others are tried next
+    failed: bool = False  # the engine died during the trial
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(eq=False)
 class Waiting:
-    """A request that waits, if it is a suspect for a trial with at most so many in it."""
+    """A waiting request; a suspect waits for a trial with at most this many requests."""
 
     work: Work
     at_most: int = 0
@@ -94,16 +94,16 @@ class Waiting:
 
 
 class Isolation:
-    """The requests in the engine. Suspects go first, in small groups without company; then all others together."""
+    """The requests in the engine. Suspects go first, in small groups; then all others run together."""
 
     def __init__(self) -> None:
         self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
         self.entries = 0  # of requests so far
         self.turn: TrialTurn | None = None  # None: no other server has the engine
         self._taking_turn: asyncio.Task[None] | None = None
-        self._looking: asyncio.TimerHandle | None = None  # for the end of another server's trial
+        self._looking: asyncio.TimerHandle | None = None  # checks for the end of another server's trial
         self._inside: set[Presence] = set()
-        self._trial: Trial | None = None  # of all that are inside
+        self._trial: Trial | None = None  # of all requests inside
         self._suspects: deque[Waiting] = deque()
         self._others: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -121,7 +121,7 @@ class Isolation:
         return self._trial is not None or bool(self._suspects) or bool(self._others)
 
     async def enter(self, work: Work = ANY_WORK) -> Presence:
-        """Join the others, when no request is on trial or waits to be."""
+        """Join the other requests once no request is on trial or waits for a trial."""
         if not self.is_trying and self._may_enter():
             return self._let_in(Presence(self, work))
         self._others.append(waiting := Waiting(work))
@@ -129,7 +129,7 @@ class Isolation:
         return await self._admission(waiting.admitted)
 
     async def enter_trial(self, at_most: int, work: Work = ANY_WORK) -> Presence:
-        """Wait until the engine is empty, and go on in it with at most so many, all of them suspects."""
+        """Wait until the engine is empty, then continue in it with at most this many requests, all of them suspects."""
         self._suspects.append(suspect := Waiting(work, at_most))
         self._admit()
         return await self._admission(suspect.admitted)
@@ -139,7 +139,7 @@ class Isolation:
         await self._empty.wait()
 
     def leave(self, presence: Presence) -> None:
-        """End a presence; do nothing where `clear` has ended it."""
+        """End a presence; do nothing if `clear` has ended it."""
         if presence in self._inside:
             self._inside.remove(presence)
             self.tokens -= presence.tokens
@@ -150,14 +150,14 @@ class Isolation:
         self._admit()
 
     def lighten(self, presence: Presence) -> None:
-        """Subtract the prompt of a request from what is to do."""
+        """Subtract a request's prompt from the remaining work."""
         if presence in self._inside:
             self.tokens -= presence.prefill
             presence.tokens -= presence.prefill
             presence.prefill = 0
 
     def pass_trial(self, presence: Presence) -> None:
-        """Record that a request on trial has worked, or has left; the last one ends the trial."""
+        """Record that a request has passed or left the trial; the last one ends it."""
         trial = presence.trial
         if trial is None or trial is not self._trial:
             return
@@ -168,7 +168,7 @@ class Isolation:
             self._admit()
 
     def clear(self) -> None:
-        """End every presence, as the engine is gone. A request whose client is slow may learn of it late."""
+        """End every presence, because the engine has died. A request whose client is slow may notice this late."""
         self._inside.clear()
         self.tokens = self.sequences = 0
         self._emptied()
@@ -196,13 +196,13 @@ class Isolation:
         try:
             return await admitted
         except asyncio.CancelledError:
-            if not admitted.cancelled():  # admitted just now
+            if not admitted.cancelled():  # just admitted
                 self.leave(admitted.result())
             self._admit()
             raise
 
     def _admit(self) -> None:
-        """Admit all others, or see to the next trial."""
+        """Admit all others, or start the next trial."""
         if self._suspects:
             self._suspects = deque(each for each in self._suspects if not each.admitted.cancelled())
         if self._trial is not None or self._timer is not None:
@@ -211,7 +211,7 @@ class Isolation:
             if not self._inside:
                 self._admit_later()
             return
-        if self._taking_turn is not None:  # for suspects that have left
+        if self._taking_turn is not None:  # on behalf of suspects that have left
             self._taking_turn.cancel()
             self._taking_turn = None
         while self._others:
@@ -250,7 +250,7 @@ class Isolation:
     async def _try_in_turn(self, turn: TrialTurn) -> None:
         try:
             await turn.take()
-        except OSError as error:  # no descriptors, no locks, ...
+        except OSError as error:  # for example, no descriptors or no locks
             logger.warning("suspects are tried without regard to other front ends: %s", error)
         self._taking_turn = None
         if self._may_try:
@@ -260,7 +260,7 @@ class Isolation:
             self._admit()
 
     def _begin_trial(self) -> None:
-        """Admit as many waiting suspects as all of them allow."""
+        """Admit as many waiting suspects as all of them allow together."""
         chosen: list[Waiting] = []
         while self._suspects and len(chosen) < min(each.at_most for each in (*chosen, self._suspects[0])):
             chosen.append(self._suspects.popleft())
@@ -272,7 +272,7 @@ class Isolation:
             self._admit()
 
     def _end_wait(self, waiting: Waiting, trial: Trial | None = None) -> None:
-        if waiting.admitted.cancelled():  # and its task does not know it yet
+        if waiting.admitted.cancelled():  # its task has not been notified yet
             return
         presence = self._let_in(Presence(self, waiting.work, trial, waited=True))
         if trial is not None:

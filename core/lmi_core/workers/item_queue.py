@@ -19,14 +19,14 @@ class ItemQueue(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether every item has come, read or not."""
+        """Whether every item has arrived, read or not."""
         return not self._unfinished
 
     def put(self, item: T, *, final: bool = True) -> None:
         self._add(item, self._unfinished - final)
 
     def fail(self, error: LmiError) -> None:
-        """Have `get` raise the error once all earlier items are read."""
+        """Make `get` raise the error once all earlier items are read."""
         self._add(error, 0)
 
     async def get(self) -> T:

@@ -21,13 +21,13 @@ from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 1.0  # seconds after which a worker that was asked to end is killed
+STOP_SECONDS = 1.0  # seconds after which a worker that was asked to stop is killed
 
 
 class LocalProcess(WorkerSocket):
-    """A worker in a child process, which runs `target` ("package.module:function"); they meet at a ZeroMQ pair."""
+    """A worker in a child process, which runs `target` ("package.module:function"); connected by a ZeroMQ pair."""
 
-    place = files = None  # as it is on this machine
+    place = files = None  # None for a worker on this machine
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class LocalProcess(WorkerSocket):
         prepare: str | None = None,
         shared_address: str | None = None,
     ) -> None:
-        """Start the child with defaults for its `environment`, and with another `python` interpreter if given.
+        """Start the child, with defaults for its `environment`, and with another `python` interpreter if given.
 
-        `prepare` ("package.module:function") imports what the target needs, so that the child can be forked from a
-        process that has done so, where that is safe. With a `shared_address` the child talks to the servers that
+        `prepare` ("package.module:function") imports the target's dependencies, so that the child can be forked from a
+        process that has already done so, if that is safe. With a `shared_address`, the child serves all servers that
         connect there.
         """
         self._target = target
@@ -64,8 +64,8 @@ class LocalProcess(WorkerSocket):
         LISTENERS.add(self)
 
     def _create(self, address: str) -> StartedProcess:
-        # The child reads its standard input only to see it end, which it does when this process closes it or is gone.
-        # In a session of its own it does not get the terminal's Ctrl-C, so that requests in flight can finish.
+        # The child reads its standard input only to notice that it is closed, when this process closes it or exits. In
+        # its own session, the child does not receive the terminal's Ctrl-C, so requests in flight can finish.
         addresses = (address,) if self._shared_address is None else (address, self._shared_address)
         arguments = (self._target, *addresses)
         if self._prepare is not None and can_prepare():
@@ -80,7 +80,7 @@ class LocalProcess(WorkerSocket):
         return self._process.pid if self._process else None
 
     def set_log_level(self, level: str) -> None:
-        """Tell the child the level of its log from now on."""
+        """Send the child its new log level."""
         if self._process is not None:
             self._process.write(f"{level}\n".encode())
 

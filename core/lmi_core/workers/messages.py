@@ -9,7 +9,7 @@ from lmi_core.host.out_of_memory import is_out_of_memory
 
 
 class Started(msgspec.Struct, tag=True):
-    """The first message of a worker: its process runs and reads messages."""
+    """The first message of a worker: its process is running and reads messages."""
 
 
 class Progress(msgspec.Struct, tag=True):
@@ -28,7 +28,7 @@ class LoadFailed(msgspec.Struct, tag=True):
 
     @classmethod
     def because_of(cls, error: Exception, model: str) -> Self:
-        """Return the message for an error; any but a ConfigurationError is from the model's code, its device, ..."""
+        """Return the message for an error; all except ConfigurationErrors come from the model's code or its device"""
         if isinstance(error, ConfigurationError):
             return cls(error.message, isinstance(error, OutOfMemory))
         reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
@@ -40,11 +40,11 @@ class LoadFailed(msgspec.Struct, tag=True):
 
 
 class Ping(msgspec.Struct, tag=True):
-    """A question that the worker answers with `Alive` as soon as it can."""
+    """A ping that the worker answers with `Alive` as soon as it can."""
 
 
 class Alive(msgspec.Struct, tag=True):
-    """A sign of life: the answer to a ping, or, unasked, one from within long work."""
+    """A sign of life: the answer to a ping, or an unsolicited one during long work."""
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -12,11 +12,11 @@ class Placement(NamedTuple):
 
     groups: Sequence[Sequence[str]] = ((CPU,),)
     replicas: ReplicaCount = ONE
-    idle: Sequence[str] = ()  # devices that are too few for another group
-    ray_address: str | None = None  # of the cluster that chooses the devices; None: they are this host's
+    idle: Sequence[str] = ()  # devices left over because they are too few for another group
+    ray_address: str | None = None  # the cluster that chooses the devices; None: they are on this host
 
     def devices(self, number: int) -> Sequence[str]:
-        """Return the devices of the replica of a number, from 0."""
+        """Return the devices of a replica, by number from 0."""
         return self.groups[number % len(self.groups)]
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Placement(NamedTuple):
         return f"{count}, on GPU {groups}{idle}"
 
     def changed(self, of_group: ReplicaCount) -> ReplicaCount:
-        """Return the number of replicas with so many in each group."""
+        """Return the number of replicas, given the number in each group."""
         return ReplicaCount(of_group.minimum * len(self.groups), of_group.maximum * len(self.groups))
 
 
@@ -37,7 +37,7 @@ ANYWHERE = Placement()
 
 
 def placement(of_group: ReplicaCount, devices: Sequence[str], gpus: int, degree: int) -> Placement:
-    """Return where replicas run that take `degree` GPUs each: on those named, or else on all, as DJLServing does.
+    """Return where replicas run that need `degree` GPUs each: on the named GPUs or, as in DJLServing, on all.
 
     `of_group` is the number of replicas on each group of devices.
     """

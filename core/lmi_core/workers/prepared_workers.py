@@ -24,21 +24,22 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_
 from lmi_core.workers import worker
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
-FORK_SECONDS = 5.0  # after which a fork server that has forked before counts as frozen
-OF_TESTS = "PYTEST_"  # variables with this prefix change with each test, and no worker reads them
+FORK_SECONDS = 5.0  # after which a fork server that has already forked counts as frozen
+OF_TESTS = "PYTEST_"  # prefix of variables that change with each test, and that workers do not read
 
 
-_servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}  # by what prepares them, with their environments
+# By the modules that they import, with their environments
+_servers: dict[str, tuple[dict[str, str], ForkServerProcess]] = {}
 _lock = threading.Lock()
 
 
 class PreparedWorker:
-    """A forked worker, with what `subprocess.Popen` offers of it."""
+    """A forked worker with the interface of `subprocess.Popen` that is used here."""
 
     def __init__(self, prepare: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Fork a worker, after its modules are imported, and call its `main`. Raise OSError if it cannot be started."""
         self.returncode: int | None = None
-        self._server = prepared(prepare, environment)  # lives at least as long
+        self._server = prepared(prepare, environment)  # keeps the fork server alive
         reading, writing = os.pipe()
         self.stdin = open(writing, "wb", buffering=0)  # noqa: SIM115 -- closed by whoever uses it
         with ExitStack() as on_failure:
@@ -88,14 +89,14 @@ class PreparedWorker:
 
 
 def can_prepare() -> bool:
-    """Return whether workers can be forked: elsewhere than on Linux, or with a GPU's driver loaded, it is not safe."""
+    """Return whether workers can be forked: this is only safe on Linux, and without a loaded GPU driver."""
     return sys.platform == "linux" and visible_gpus() == 0
 
 
 def prepared(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
     """Return the fork server for workers that `prepare` ("package.module:function") prepares, and start it if needed.
 
-    It keeps running for later workers. Another environment needs another server, as modules read it when imported.
+    It keeps running for later workers. Each environment needs its own server, because modules read it when imported.
     """
     read = {name: value for name, value in environment.items() if not name.startswith(OF_TESTS)}
     with _lock:
@@ -149,13 +150,13 @@ class WorkerForks(ForkServer):
 
 
 def main(prepare: str, descriptor: str) -> None:
-    """Prepare, then fork workers for the client whose end of a socket pair this process has inherited."""
+    """Prepare, then fork workers for the client at the other end of an inherited socket pair."""
     control = inherited_socket(descriptor)
     configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
     module, _, name = prepare.partition(":")
     getattr(importlib.import_module(module), name)()
     WorkerForks(control).serve()
-    os._exit(0)  # as the workers do: libraries that are torn down write of what they leak
+    os._exit(0)  # skips the teardown of libraries, which would log leaks; workers do the same
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A worker in a Ray actor, on any node of a cluster: Ray places it, starts it, and tells of its death.
+"""A worker in a Ray actor, on any node of a cluster: Ray places it, starts it, and reports its death.
 
-Messages do not pass through Ray. They take a socket of their own, which is encrypted, and which only a worker can use
-that has its keys: these reach it through Ray.
+Messages do not pass through Ray. They use a separate, encrypted socket. Only a worker that has received the keys
+through Ray can connect to it.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from lmi_core.workers.endpoint import Place, WorkerDied, WorkerSocket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOCAL = "local"  # in place of an address: a cluster of this machine, which ends with the server
-HANDSHAKE_FAILED = (  # each comes just before its connection ends
+LOCAL = "local"  # instead of an address: a cluster on this machine, which ends with the server
+HANDSHAKE_FAILED = (  # each precedes the end of its connection
     zmq.EVENT_HANDSHAKE_FAILED_AUTH,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
 )
-STARTING_SECONDS = 600.0  # in which a cluster must have the resources of an actor, and start it
-# By itself, Ray ends a process that has not reached the cluster's head for a minute, such as this server.
+STARTING_SECONDS = 600.0  # for a cluster to find resources for an actor and start it
+# By default, Ray ends a process, such as this server, that has not reached the cluster's head for a minute.
 WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
 
 
@@ -42,7 +42,7 @@ class RayWorker:
         return Place(_ray().util.get_node_ip_address(), os.getpid())
 
     def run(self, *targets: "tuple[str, str, Keys]") -> None:
-        """Run the first target until its connection ends, and the others in threads beside it."""
+        """Run the first target until its connection ends, and the others in parallel threads."""
         first, *others = targets
         for each in others:
             threading.Thread(target=_run, args=each, daemon=True).start()
@@ -56,7 +56,7 @@ def _run(target: str, address: str, keys: Keys) -> None:
 
 
 def connect(cluster: str) -> Any:
-    """Return Ray, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
+    """Return the `ray` module, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
     for name, value in WITHOUT_HEAD.items():
         os.environ.setdefault(name, value)  # read when Ray is imported
     try:
@@ -66,7 +66,7 @@ def connect(cluster: str) -> Any:
     if not ray.is_initialized():
         try:
             ray.init(address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False)
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises exceptions of many classes
             raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
     return ray
 
@@ -85,18 +85,18 @@ class Connection(WorkerSocket):
     """The server's end of an encrypted connection to a worker."""
 
     def __init__(self, context: zmq.asyncio.Context, host: str, lost: "asyncio.Future[str]") -> None:
-        """Wait for the worker at a host's address; `lost` is done with the reason why no further message will come."""
+        """Wait for the worker at a host's address; `lost` is set to the reason why no further message will arrive."""
         own, theirs = Keys.new(), Keys.new()
         super().__init__(context.socket(zmq.PAIR))
         own.serve(self._socket)
         self.end_with(lost, WorkerDied)
         self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
-        self.keys = Keys(theirs.public, theirs.secret, own.public)  # of the worker
+        self.keys = Keys(theirs.public, theirs.secret, own.public)  # the worker's keys
 
     async def ended(self) -> None:
-        """Wait until the worker's connection has ended, whatever becomes of others, such as those of port scans."""
+        """Wait until the worker's connection has ended; ignore other connections, such as those of port scans."""
         monitor = self._socket.get_monitor_socket()
-        candidates = set[int]()  # descriptors, as the event of the handshake has none
+        candidates = set[int]()  # descriptors, because the event of a handshake has none
         is_connected = has_failed = False
         while True:
             event = await recv_monitor_message(monitor)
@@ -113,10 +113,10 @@ class Connection(WorkerSocket):
 
 
 class RayActor:
-    """An endpoint of a worker in an actor that has a number of GPUs."""
+    """An endpoint of a worker in an actor with a number of GPUs."""
 
     def __init__(self, cluster: str, target: str, files: str, environment: Mapping[str, str], gpus: int) -> None:
-        """Run a worker's `target`, and beside it the target `files`, with a connection of its own."""
+        """Run a worker's `target` and, in parallel, the target `files` with a separate connection."""
         self._cluster = cluster
         self._targets = (target, files)
         self._environment = environment
@@ -124,7 +124,7 @@ class RayActor:
         self._context = zmq.asyncio.Context()
         self._connections: list[Connection] = []
         self._actor: Any = None
-        self._lost: asyncio.Future[str] | None = None  # why there will be no further message
+        self._lost: asyncio.Future[str] | None = None  # why no further message will arrive
         self._watching: list[asyncio.Task[None]] = []
         self.place: Place | None = None
 
@@ -148,7 +148,8 @@ class RayActor:
             num_cpus=1,
             num_gpus=self._gpus,
             max_restarts=0,
-            scheduling_strategy="SPREAD",  # over nodes without GPUs too, rather than to fill one after the other
+            # Use all nodes, including those without GPUs, instead of filling one after another
+            scheduling_strategy="SPREAD",
             runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment)},
         )
         self._actor = await asyncio.to_thread(create.remote)
@@ -158,7 +159,7 @@ class RayActor:
         except TimeoutError:
             wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
             raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises exceptions of many classes
             raise WorkerDied(_in_a_line(error)) from None
         connections = zip(self._targets, self._connections, strict=True)
         running = self._actor.run.remote(*((target, each.address, each.keys) for target, each in connections))
@@ -176,7 +177,7 @@ class RayActor:
         self._lose("the worker was killed")
 
     def _kill(self) -> None:
-        with suppress(Exception):  # Ray itself is gone
+        with suppress(Exception):  # Ray itself has stopped
             _ray().kill(self._actor)
 
     async def stop(self) -> None:
@@ -187,18 +188,18 @@ class RayActor:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
         self._actor = None
-        self._context.destroy(linger=0)  # closes the monitors' sockets, too
+        self._context.destroy(linger=0)  # also closes the monitors' sockets
 
     async def _watch_actor(self, running: Any) -> None:
         try:
             await asyncio.wrap_future(running.future())
-        except Exception as error:  # of whatever class Ray raises
+        except Exception as error:  # Ray raises exceptions of many classes
             self._lose(_in_a_line(error))
         else:
             self._lose("the worker ended")
 
     async def _watch_connection(self, connection: Connection) -> None:
-        """Take a lost connection for a death: messages may be lost with it, and tokens in them."""
+        """Treat a lost connection as a death, because messages with tokens may be lost with it."""
         await connection.ended()
         self._lose("the connection to the worker was lost")
 

@@ -9,7 +9,7 @@ from lmi_core.logs.loading_progress import Report
 
 SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 CHUNK = 8 << 20  # bytes
-MAX_SHARE = 0.5  # of the memory that is free; beyond it the first pages would be gone before they are used
+MAX_SHARE = 0.5  # of free memory; with more, the first pages would be evicted before they are used
 WHAT = "reading weights"
 
 
@@ -62,7 +62,7 @@ def reading_ahead(folder: Path, report: Report, available: int, after: Callable[
     ahead = ReadAhead(folder, report, available)
 
     def run() -> None:
-        with contextlib.suppress(OSError):  # whoever loads the weights tells it better
+        with contextlib.suppress(OSError):  # loading the weights reports it better
             ahead.read()
         after()
 

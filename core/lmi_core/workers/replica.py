@@ -17,7 +17,7 @@ class Replica(ABC):
         self.on_death: Callable[[], None] = lambda: None
 
     def died(self) -> None:
-        """Record that the engine has no requests any more; called before the requests get the error."""
+        """Record that the engine has lost its requests; called before the requests get the error."""
         self.isolation.clear()
         self.on_death()
 
@@ -33,7 +33,7 @@ class Replica(ABC):
 
     @property
     def figures(self) -> EngineFigures:
-        """What it has told of itself last, with what it had counted before it was restarted."""
+        """The engine's last reported figures, including the counts from before its restarts."""
         return EngineFigures(restarts=self.restarts.count)
 
     @property
@@ -48,11 +48,11 @@ class Replica(ABC):
 
     @abstractmethod
     async def available(self) -> None:
-        """Wait until it accepts requests. Raise BackendUnhealthy if it is not started any more."""
+        """Wait until the engine accepts requests. Raise BackendUnhealthy if it is no longer restarted."""
 
     @abstractmethod
     def check_health(self) -> None:
-        """Raise BackendUnhealthy while it accepts no requests."""
+        """Raise BackendUnhealthy while it does not accept requests."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -60,4 +60,4 @@ class Replica(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """End it, and its requests with EngineLost. Safe to call repeatedly."""
+        """End the engine, and its requests with EngineLost. Safe to call repeatedly."""

@@ -1,4 +1,4 @@
-"""The replicas of a model: their start and end, their number, and the one that a request goes to."""
+"""The replicas of a model: their start and end, their number, and the choice of one for each request."""
 
 import asyncio
 import logging
@@ -17,23 +17,23 @@ from lmi_core.workers.routing import Router
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 60.0  # for the requests in a replica that is to end; after that they continue in others
+DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue in other replicas
 
 R = TypeVar("R", bound=Replica)
 
 
 class ReplicaCount(NamedTuple):
-    """How many replicas a model has."""
+    """The number of replicas of a model."""
 
     minimum: int = 1
-    maximum: int = 1  # while all of them are full
+    maximum: int = 1  # reached while all replicas are full
 
 
 ONE = ReplicaCount()
 
 
 class Replicas(Generic[R]):
-    """The engines of one model, each of which can do any request."""
+    """The engines of one model, each of which can serve any request."""
 
     def __init__(
         self,
@@ -43,28 +43,28 @@ class Replicas(Generic[R]):
         max_idle_time: float = 60,
         first: int = 0,
     ) -> None:
-        """`create` creates the replica of a number, from 0.
+        """`create` creates a replica, given its number from 0.
 
-        A replica is full with `max_sequences` in it; while all of them are, another is started, up to the maximum.
-        Those beyond the minimum end after `max_idle_time` seconds without a request. For `first` see Router.
+        A replica with `max_sequences` is full; while all replicas are full, another one is started, up to the maximum.
+        Replicas beyond the minimum end after `max_idle_time` seconds without a request. For `first` see Router.
         """
         self.members: list[R] = []
         self.count = count
-        self.on_change: Callable[[], None] = lambda: None  # called when replicas have come or gone
-        self._changed = asyncio.Event()  # replaced when it is set, as a replica has come or gone
+        self.on_change: Callable[[], None] = lambda: None  # called after replicas were added or removed
+        self._changed = asyncio.Event()  # replaced whenever it is set, which is when replicas were added or removed
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
         self._router = Router[R](first)
-        self._numbers: dict[R, int] = {}  # of the members and of those that start
-        self.changing = asyncio.Lock()  # held while replicas start, end, or change together
+        self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
+        self.changing = asyncio.Lock()  # held while replicas are started, stopped, or changed together
         self._shrinking: asyncio.Task[None] | None = None
         self._ended_ones = EngineFigures()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def first(self) -> R:
-        """The replica that tells of the model, which is the same in all of them."""
+        """A replica that describes the model, which is the same in all of them."""
         return next((each for each in self.members if each.is_available), self.members[0])
 
     def number(self, replica: R) -> int:
@@ -72,12 +72,12 @@ class Replicas(Generic[R]):
         return self._numbers[replica]
 
     async def start(self) -> None:
-        """Load the model into the minimum of replicas. Raise ConfigurationError if that fails for one."""
-        await self._add(1)  # alone, as it may download the model, and what is wrong with it is told once
+        """Load the model into the minimum number of replicas. Raise ConfigurationError if that fails for one."""
+        await self._add(1)  # alone, because it may download the model, and so that a fault is reported once
         await self._add(self.count.minimum - 1)
 
     async def stop(self) -> None:
-        """End all replicas. Safe to call at any time, and repeatedly."""
+        """End all replicas. Safe to call repeatedly, at any time."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -94,7 +94,7 @@ class Replicas(Generic[R]):
         self._begin_shrinking()
 
     def choose(self, work: Work) -> R:
-        """Return the replica for a request; one that is unavailable only if all of them are."""
+        """Return the replica for a request; an unavailable one only if all are unavailable."""
         chosen = self.members[0] if len(self.members) == 1 else self._router.choose(self.members, work)
         if len(self.members) > 1 and not _accepts(chosen):
             accepting = [each for each in self.members if _accepts(each)]
@@ -109,7 +109,7 @@ class Replicas(Generic[R]):
         return replica in self.members and not replica.restarts.given_up.is_set()
 
     async def available(self) -> None:
-        """Wait until a replica accepts requests. Raise BackendUnhealthy if none is started any more."""
+        """Wait until a replica accepts requests. Raise BackendUnhealthy if no replica is restarted any longer."""
         if any(each.is_available for each in self.members):
             return
         waits = [asyncio.ensure_future(each.available()) for each in self.members]
@@ -136,7 +136,7 @@ class Replicas(Generic[R]):
             raise BackendUnhealthy("the engine is starting")
 
     async def given_up(self) -> str:
-        """Wait until no replica is started any more, and return why."""
+        """Wait until no replica is restarted any longer, and return the reason."""
         while living := [each for each in self.members if self.has(each)]:
             events = [self._changed, *(each.restarts.given_up for each in living)]
             waits = [asyncio.ensure_future(event.wait()) for event in events]
@@ -149,7 +149,7 @@ class Replicas(Generic[R]):
 
     @property
     def figures(self) -> EngineFigures:
-        """The figures of all replicas together, with the counts of those that have ended."""
+        """The combined figures of all replicas, with the counts of those that have ended."""
         found = EngineFigures.together([each.figures for each in self.members])
         found = replace(found.after(self._ended_ones), restarts=found.restarts + self._ended_ones.restarts)
         if self.count.maximum == 1:
@@ -180,20 +180,20 @@ class Replicas(Generic[R]):
             self._shrinking = self._begin(self._shrink())
 
     async def _shrink(self) -> None:
-        """End replicas beyond the minimum when they have had no request for a while."""
+        """End replicas beyond the minimum that have been idle for some time."""
         entries = dict[R, int]()
         while len(self.members) > self.count.minimum:
             await asyncio.sleep(self._max_idle_time)
             async with self.changing:
                 for each in reversed(self.members[self.count.minimum :]):
                     if not each.isolation.inside and entries.get(each) == each.isolation.entries:
-                        logger.info("a replica that has had no request for a while is ended")
+                        logger.info("an idle replica is being stopped")
                         await self._remove(each)
                         break
             entries = {each: each.isolation.entries for each in self.members}
 
     async def _add(self, count: int) -> None:
-        """Start replicas. Raise ConfigurationError if one cannot be; the others stay."""
+        """Start replicas. Raise ConfigurationError if one cannot be started; the others stay."""
         results = await asyncio.gather(*(self._start_one() for _ in range(count)), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):

@@ -9,7 +9,7 @@ from lmi_core.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-FIRST_DELAY = 0.5  # seconds, doubled with each restart in a row
+FIRST_DELAY = 0.5  # seconds, doubled with each consecutive restart
 MAX_DELAY = 30.0
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ class Restarts:
     def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
         """Allow `threshold` consecutive restarts; with `at_once`, the first without a delay."""
         self.given_up = asyncio.Event()
-        self.count = 0  # of all restarts
+        self.count = 0  # number of restarts
         self._left = self._threshold = threshold
         self._what = what
         self._at_once = at_once
@@ -39,7 +39,7 @@ class Restarts:
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """Call `start` until it succeeds and return its result, or None after every allowed restart has failed."""
+        """Call `start` until it succeeds and return its result, or None if all allowed restarts fail."""
         delay = 0.0 if self._at_once else FIRST_DELAY
         while self._left > 0:
             self._left -= 1
@@ -49,7 +49,7 @@ class Restarts:
                 started = await start()
             except ConfigurationError as error:
                 logger.error("%s could not be restarted: %s", self._what, error)
-            except Exception:  # no descriptors, no space for files, ...: that may pass
+            except Exception:  # for example, no descriptors or no disk space; this may pass
                 logger.exception("%s could not be restarted", self._what)
             else:
                 self.count += 1

@@ -5,8 +5,8 @@ other requests, for a number of tokens that grows with each lost engine. If they
 again in groups of half the size. A request that loses its third or a later engine while alone has killed it, and ends
 with an error.
 
-If a model has several engines, its replicas, a request continues in another one at once. Suspects are tried in the one
-that they have lost last: it is empty when it has been restarted, and the others are spared.
+If a model has several engines, its replicas, a request continues in another one at once. Suspects are tried in the
+replica that they lost last: it is empty after its restart, and the other replicas are spared.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from lmi_core.workers.isolation import ANY_WORK, Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
 
-SUSPECT = 2  # engines that a request has lost
-PROBATION = 16  # tokens of a suspect's trial; as many times more after each engine that it loses without a trial
+SUSPECT = 2  # a request that has lost this many engines is a suspect
+PROBATION = 16  # tokens of a suspect's first trial; each further lost engine multiplies them by this number
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Replica)
@@ -47,26 +47,26 @@ class EngineLost(GenerationFailed):
     """The request's engine or its step failed; another engine can continue the request."""
 
     def __init__(self, message: str, company: int) -> None:
-        """`company`: the number of requests that failed at the same time, this one included."""
+        """`company` is the number of requests that failed at the same time, including this one."""
         super().__init__(message)
         self.company = company
 
 
 class EngineTime:
-    """When a call's requests entered the engine that they are in."""
+    """The time when a call's requests entered their current engine."""
 
     def __init__(self) -> None:
-        self.since = 0.0  # by the event loop's clock; infinite while every request waits for an engine
+        self.since = 0.0  # on the event loop's clock; infinite while every request waits for an engine
         self._inside = 0
 
     def wait(self) -> None:
-        """Stop the clock until a request is in an engine, unless one is."""
+        """Stop the clock until a request is in an engine, unless one already is."""
         if not self._inside:
             self.since = math.inf
 
     @contextmanager
     def in_engine(self) -> Iterator[None]:
-        """Hold a request's time in an engine."""
+        """Track one request's time in an engine."""
         self.begin()
         try:
             yield
@@ -74,22 +74,23 @@ class EngineTime:
             self.pause()
 
     def begin(self) -> None:
-        """Count a request's time from now on."""
+        """Start counting a request's time."""
         self._inside += 1
         if self._inside == 1:
             self.since = asyncio.get_running_loop().time()
 
     def pause(self) -> None:
-        """Count a request's time no longer."""
+        """Stop counting a request's time."""
         self._inside -= 1
         self.wait()
 
 
-current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")  # of the call that the task works on
+# Of the call that the current task works on
+current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")
 
 
 class PartialOutput:
-    """The steps of a request, of which only the tokens are kept; looked through when its engine has died."""
+    """The steps of a request, of which only the tokens are kept; they are examined when its engine has died."""
 
     def __init__(self, num_sequences: int) -> None:
         self._tokens: list[list[list[Token]]] = [[] for _ in range(num_sequences)]
@@ -130,11 +131,12 @@ class Resumption(Generic[R]):
     async def stream(
         self, begin: Begin[R, T], note: Callable[[T], int], work: Work = ANY_WORK
     ) -> AsyncGenerator[T, None]:
-        """Yield what `begin` yields, which is called again after each loss to go on from what was noted.
+        """Yield the items of `begin`, which is called again after each loss to continue from the recorded items.
 
-        `begin` gets the engine, and the request's presence in it, to end it where the engine is done before the items
-        are read: whoever reads them slowly must not keep a trial waiting.
-        `note` notes an item, and returns how many tokens were noted in all. Closing the generator aborts the request.
+        `begin` gets the engine and the request's presence in it; it ends the presence when the engine is done, even if
+        items are still unread, so that slow readers do not delay a trial.
+        `note` records an item, and returns the total number of recorded tokens. Closing the generator aborts the
+        request.
         """
         history, time = _History[R](), current_engine_time.get(None) or EngineTime()
         while True:
@@ -146,7 +148,8 @@ class Resumption(Generic[R]):
                     attempt: Items[T] = begin(replica, presence)
                     if on_trial:
                         attempt = self._on_trial(attempt, note, history, presence)
-                    async with aclosing(attempt) as items:  # no generator around it: each costs every step
+                    # No wrapping generator, because each adds to the time of every step
+                    async with aclosing(attempt) as items:
                         async for item in items:
                             if not on_trial:
                                 note(item)
@@ -160,7 +163,7 @@ class Resumption(Generic[R]):
                 if not self._enabled:
                     raise
                 history.lose(loss, replica)
-            except BackendUnhealthy as error:  # the next engine died too, before it took the request
+            except BackendUnhealthy as error:  # the next engine also died before it accepted the request
                 if history.loss is None and not presence.waited:
                     raise
                 history.loss = history.loss or EngineLost(f"the request was lost: {error.message}", 1)
@@ -169,7 +172,7 @@ class Resumption(Generic[R]):
         """Wait for the next engine and a place in it."""
         while True:
             lost = history.lost
-            if history.is_suspect:  # waits before there is an engine, so that it is ahead of all others
+            if history.is_suspect:  # it waits before an engine exists, so that it precedes all others
                 replica = lost if lost is not None and self._replicas.has(lost) else self._replicas.choose(work)
                 presence = await replica.isolation.enter_trial(history.at_most, work)
             else:
@@ -183,7 +186,7 @@ class Resumption(Generic[R]):
                 await replica.available()
             except BackendUnhealthy:
                 presence.leave()
-                await self._engine(history)  # another one, if any
+                await self._engine(history)  # a different one, if there is one
             except BaseException:
                 presence.leave()
                 raise
@@ -205,14 +208,14 @@ class Resumption(Generic[R]):
         history: "_History[R]",
         presence: Presence,
     ) -> AsyncGenerator[T, None]:
-        """Continue for some tokens, which are read even if the client reads none, then go on or pause for others."""
+        """Continue for some tokens, which are read even if the client reads none; then continue or pause for others."""
         async with aclosing(items):
             held, loss, ended = await _read(items, note, history.tokens)
             if ended or presence.has_left:
                 presence.leave()
             else:
                 may_stay = await presence.acquit()
-                presence.is_paused = not (may_stay or presence.has_left)  # it may be complete, and not be read yet
+                presence.is_paused = not (may_stay or presence.has_left)  # it may be complete but not yet read
                 history.is_suspect = presence.trial is not None and presence.trial.failed
             if not presence.is_paused:
                 for item in held:
@@ -229,21 +232,21 @@ class Resumption(Generic[R]):
 
 
 class _History(Generic[R]):
-    """The lost engines of a request, and how it goes on."""
+    """The lost engines of a request, and the way it continues."""
 
     def __init__(self) -> None:
         self.is_suspect = False
-        self.at_most = 1  # requests in its next trial
-        self.tokens = 1  # of its next trial
+        self.at_most = 1  # the maximum number of requests in its next trial
+        self.tokens = 1  # the tokens of its next trial
         self.loss: EngineLost | None = None
-        self.lost: R | None = None  # the engine of that loss
+        self.lost: R | None = None  # the engine lost then
         self._count = 0
 
     def lose(self, loss: EngineLost, replica: R) -> None:
         """Record the loss of an engine. Raise GenerationFailed if the request has caused it."""
         self._count += 1
         if self.is_suspect and loss.company == 1:
-            reason = f"it is not tried again, as the engine failed {self._count} times under it"
+            reason = f"it is not tried again, because the engine failed {self._count} times while running it"
             raise GenerationFailed(f"{loss.message}; {reason}") from None
         if not self.is_suspect and self._count >= SUSPECT:
             self.tokens *= PROBATION

@@ -1,8 +1,8 @@
-"""The choice of a replica for a request: the one with the fewest tokens to read, this request's included.
+"""The choice of a replica for a request: the one with the fewest tokens to process, including this request's.
 
-The tokens of a prompt count only from where its longest prefix in the replica's cache ends. So requests with the same
-beginning, such as a system prompt or the turns of a chat, stay together unless their replica has more to do than the
-prefix saves.
+Only the tokens after the longest prefix in the replica's cache count. So requests with the same
+beginning, such as a system prompt or the turns of a chat, stay together unless their replica's load exceeds the
+savings.
 """
 
 from collections import OrderedDict
@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
 
-BLOCK = 64  # tokens; prefixes are compared by whole blocks
-MAX_BLOCKS = 100_000  # that are remembered, of the requests that came last
-MAX_HOLDERS = 8  # replicas that are remembered for a block: those that got it last
+BLOCK = 64  # tokens; prefixes are compared in whole blocks
+MAX_BLOCKS = 100_000  # remembered, from the most recent requests
+MAX_HOLDERS = 8  # remembered per block, the most recent ones
 
 R = TypeVar("R", bound=Replica)
 
@@ -23,15 +23,15 @@ _tokens_to_do = attrgetter("isolation.tokens")
 
 
 class Router(Generic[R]):
-    """The prefixes that replicas have been given."""
+    """The prefixes that each replica has received."""
 
     def __init__(self, first: int = 0) -> None:
-        """Begin with the replica of a number, counted round, where several have the same to do."""
+        """Start with the replica of this number, modulo their count, if several have the same load."""
         self._first = first
-        self._holders: OrderedDict[int, list[R]] = OrderedDict()  # of the prefix that ends with a block
+        self._holders: OrderedDict[int, list[R]] = OrderedDict()  # by the hash of the prefix up to the end of a block
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
-        """Return the replica for a request, which is assumed to hold the prompt from then on."""
+        """Return the replica for a request, which is assumed to cache the prompt from then on."""
         keys, held = list(_keys(work)), dict[R, int]()
         for count, key in enumerate(keys, start=1):
             for replica in self._holders.get(key, ()):
@@ -46,7 +46,7 @@ class Router(Generic[R]):
         return chosen
 
     def forget(self, replica: R) -> None:
-        """Forget the prefixes of a replica whose cache is gone."""
+        """Drop the prefixes of a replica that has lost its cache."""
         for holders in self._holders.values():
             if replica in holders:
                 holders.remove(replica)

@@ -1,6 +1,6 @@
-"""A worker that several servers on this machine share: the process that starts it, their host, is not one of them.
+"""A worker that several servers on this machine share; the process that starts it, their host, is separate.
 
-Messages between a server and the worker do not pass through the host: the worker listens at an address of its own.
+Messages between a server and the worker do not pass through the host: the worker has its own address.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from lmi_core.workers.messages import STARTED
 
 logger = logging.getLogger(__name__)
 
-HOST_VARIABLE = "LMI_WORKER_HOST"  # the address of the host, in servers that share workers
-NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, from 0
+HOST_VARIABLE = "LMI_WORKER_HOST"  # the host's address, for servers that share workers
+NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, starting at 0
 LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
 HOST_GONE = "the process that runs the engines has ended"
 
 
 class Want(msgspec.Struct, tag=True):
-    """A server's first message to the host: the worker that it wants to use, which is started unless it runs."""
+    """A server's first message to the host: the worker that it wants to use, which is started if necessary."""
 
     key: str
     target: str
@@ -42,18 +42,18 @@ class Kill(msgspec.Struct, tag=True):
 
 
 class Release(msgspec.Struct, tag=True):
-    """The server uses the worker no longer; the host closes the connection once the worker, if unused, has ended."""
+    """The server no longer uses the worker; the host closes the connection once the worker, if unused, has ended."""
 
 
 class Running(msgspec.Struct, tag=True):
-    """The worker runs and listens."""
+    """The worker is running and listening."""
 
     address: str
     process_id: int
 
 
 class Died(msgspec.Struct, tag=True):
-    """The worker has ended."""
+    """The worker has exited."""
 
     why: str
     out_of_memory: bool = False
@@ -66,7 +66,7 @@ class Died(msgspec.Struct, tag=True):
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The only message of a connection that wants no worker: a front end serves."""
+    """The only message of a connection without a worker: a front end is ready."""
 
     front: int
     port: int
@@ -81,13 +81,13 @@ _from_host: msgspec.json.Decoder[FromHost] = msgspec.json.Decoder(FromHost)
 
 
 def host_of_this_process() -> Path | None:
-    """Return the address of the host whose workers this server shares; None if it has workers of its own."""
+    """Return the address of the host whose workers this server shares; None if it has its own workers."""
     address = os.environ.get(HOST_VARIABLE)
     return None if address is None else Path(address)
 
 
 def number_of_this_process() -> int:
-    """Return the number of this server among those that share workers; 0 if it has workers of its own."""
+    """Return the number of this server among those that share workers; 0 if it has its own workers."""
     return int(os.environ.get(NUMBER_VARIABLE, "0"))
 
 
@@ -99,7 +99,7 @@ def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
 class SharedWorker(WorkerSocket):
     """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
 
-    place = files = None  # as it is on this machine
+    place = files = None  # None for a worker on this machine
 
     def __init__(
         self, host: Path, key: str, target: str, environment: Mapping[str, str], prepare: str | None = None
@@ -112,7 +112,7 @@ class SharedWorker(WorkerSocket):
         self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
-        self._started = False  # whether the message was read that a worker starts with
+        self._started = False  # whether the worker's first message has been read
         self.process_id: int | None = None
 
     async def start(self) -> None:
@@ -158,8 +158,9 @@ class TrialTurn:
 
     Otherwise the suspects would be blamed for what the others' requests do. It is two locks, which the kernel releases
     when a server dies.
-    Whoever tries suspects holds both alone, first the gate, so that requests of others cannot enter one after another.
-    Each server with other requests in the worker shares the second one; to enter, it shares the gate for a moment.
+    A server that tries suspects holds both exclusively, first the gate, so that no more requests of other servers
+    enter.
+    Servers with other requests in the worker share the second lock; to enter, they briefly share the gate.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,7 +169,7 @@ class TrialTurn:
         self._is_taken = False
 
     def enter(self) -> bool:
-        """Note that this server has requests in the engine; return False while a server tries suspects, or waits to."""
+        """Record that this server has requests in the engine; return False while a server tries suspects."""
         if self._is_taken:
             return False
         try:
@@ -178,16 +179,17 @@ class TrialTurn:
                 self._inside.lock(fcntl.LOCK_SH)
             finally:
                 self._gate.unlock()
-        except OSError as error:  # no descriptors, no locks, ...: requests are worth more than right blame
-            logger.warning("other front ends do not learn that requests are in the engine: %s", error)
+        # For example, no descriptors or no locks: finishing requests matters more than blaming the right one
+        except OSError as error:
+            logger.warning("other front ends cannot see that requests are in the engine: %s", error)
         return True
 
     def leave(self) -> None:
-        """Note that this server has no request in the engine."""
+        """Record that this server has no requests in the engine."""
         self._inside.unlock()
 
     async def take(self) -> None:
-        """Let no server's requests enter, and wait until none is in the engine."""
+        """Block all servers' requests, and wait until the engine is empty."""
         self._is_taken = True
         try:
             for lock in (self._gate, self._inside):
@@ -198,7 +200,7 @@ class TrialTurn:
             raise
 
     def give_back(self, *, stays: bool) -> None:
-        """Let all servers' requests enter; with `stays`, this one has some in the engine."""
+        """Admit all servers' requests; with `stays`, this server already has some in the engine."""
         self._is_taken = False
         if stays:
             with suppress(OSError):
@@ -208,13 +210,13 @@ class TrialTurn:
         self._gate.unlock()
 
     def close(self) -> None:
-        """Leave the worker for good."""
+        """Leave the worker permanently."""
         self._inside.close()
         self._gate.close()
 
 
 class _Lock:
-    """A file that processes lock, which is opened when it is needed."""
+    """A file that processes lock, opened on demand."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -222,7 +224,7 @@ class _Lock:
         self._held = fcntl.LOCK_UN
 
     def lock(self, how: int) -> bool:
-        """Lock the file, shared or alone, and return whether that is possible now. Raise OSError."""
+        """Try to lock the file, shared or exclusively, and return whether this succeeded. Raise OSError."""
         if self._held == how:
             return True
         if self._descriptor < 0:
@@ -231,7 +233,7 @@ class _Lock:
             fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
             self._held = how
             return True
-        self._held = fcntl.LOCK_UN  # the kernel gives up a lock before it tries for another
+        self._held = fcntl.LOCK_UN  # the kernel releases a lock before it tries to get another
         return False
 
     def unlock(self) -> None:
@@ -254,7 +256,7 @@ async def _next(reader: asyncio.StreamReader) -> Running | Died:
 
 
 async def _death(reader: asyncio.StreamReader) -> Died:
-    """Return the reason of the worker's death once it has died, or is unused."""
+    """Return the reason of the worker's death once it has died or become unused."""
     answer = await _next(reader)
     while isinstance(answer, Running):
         answer = await _next(reader)

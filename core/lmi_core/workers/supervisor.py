@@ -1,4 +1,4 @@
-"""Supervision of an engine: it is started, watched, and restarted if it dies."""
+"""Supervision of an engine: start, monitoring, and restarts after its death."""
 
 import asyncio
 import logging
@@ -12,8 +12,8 @@ from lmi_core.workers.restarts import FIRST_DELAY, Restarts
 logger = logging.getLogger(__name__)
 
 LOADING_TIMEOUT = 1800  # seconds; the default of option.model_loading_timeout
-MIN_RESTART_TIME = 120.0  # seconds that a restart may take in any case
-RESTART_FACTOR = 5  # times as long as the first start: the machine may be busier, but its files are read already
+MIN_RESTART_TIME = 120.0  # minimum of seconds allowed for a restart
+RESTART_FACTOR = 5  # times the first start: the machine may be busier, but the files are cached
 
 T = TypeVar("T")
 
@@ -36,17 +36,17 @@ class Supervisor(Generic[T]):
         `what` names the engine in the log.
         """
         self.restarts = Restarts(retry_threshold, what)
-        self.why_unhealthy = "the engine is starting"  # while none runs
+        self.why_unhealthy = "the engine is starting"  # for requests while no engine runs
         self._create = create
         self._watch = watch
         self._end = end
         self.restart_timeout = loading_timeout  # seconds
-        self._start_time = 0.0  # the seconds that the first start took
-        self._expected = 0.0  # when the next engine may take requests, by the loop's clock
+        self._start_time = 0.0  # seconds taken by the first start
+        self._expected = 0.0  # when the next engine may accept requests, on the loop's clock
         self._running: T | None = None
-        self._settled = asyncio.Event()  # an engine runs, or none ever will
+        self._settled = asyncio.Event()  # set when an engine runs, or when none ever will
         self._supervision: asyncio.Task[None] | None = None
-        self._deadline: asyncio.Timeout | None = None  # of the latest restart
+        self._deadline: asyncio.Timeout | None = None  # for the current restart
 
     @property
     def is_running(self) -> bool:
@@ -59,7 +59,7 @@ class Supervisor(Generic[T]):
 
     @property
     def running(self) -> T:
-        """The running engine. Raise BackendUnhealthy while there is none."""
+        """The running engine. Raise BackendUnhealthy while there is no engine."""
         if self._running is None:
             raise self.unhealthy()
         return self._running
@@ -70,7 +70,7 @@ class Supervisor(Generic[T]):
         return BackendUnhealthy(self.why_unhealthy, None if self.restarts.given_up.is_set() else seconds)
 
     async def available(self) -> None:
-        """Wait until an engine accepts requests. Raise BackendUnhealthy if none is started any more."""
+        """Wait until an engine accepts requests. Raise BackendUnhealthy if none is restarted any longer."""
         await self._settled.wait()
         _ = self.running
 
@@ -83,10 +83,10 @@ class Supervisor(Generic[T]):
         self.restart_timeout = min(self.restart_timeout, max(RESTART_FACTOR * self._start_time, MIN_RESTART_TIME))
         self._settled.set()
         self._supervision = asyncio.create_task(self._supervise(self._running))
-        await asyncio.sleep(0)  # from here on the task ends the engine, also when it is cancelled at once
+        await asyncio.sleep(0)  # from here on, the task ends the engine even if it is cancelled immediately
 
     async def stop(self) -> None:
-        """End the engine; safe to call at any time, and repeatedly."""
+        """End the engine; safe to call repeatedly, at any time."""
         if self._supervision is not None:
             self._supervision.cancel()
             with suppress(asyncio.CancelledError):
@@ -105,8 +105,8 @@ class Supervisor(Generic[T]):
                 self._expected = asyncio.get_running_loop().time() + FIRST_DELAY + self._start_time
                 try:
                     await self._end(engine)
-                except Exception:  # what is left of it must not keep a new one from being started
-                    logger.exception("the rest of the engine could not be stopped")
+                except Exception:  # its remains must not prevent a new one from starting
+                    logger.exception("the remains of the engine could not be stopped")
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason

@@ -19,7 +19,7 @@ LEFT_TO_PARENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, 
 
 
 def main(target: str, address: str, shared_address: str | None = None) -> None:
-    """Run `target` in the child process until it returns, or its parent is gone or wants it to end.
+    """Run `target` in the child process until it returns, or until its parent exits or ends it.
 
     With a `shared_address`, several servers connect to it there.
     """
@@ -44,17 +44,17 @@ def _remove(socket: Path) -> None:
 def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
     """Ignore signals to the whole process group, as sent by systemd or containers, and end with the parent instead.
 
-    The parent finishes requests first, then it closes this process's standard input, as its own death does too. Then
-    `clean_up` is called, and this process and all that it has started end.
+    The parent finishes requests first, and then closes this process's standard input; so does its own death. Then
+    `clean_up` is called, and this process exits with all processes that it has started.
     """
     for number in LEFT_TO_PARENT:
-        signal.signal(number, lambda *_: None)  # not SIG_IGN, which programs started here would inherit
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
     threading.Thread(target=exit_with_parent, args=(clean_up,), daemon=True).start()
 
 
 def exit_with_parent(clean_up: Callable[[], None] | None = None) -> None:
-    """Heed the parent's log levels until it closes the standard input, and end with it."""
-    while message := os.read(0, 1024):  # not sys.stdin: its lock, held here, would abort the interpreter's own exit
+    """Follow the parent's log levels until it closes the standard input, and exit with it."""
+    while message := os.read(0, 1024):  # not sys.stdin, whose lock would abort the interpreter's exit
         heed_log_level(message)
     try:
         if clean_up is not None:

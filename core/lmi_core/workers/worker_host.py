@@ -1,5 +1,5 @@
-"""The host of workers that several servers share: it starts each for the first server that wants it, and ends it when
-the last one releases it.
+"""The host of workers that several servers share: each starts for the first server that needs it, and ends when the
+last one releases it.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from lmi_core.workers.shared_worker import (
 
 logger = logging.getLogger(__name__)
 
-# No memory for a process, no descriptors, no space, no threads, ...
+# Not enough memory, descriptors, disk space or threads.
 UNSTARTED = (OSError, zmq.ZMQError, RuntimeError)
-UNUSED_SECONDS = 60.0  # for a server that replaces one that died; after them, a worker without servers is ended
+UNUSED_SECONDS = 60.0  # the grace period for a server that replaces a dead one; then a worker without servers is ended
 
 
 def unstarted(error: Exception) -> Died:
@@ -57,7 +57,7 @@ class HostedWorker:
             process_id = self._endpoint.process_id
             assert process_id is not None
             self.running.set_result(Running(self._address, process_id))
-            await self._endpoint.receive()  # raises, as the worker sends its parent nothing else
+            await self._endpoint.receive()  # raises, because the worker sends its parent nothing else
         except WorkerDied as death:
             died = Died(str(death), death.out_of_memory)
         except UNSTARTED as error:
@@ -73,7 +73,7 @@ class HostedWorker:
     def kill(self) -> None:
         if self.running.done():
             self._endpoint.kill()
-        else:  # there may be no process yet
+        else:  # the process may not exist yet
             self._end()
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class WorkerHost:
     """The shared workers by key."""
 
     def __init__(self, folder: Path, on_ready: Callable[[Ready], None] = lambda _: None) -> None:
-        """Create the sockets in a folder that only this user can enter; `on_ready` hears of each front end."""
+        """Create the sockets in a folder that only this user can enter; `on_ready` is called for each front end."""
         self.address = folder / "host"
         self._folder = folder
         self._on_ready = on_ready
@@ -120,7 +120,7 @@ class WorkerHost:
         assert task is not None
         self._connections[task] = writer
         try:
-            with suppress(OSError):  # the server is gone
+            with suppress(OSError):  # the server has disconnected
                 match decode_to_host(await reader.readline()):
                     case Want() as want:
                         await self._lend(want, reader, writer)
@@ -158,7 +158,7 @@ class WorkerHost:
                 del self._workers[want.key]
 
     async def _worker(self, want: Want) -> HostedWorker:
-        """Return the worker with the key, which is started if there is none. Raise one of UNSTARTED."""
+        """Return the worker with the key, starting it if there is none. Raise one of UNSTARTED."""
         while (worker := self._workers.get(want.key)) is not None and not worker.died.done():
             if not worker.is_ending:
                 return worker
@@ -168,7 +168,7 @@ class WorkerHost:
         return worker
 
     async def _follow(self, worker: HostedWorker, reader: asyncio.StreamReader) -> bool:
-        """Obey a server until it is gone, and return whether it has released the worker."""
+        """Serve a server until it disconnects, and return whether it has released the worker."""
         with suppress(OSError):
             while line := await reader.readline():
                 match decode_to_host(line):

@@ -7,7 +7,7 @@ from djl_python.chat_completions.chat_properties import ChatProperties
 
 __all__ = ["apply_chat_template", "is_chat_completions_request", "parse_chat_completions_request"]
 
-# LMI's names of the formatters of chats, whole and streamed, to those of the formatters that they are variants of
+# From LMI's names of chat formatters, whole and streamed, to the formatters that they are variants of.
 WHOLE, STREAM = "json_chat", "jsonlines_chat"
 CHAT_FORMATTERS: Mapping[str, str] = {WHOLE: "json", STREAM: "jsonlines"}
 

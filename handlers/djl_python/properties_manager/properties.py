@@ -54,7 +54,7 @@ class Properties(BaseModel):
     output_formatter: Any = None
     input_formatter: Any = None
     tgi_compat: bool = False
-    device: Any = None  # the engine's own choice
+    device: Any = None  # chosen by the engine
     device_map: str | None = None
     mpi_mode: bool = False
     loading_arguments: dict[str, Any] = Field(default_factory=dict)

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SERVER_KEYS = ("batch_size", "max_batch_delay", "retry_threshold")  # the other ones are the server's alone
-OF_THE_FUNCTION = ("entryPoint", "entry_point", "handler", "model_dir")  # what an engine is not told
+SERVER_KEYS = ("batch_size", "max_batch_delay", "retry_threshold")  # the server alone reads its other keys
+OF_THE_FUNCTION = ("entryPoint", "entry_point", "handler", "model_dir")  # keys that are not passed to an engine
 
 
 class ModelEngine:
@@ -132,7 +132,7 @@ class ModelEngine:
             async with aclosing(generate_all(self.backend, requests)) as steps:
                 async for step in steps:
                     arrived.put(step)
-        except Exception as error:  # it is raised where the steps are read
+        except Exception as error:  # raised again where the steps are read
             arrived.put(error)
         else:
             arrived.put(None)

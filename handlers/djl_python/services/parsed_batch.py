@@ -9,7 +9,7 @@ from lmi_core.generation.request import ValidRequest
 from lmi_core.payloads.payload import shown
 from lmi_core.script.djl_names.inputs import Input
 
-# The prompts of all items, how many each has, their parameters, errors by the index of the item, the items.
+# The prompts of all items, the number per item, their parameters, errors by item index, the items.
 ParsedBatch = tuple[Sequence[Any], Sequence[int], Any, Mapping[int, str], Sequence[Input]]
 
 
@@ -19,7 +19,7 @@ class BatchItem:
 
     inputs: Input
     prompts: list[Any]
-    parameters: list[dict[str, Any]]  # of each prompt
+    parameters: list[dict[str, Any]]  # one per prompt
     error: str | None = None
     requests: list[ValidRequest] = field(default_factory=list)
     request_id: str = ""

@@ -9,10 +9,10 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.payloads.payload import shown
 
-NOT_TEXT = ("images", "tools")  # in a chat
+NOT_TEXT = ("images", "tools")  # members of chats
 NOT_GENERATION = (*NOT_TEXT, "output_formatter", "stream", "cached_prompt", "adapters", "request_input")
 ONE_SEQUENCE = "num_return_sequences"
-WHOLE_LENGTH = "max_length"  # of the prompt and what is generated
+WHOLE_LENGTH = "max_length"  # the maximum length of prompt and output together
 
 
 def generation_request(
@@ -42,7 +42,8 @@ def generation_request(
     return GenerationRequest(
         prompt,
         given,
-        add_special_tokens=parameters.get("output_formatter") not in CHAT_FORMATTERS,  # a chat template has them
+        # A chat template writes them itself
+        add_special_tokens=parameters.get("output_formatter") not in CHAT_FORMATTERS,
         adapter=adapter,
     )
 

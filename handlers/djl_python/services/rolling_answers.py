@@ -40,7 +40,7 @@ class RollingAnswer:
 
     def take(self) -> dict[str, Any]:
         """Return the new text and its state, as arguments of `Output.binary_encode`."""
-        last = self._ended  # read before the pieces: none comes after it
+        last = self._ended  # read before the pieces, so that none is missed
         data = b"".join(self._pieces.popleft() for _ in range(len(self._pieces)))
         fields: dict[str, Any] = {"data": data.decode(), "last": last}
         if last and self._error is not None:

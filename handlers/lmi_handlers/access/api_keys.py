@@ -11,9 +11,9 @@ from lmi_handlers.access.credentials import Secret, digest_of
 
 logger = logging.getLogger(__name__)
 
-HASHED = "sha256:"  # begins the digest of a key that is not in the file itself
+HASHED = "sha256:"  # precedes the digest of a key that is not itself in the file
 COMMENT = "#"
-DIGITS = 64  # of a digest
+DIGITS = 64  # in a digest
 REQUESTS = "requests_per_minute"
 RUNNING = "max_concurrent_requests"
 MAX_DIGITS = 9
@@ -34,7 +34,7 @@ class ApiKey:
     name: str
     secret: Secret
     limits: KeyLimits
-    holder: str  # whose requests are told apart by it: the same for as long as a line keeps its name, or its key
+    holder: str  # identifies the client: it stays the same as long as a line keeps its name, or its key
 
 
 class ApiKeys:
@@ -100,11 +100,11 @@ def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
     named = [word for word in words if not word.startswith((f"{REQUESTS}=", f"{RUNNING}="))]
     if not 1 <= len(named) <= 2:
         raise ConfigurationError(
-            f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} words "
-            "beside those"
+            f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} "
+            f"additional words"
         )
     secret, is_named = _secret(named[-1]), len(named) == 2
-    # Where a line stands in its file is nobody's mark: one that goes would give its place to the next.
+    # Line numbers do not identify clients: when a line is removed, the next one takes its number.
     holder = named[0] if is_named else f"unnamed {secret.alias}"
     return ApiKey(named[0] if is_named else name, secret, _limits(options, limits), holder)
 

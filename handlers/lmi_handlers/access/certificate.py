@@ -21,9 +21,8 @@ class Certificate:
 
     def read_again(self) -> None:
         """Use the files' current contents for new connections. Raise ConfigurationError if they are invalid."""
-        self._load(
-            _new_context()
-        )  # one that fails half-way would leave the certificate of one file with the other's key
+        # First into a new context: a load that fails halfway would combine one file's certificate with the other's key.
+        self._load(_new_context())
         self.pem = self._load(self.context)
         logger.info("%s was read again: new connections get this certificate", self.files[0])
 
@@ -44,7 +43,7 @@ class Certificate:
             raise ConfigurationError(
                 f"certificate_file or private_key_file {name} cannot be read: {os.strerror(error.errno or 0)}"
             ) from None
-        except ValueError as error:  # of `_no_password`
+        except ValueError as error:  # raised by `_no_password`
             raise ConfigurationError(str(error)) from None
 
 
@@ -56,4 +55,6 @@ def _new_context() -> ssl.SSLContext:
 
 
 def _no_password() -> bytes:
-    raise ValueError("private_key_file must be a key without a password, as nobody could type it when it is read again")
+    raise ValueError(
+        "private_key_file must be a key without a password, because no one can type it when the file is read again"
+    )

@@ -16,7 +16,8 @@ from lmi_handlers.access.cross_origin import CrossOrigin
 from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsage
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
 
-# Headers of proxies, behind which every client has the proxy's address. Whoever adds one himself only loses by it.
+# Headers of proxies. Behind a proxy, every client has the proxy's address. A client that adds such a header only loses
+# rights.
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP")
 OPERATOR = "operator"
 
@@ -24,7 +25,7 @@ OPERATOR = "operator"
 class Caller(NamedTuple):
     """The sender of a request, according to the connection and the headers."""
 
-    address: str  # the IP address; "" on a Unix socket
+    address: str  # IP address; "" for a Unix socket
     headers: Mapping[str, str]
 
     @property
@@ -157,7 +158,7 @@ class AccessControl:
             return Permit(caller.address)
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
-        fault = "the one given is another" if credentials else "none was given"
+        fault = "the one given is wrong" if credentials else "none was given"
         raise Unauthorized(f"management needs the management_token, as `Authorization: Bearer`: {fault}")
 
     def _has_token(self, credentials: list[str]) -> bool:
@@ -176,5 +177,5 @@ class AccessControl:
             return everywhere
         try:
             return self._models.find(model).server.open_management
-        except LmiError:  # unknown
+        except LmiError:  # not a known model
             return everywhere

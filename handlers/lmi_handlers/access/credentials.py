@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 KEY = "management_token_file"
 BEARER = "bearer"
 _OF_THIS_PROCESS = secrets.token_bytes(32)
-KEY_HEADERS = ("x-api-key", "api-key")  # those of Anthropic's clients, and of OpenAI's for Azure
+KEY_HEADERS = ("x-api-key", "api-key")  # used by Anthropic's clients, and by OpenAI's for Azure
 
 
 class Secret:

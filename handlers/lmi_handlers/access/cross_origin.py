@@ -9,7 +9,7 @@ from lmi_core.configuration.host_patterns import ANY, DEFAULT_PORTS, Host
 
 ANY_PORT = f":{ANY}"
 FORM = "an origin is SCHEME://HOST[:PORT], such as https://app.example.com, https://*.example.com or http://localhost:*"
-# The methods of routes for clients, and the forms of HTTP's tokens.
+# The methods of routes for clients, and the syntax of tokens in HTTP.
 METHODS = ("GET", "HEAD", "POST", "DELETE")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -51,10 +51,10 @@ class Origin(NamedTuple):
 class CrossOrigin:
     """The pages of other web sites that may use client routes, and how."""
 
-    origins: Sequence[Origin] | None  # None: those of every web site
+    origins: Sequence[Origin] | None  # None: every web site
     methods: Sequence[str] = METHODS
     headers: Sequence[str] | None = None  # in lower case; None: all
-    allow_credentials: bool = False  # cookies and certificates, which only a proxy in front may ask for
+    allow_credentials: bool = False  # cookies and certificates, which only a proxy in front of the server may require
 
     def __post_init__(self) -> None:
         if self.allow_credentials and self.origins is None:

@@ -10,8 +10,8 @@ from lmi_core.errors import RateLimited
 from lmi_core.generation.request import GenerationRequest
 from lmi_handlers.access.api_keys import REQUESTS, RUNNING, ApiKey, KeyLimits
 
-SECONDS = 60.0  # in a minute
-SOON = 1.0  # seconds after which a request may have ended
+SECONDS = 60.0  # per minute
+SOON = 1.0  # seconds; a request may have ended by then
 
 
 class KeyUsage:
@@ -39,7 +39,7 @@ class KeyUsage:
             self._running -= request.count
 
     def take_more(self, name: str, requests: Sequence[GenerationRequest]) -> int:
-        """Count all sequences of a request of the named key but the first, and return their number.
+        """Count all sequences of a request of the named key except the first, and return their number.
 
         Raise RateLimited beyond the key's limits, or InvalidParameter for more than it may ever have.
         """
@@ -57,20 +57,20 @@ class KeyUsage:
 
     def _refill(self, limits: KeyLimits) -> None:
         rate, now = limits.requests_per_minute, time.monotonic()
-        if limits.requests_per_minute != self._limits.requests_per_minute:  # a new key, or the file has changed
+        if limits.requests_per_minute != self._limits.requests_per_minute:  # a new key, or a changed file
             self._left = math.inf if rate is None else min(float(rate), self._left)
         elif rate is not None:
             self._left = min(float(rate), self._left + (now - self._since) * rate / SECONDS)
         self._limits, self._since = limits, now
 
     def _take(self, name: str, count: int, counted: int = 0) -> None:
-        """Count the sequences of a request of the named key, but for those that are counted already."""
+        """Count the sequences of a request of the named key, except those already counted."""
         rate, most, more = self._limits.requests_per_minute, self._limits.max_concurrent_requests, count - counted
         several = "" if count == 1 else f", and the sequences of this one count as {count}"
         if rate is not None and self._left < more:
             wait = (count - self._left) * SECONDS / rate
             raise RateLimited(
-                f"the API key {name} may begin {rate} requests per minute{several}: try again in {wait:.1f} seconds",
+                f"the API key {name} may start {rate} requests per minute{several}: try again in {wait:.1f} seconds",
                 wait,
             )
         if most is not None and self._running + more > most:

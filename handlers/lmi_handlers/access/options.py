@@ -17,7 +17,7 @@ from lmi_handlers.access.cross_origin import CrossOrigin
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 1.0  # seconds between two looks
+INTERVAL = 1.0  # seconds between checks
 
 Version = tuple[int, int, int] | None
 UNIX = "unix:"
@@ -36,7 +36,7 @@ async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
     while watched:
         await asyncio.sleep(interval)
         for index, each in enumerate(watched):
-            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not answer
+            found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not respond
             if found != versions[index]:
                 versions[index] = found
                 try:
@@ -52,7 +52,7 @@ def _versions(each: Watched) -> list[Version]:
 def _version(file: Path) -> Version:
     try:
         found = file.stat()
-    except OSError:  # it is being replaced, and reading it tells why if it stays so
+    except OSError:  # it is being replaced; if the error persists, reading it reports the cause
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
 
@@ -63,7 +63,7 @@ class ListenAddress(NamedTuple):
     host: str = ""
     port: int = 0
     path: str | None = None
-    is_secure: bool = False  # by TLS, with the server's certificate
+    is_secure: bool = False  # uses TLS with the server's certificate
 
     @property
     def is_for_this_host(self) -> bool:
@@ -79,8 +79,8 @@ class ListenAddress(NamedTuple):
 class Scope(StrEnum):
     """The routes of an address."""
 
-    ALL = "all"  # as there is one address
-    INFERENCE = "inference"  # management has an address of its own
+    ALL = "all"  # the server has only one address
+    INFERENCE = "inference"  # management has a separate address
     MANAGEMENT = "management"
 
 
@@ -88,15 +88,15 @@ class Scope(StrEnum):
 class AccessOptions:
     """The operator's access rules; by default, everybody may use the server, and only this host may manage it."""
 
-    api_keys: ApiKeys | None = None  # None: clients need none
+    api_keys: ApiKeys | None = None  # None: clients do not need keys
     metrics_need_key: bool = False
-    certificate: Certificate | None = None  # None: there is no TLS
-    management_address: ListenAddress | None = None  # None: that of inference
+    certificate: Certificate | None = None  # None: no TLS
+    management_address: ListenAddress | None = None  # None: the inference address
     management_token: Secret | TokenFile | None = None
-    open_management: bool = False  # other hosts may use management routes that are for no model
-    cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read answers
-    fixed: str | None = None  # why nothing can be changed by management routes; None: it can
-    multi_model: bool = False  # SageMaker manages the models, from another host and by names that nobody lists
+    open_management: bool = False  # other hosts may use management routes that do not name a model
+    cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read responses
+    fixed: str | None = None  # why management routes cannot change anything; None: they can
+    multi_model: bool = False  # SageMaker manages the models from another host, and no one lists their names
 
     @property
     def watched(self) -> list[Watched]:

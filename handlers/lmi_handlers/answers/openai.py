@@ -95,7 +95,7 @@ PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
 
 
 class PromptMembers(TypedDict):
-    """vLLM's members about the prompt: null unless the client asked for them."""
+    """vLLM's members about the prompt: null unless the client requested them."""
 
     prompt_logprobs: PromptLogProbs | None
     prompt_token_ids: list[int] | None
@@ -350,7 +350,7 @@ class ServerVersion(TypedDict):
 
 
 class ServerLoad(TypedDict):
-    """The number of requests in progress, those in queues included."""
+    """The number of requests in progress, including queued ones."""
 
     server_load: int
 

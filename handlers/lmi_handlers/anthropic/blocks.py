@@ -9,7 +9,7 @@ from lmi_handlers.chat.images import LINKS
 from lmi_handlers.fields.parameter_fields import RequestPart
 
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-# The members that a block of each type must have.
+# The required members of each type of block.
 NEEDED = {
     "text": ("text",),
     "image": ("source",),
@@ -69,7 +69,7 @@ class ContentBlock(RequestPart):
     name: str | None = Field(None, min_length=1, description="The tool to use.")
     input: dict[str, Any] | None = Field(None, description="The input of the tool.")
     tool_use_id: str | None = Field(None, min_length=1, description="The id of the tool use with this result.")
-    tool_name: str | None = Field(None, min_length=1, description="The tool that a search for tools has found.")
+    tool_name: str | None = Field(None, min_length=1, description="The tool found by a tool search.")
     content: Annotated[
         "list[ContentBlock]",
         BeforeValidator(as_no_blocks, json_schema_input_type="str | list[ContentBlock] | None"),
@@ -81,7 +81,7 @@ class ContentBlock(RequestPart):
     def _has_what_its_type_says(self) -> "ContentBlock":
         for name in NEEDED[self.type]:
             if getattr(self, name) is None:
-                raise ValueError(f"must have `{name}`, as its type is {self.type}")
+                raise ValueError(f"must have `{name}`, because its type is {self.type}")
         if self.source is not None and self.type in SOURCE_CHECKS:
             SOURCE_CHECKS[self.type](self.source)
         check_blocks(self.content, BLOCKS_OF_RESULTS, "a tool's result")
@@ -102,7 +102,9 @@ def check_blocks(blocks: Iterable[ContentBlock], types: Iterable[str], owner: st
 def _check_image(source: Source) -> None:
     if source.type == "base64":
         if source.media_type not in IMAGE_TYPES or source.data is None:
-            raise ValueError(f"must have `source.data`, and as `source.media_type` one of {', '.join(IMAGE_TYPES)}")
+            raise ValueError(
+                f"must have `source.data`, and a `source.media_type` that is one of {', '.join(IMAGE_TYPES)}"
+            )
     elif source.type != "url":
         raise ValueError(f"must have a `source` of the type base64 or url, not {source.type}: no files are stored")
     elif source.url is None or not source.url.lower().startswith(LINKS):

@@ -92,7 +92,7 @@ def _thinking(payload: CountTokensRequest, model: ServedModel) -> dict[str, Any]
         return fields
     if thinking.budget_tokens is not None and takes_limit(model):
         fields["thinking_token_budget"] = thinking.budget_tokens
-    if thinking.type != "adaptive":  # otherwise the template decides
+    if thinking.type != "adaptive":  # otherwise, the template decides
         switches = dict.fromkeys(SWITCHES, thinking.type == "enabled")
         fields["chat_template_kwargs"] = switches | (payload.chat_template_kwargs or {})
     return fields

@@ -17,7 +17,7 @@ from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, stream_error
 from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
 
-INVALID_JSON = "INVALID_JSON"  # the member that Anthropic's documentation has for input that is not JSON
+INVALID_JSON = "INVALID_JSON"  # holds input that is not JSON, as documented by Anthropic
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class MessageAnswer:
     """The facts about a request for its formatter, in addition to those about any chat."""
 
     request_id: str
-    max_tokens: int  # that the client asked for
-    max_length: int  # of the model's context
-    shows_thinking: bool = True  # otherwise the answer tells only that there was some
+    max_tokens: int  # requested by the client
+    max_length: int  # the model's context length
+    shows_thinking: bool = True  # if not, the answer only contains empty thinking blocks
 
 
 class MessageFormatter(ChatSchemaFormatter):
@@ -55,7 +55,7 @@ class MessageFormatter(ChatSchemaFormatter):
         cached = counts.get("prompt_tokens_details", {}).get("cached_tokens", 0)
         usage = {
             "input_tokens": counts["prompt_tokens"] - cached,
-            "cache_creation_input_tokens": 0,  # nothing is written to a cache at a price of its own
+            "cache_creation_input_tokens": 0,  # this server has no separate price for writing to a cache
             "cache_read_input_tokens": cached,
             "output_tokens": counts["completion_tokens"],
         }
@@ -137,7 +137,7 @@ class WholeBlock:
     """A content block of a whole message, and its text."""
 
     block: JsonObject
-    text: str = ""  # of a use of a tool, its input as JSON
+    text: str = ""  # for a tool use, its input as JSON
 
     @property
     def type(self) -> str:
@@ -147,7 +147,7 @@ class WholeBlock:
     def content(self) -> JsonObject:
         if self.type == "tool_use":
             return {**self.block, "input": tool_input(self.text)}
-        return {**self.block, self.type: self.text}  # both other types have a member of their own name
+        return {**self.block, self.type: self.text}  # both other types have a member with their own name
 
 
 def text_block(text: str) -> JsonObject:
@@ -166,9 +166,7 @@ def tool_use_block(begun: CallBegun) -> JsonObject:
 def tool_input(arguments: str) -> orjson.Fragment:
     """Return the input of a tool use; of a truncated one, the complete part, as Anthropic's client reads streams."""
     if isinstance(_read(arguments), dict):
-        return orjson.Fragment(
-            arguments
-        )  # as the model wrote it: its numbers may be larger than those that Python writes
+        return orjson.Fragment(arguments)  # unchanged: its numbers may be larger than Python can write
     try:
         given: Any = from_json(arguments, allow_partial=True, allow_inf_nan=False) if arguments.strip() else {}
     except ValueError:
@@ -234,11 +232,11 @@ class BlockEvents:
     """The events of a message's content blocks; common parts of a block's deltas are encoded once."""
 
     def __init__(self, shows_thinking: bool, signature: str) -> None:
-        self.arguments: str | None = None  # of the last tool use, as JSON text
+        self.arguments: str | None = None  # of the last tool use, as JSON
         self._shows_thinking = shows_thinking
         self._signature = signature
         self._index = -1
-        self._open = ""  # the type of the block that deltas belong to
+        self._open = ""  # the type of the block that receives deltas
         self._before_delta = b""
 
     def add(self, piece: AnswerPiece) -> list[bytes]:
@@ -253,7 +251,7 @@ class BlockEvents:
                 block = tool_use_block(piece)
                 return self._close() + self._begin("tool_use", block, b'{"type":"input_json_delta","partial_json":')
             case CallArguments(_, text):
-                assert self._open == "tool_use", "arguments follow the call that they are of"
+                assert self._open == "tool_use", "arguments must follow their call"
                 self.arguments = (self.arguments or "") + text
                 return [self._delta(text)]
 

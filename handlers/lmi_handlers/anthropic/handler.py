@@ -69,7 +69,7 @@ class AnthropicHandler(OpenAiHandler):
         inquiry(
             "/v1/messages/count_tokens",
             count_tokens,
-            "How many tokens the prompt of a message has",
+            "Count the tokens in a message's prompt",
             (CountTokensRequest,),
             AnswerForm(MessageTokens),
         ),

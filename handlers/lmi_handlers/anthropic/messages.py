@@ -8,7 +8,7 @@ from lmi_handlers.anthropic.blocks import ContentBlock
 from lmi_handlers.anthropic.payload import CountTokensRequest
 from lmi_handlers.chat import messages as chat
 
-# Begins a text of Claude Code's system prompt that is another one in each request, which no prefix cache could share.
+# Start of a text in Claude Code's system prompt that changes with each request, and so prevents prefix caching.
 BILLING = "x-anthropic-billing-header"
 
 
@@ -130,5 +130,5 @@ def _checked(messages: list[chat.Message]) -> list[chat.Message]:
     if last.text:
         return messages
     if getattr(last, "reasoning_content", None):
-        raise InvalidPayload("`messages` must not end with thinking alone: an answer goes on within a text")
-    return messages[:-1]  # nothing to go on with: a new answer
+        raise InvalidPayload("`messages` must not end with thinking alone: an answer can only continue a text")
+    return messages[:-1]  # nothing to continue: start a new answer

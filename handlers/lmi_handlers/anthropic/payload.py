@@ -45,7 +45,7 @@ class AnthropicTool(RequestPart):
 
     @property
     def for_chat(self) -> chat.Tool:
-        # Not validated a second time: the messages of a coding agent come with dozens of large schemas.
+        # Not validated again, because coding agents send dozens of large schemas with every message.
         function = chat.FunctionDefinition.model_construct(
             name=self.name,
             description=self.description,
@@ -69,7 +69,7 @@ class AnthropicToolChoice(RequestPart):
     @model_validator(mode="after")
     def _names_a_tool(self) -> "AnthropicToolChoice":
         if (self.type == "tool") != (self.name is not None):
-            raise ValueError("must have the `name` of a tool where its `type` is tool, and only there")
+            raise ValueError("must have the `name` of a tool if and only if its `type` is tool")
         return self
 
     @property
@@ -106,7 +106,7 @@ class Thinking(RequestPart):
     @model_validator(mode="after")
     def _budget_where_enabled(self) -> "Thinking":
         if (self.type == "enabled") != (self.budget_tokens is not None):
-            raise ValueError("must have `budget_tokens` where its `type` is enabled, and only there")
+            raise ValueError("must have `budget_tokens` if and only if its `type` is enabled")
         return self
 
 
@@ -182,7 +182,7 @@ class MessagesRequest(CountTokensRequest):
     @model_validator(mode="after")
     def _one_message_longer_than_its_thinking(self) -> "MessagesRequest":
         if (self.n or 1) > 1:
-            raise ValueError(f"`n` must be 1, as an answer is one message. Given: {self.n}")
+            raise ValueError(f"`n` must be 1, because an answer is one message. Given: {self.n}")
         budget = (self.thinking.budget_tokens if self.thinking else None) or 0
         # Where another engine continues after the prompt, requests have a `max_tokens` of 1, as in vLLM.
         only_prefills = (self.kv_transfer_params or {}).get("do_remote_decode")

@@ -17,7 +17,7 @@ BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
 
 NO_THREADS = "no conversations are kept here"
-# About the hosted service, or about caches, which hold here whatever fits: any value is accepted.
+# Fields for the hosted service or its caches, which need no settings here: any value is accepted.
 HINTS = frozenset(
     {
         "billing_policy",
@@ -33,16 +33,16 @@ HINTS = frozenset(
         "stream_interval",
     }
 )
-# Ignored like an unknown field, so that the client is told.
+# Ignored like unknown fields, so that the client is informed.
 IGNORED = MappingProxyType(
     {
-        "compaction": "the conversation is taken as it is",
-        "context_management": "the conversation is taken as it is",
+        "compaction": "the conversation is used as it is",
+        "context_management": "the conversation is used as it is",
     }
 )
 REFUSED = MappingProxyType(
     {
-        "container": Refused("no code is run here"),
+        "container": Refused("this server does not run code"),
         "logits_processors": Refused("requests bring no code", ([],)),
         "mcp_servers": Refused("this server calls no other servers", ([],)),
         "thread": Refused(NO_THREADS),

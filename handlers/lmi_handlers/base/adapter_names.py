@@ -17,7 +17,7 @@ FIELD = "adapters"  # in a body
 TGI_FIELD = "adapter_id"  # in the parameters of TGI's requests
 KEY = "adapter"  # in the query, the custom attributes, and a model function's properties
 
-AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one for each; None: the base model
+AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one per prompt; None: the base model
 Named = tuple[str, str]  # where an adapter is named, and its name
 
 
@@ -34,7 +34,7 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
             raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
     elsewhere = named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
     call, in_body = _take_from_body(call)
-    return call, _agreed(in_body, elsewhere) if elsewhere else in_body
+    return call, _common_adapters(in_body, elsewhere) if elsewhere else in_body
 
 
 def with_adapter_attribute(call: Call) -> Call:
@@ -76,7 +76,7 @@ def _names(adapters: object) -> AdapterNames:
     return tuple(name or None for name in names)
 
 
-def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
+def _common_adapters(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
     """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload if they differ."""
     agreed, first = in_body, f"the body's `{FIELD}`"
     for place, name in elsewhere:
@@ -90,7 +90,7 @@ def _agreed(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
 
 
 def _plain(names: AdapterNames) -> str | list[str]:
-    """Return the names in the form of a body, with "" for the base model."""
+    """Return the names in the form used in bodies, with "" for the base model."""
     plain = [name or "" for name in names]
     return plain[0] if len(plain) == 1 else plain
 

@@ -10,10 +10,10 @@ from lmi_core.handler import Answer
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.statuses import Statuses
 
-OVERLOADED_STATUS = 529  # Anthropic's own
+OVERLOADED_STATUS = 529  # defined by Anthropic
 STATUSES = Statuses(overloaded=OVERLOADED_STATUS)
 THROTTLE = "throttle_error_http_code"
-REQUEST_ID_HEADER = "request-id"  # which Anthropic's clients show with an error
+REQUEST_ID_HEADER = "request-id"  # Anthropic's clients include it in their errors
 TYPES = {
     STATUSES.invalid: "invalid_request_error",
     401: "authentication_error",
@@ -72,7 +72,7 @@ def _type(error: LmiError, status: int) -> str:
 
 
 def _message(error: LmiError) -> str:
-    """Return the message; for a prompt that is too long, in the words that Claude Code and LiteLLM look for."""
+    """Return the message; for a prompt that is too long, in the words that Claude Code and LiteLLM expect."""
     if not isinstance(error, ContextLengthExceeded) or error.prompt_tokens is None:
         return error.message
     return f"prompt is too long: {error.prompt_tokens} tokens > {error.max_prompt_tokens} maximum. {error.message}"

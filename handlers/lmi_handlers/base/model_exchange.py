@@ -24,14 +24,14 @@ class ModelExchange(Protocol[R]):
     """One request to a model, which reads the call and sends the answer; R is the result for the server."""
 
     handler: Handler
-    headers: Mapping[str, str]  # the request's, or their equivalent in its protocol
+    headers: Mapping[str, str]  # the request's headers, or their equivalent in its protocol
     request_id: str
-    client: str  # whose requests take turns with those of others
+    client: str  # identifies the client whose requests take turns with others
     key: str | None  # the holder of the client's API key
-    usage: CountedRequest  # with the limits of that key
-    model: Model | None  # None until found, as the formatter
+    usage: CountedRequest  # checks the limits of that key
+    model: Model | None  # None until it is found; the same applies to the formatter
     formatter: AnswerWriter | None
-    answer_headers: Mapping[str, str]  # those that the parsed call asks for
+    answer_headers: Mapping[str, str]  # set by the parsed call
     record: RequestRecord
 
     def __init__(self, handler: Handler, headers: Mapping[str, str], request_id: str, client: str = "") -> None:

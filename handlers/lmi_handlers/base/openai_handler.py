@@ -16,12 +16,12 @@ from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import USUAL
 
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
-# Placeholders of clients that know one model only: huggingface_hub's; the one in TGI's examples for OpenAI's
-# client, as TGI ignores the name; and those of vLLM, whose server takes an empty one.
+# Placeholders sent by clients that know only one model: by huggingface_hub, in TGI's examples for OpenAI's client (TGI
+# ignores the name), and to vLLM's server, which accepts an empty name.
 NO_NAME = frozenset({"dummy", "tgi", ""})
-URL = re.compile(r"https?://", re.I)  # @huggingface/inference names the server's own address
+URL = re.compile(r"https?://", re.I)  # @huggingface/inference sends the server's own address as the name
 CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}  # OpenAI's own
-JSON_LINES = "application/jsonlines"  # in `Accept`: asks for a stream in LMI's schemas
+JSON_LINES = "application/jsonlines"  # in `Accept`, requests a stream in LMI's schemas
 
 
 class OpenAiHandler(Handler):

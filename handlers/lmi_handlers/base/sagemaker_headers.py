@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 ATTRIBUTES_HEADER = "X-Amzn-SageMaker-Custom-Attributes"
 TARGET_MODEL_HEADER = "X-Amzn-SageMaker-Target-Model"
-MODEL_NAME, MODEL_VERSION = "model_name", "model_version"  # DJLServing's parameters of the query, or headers
-# Attributes are `a=b;c=d`. Some clients write commas: one is a separator if another attribute follows it, and part of
-# the value otherwise.
+MODEL_NAME, MODEL_VERSION = "model_name", "model_version"  # DJLServing's query parameters or headers
+# Attributes are `a=b;c=d`. Some clients separate them with commas: a comma is a separator if another attribute follows,
+# and otherwise part of the value.
 _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
 
 

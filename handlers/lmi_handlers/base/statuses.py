@@ -6,7 +6,7 @@ from typing import Any
 from lmi_core.errors import LmiError, Overloaded
 from lmi_core.served_model import ServedModel
 
-# The usual HTTP status of each kind of error that is not 400, by kind.
+# The usual HTTP status of each kind of error; all other kinds have 400.
 STATUSES = {
     "unauthorized": 401,
     "forbidden": 403,
@@ -23,11 +23,11 @@ STATUSES = {
     "out_of_memory": 507,
     "generation_failed": 500,
     "generation_timeout": 504,
-    "aborted": 499,  # no standard status: nginx and Triton use it
-    "formatter_failed": 424,  # the model directory's own code raised
+    "aborted": 499,  # not standardized; nginx and Triton use it
+    "formatter_failed": 424,  # code of the model directory raised an exception
     "internal": 500,
 }
-# DJLServing's names of them: those of Java's exceptions.
+# DJLServing's names for these errors, which are names of Java exceptions.
 TYPES: dict[int, str] = {
     HTTPStatus.NOT_FOUND: "ModelNotFoundException",
     HTTPStatus.METHOD_NOT_ALLOWED: "MethodNotAllowedException",

@@ -37,7 +37,7 @@ class TokenizeText(TolerantPayload):
     add_special_tokens: bool | None = Field(
         None, description="Add the special tokens that the model expects around a text. Default: true."
     )
-    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
+    return_token_strs: bool | None = Field(None, description="Also return the tokens as they appear in the vocabulary.")
 
 
 class TokenizeChat(ChatRequest):
@@ -45,7 +45,7 @@ class TokenizeChat(ChatRequest):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [{"role": "user", "content": "Hi"}]}]})
 
-    return_token_strs: bool | None = Field(None, description="Return the tokens as they are in the vocabulary, too.")
+    return_token_strs: bool | None = Field(None, description="Also return the tokens as they appear in the vocabulary.")
 
 
 class DetokenizeRequest(TolerantPayload):
@@ -140,7 +140,7 @@ async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
     return json_answer({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
 
 
-# What reads a body as a dialect does, given the payload's type and whether to be strict: a `take_fields`.
+# Reads a body as the dialect does, such as a `take_fields`; receives the payload's type and whether to be strict.
 TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ...]]]
 
 

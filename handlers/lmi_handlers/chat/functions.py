@@ -60,7 +60,7 @@ def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
     A result without an id belongs to the first call without a result; with a `name`, to the first of that function.
     """
     written: list[Message] = []
-    waiting: list[ToolCall] = []  # calls so far that have no result
+    waiting: list[ToolCall] = []  # calls so far that have no result yet
     number = 0
     for message in messages:
         if message.tool_calls:

@@ -26,7 +26,7 @@ from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
 from lmi_handlers.fields.users import log_user
 
-UP_TO_THE_CONTEXT = 2**31  # tokens; the limit is lowered to what the model's context leaves
+UP_TO_THE_CONTEXT = 2**31  # a number of tokens that is lowered to what fits in the model's context
 
 
 def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
@@ -38,7 +38,7 @@ class ChatForm(NamedTuple):
     """The output formatter of a chat's answer, and its features."""
 
     new_formatter: Callable[[ChatAnswer], OutputFormatter]
-    details: bool = False  # whether it writes token ids and the prompt's details
+    details: bool = False  # whether to write token ids and the prompt's details
 
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
@@ -52,7 +52,7 @@ def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: 
     use = use_reasoning(payload, model, _prompt(payload, model, template, tools), guide, tools.parser is not None)
     answer = _answer(payload, call, model, tools, use.reasoning)
     if form.details:
-        # As in vLLM, there are no details of generated tokens if the reasoning is hidden.
+        # As in vLLM, details of generated tokens are omitted if the reasoning is hidden.
         shown = answer.reasoning is None or answer.include_reasoning
         answer = replace(
             answer,
@@ -77,7 +77,8 @@ def chat_prompt(payload: ChatRequest, model: ServedModel) -> str:
 def _template(payload: ChatRequest, model: ServedModel) -> str:
     if payload.chat_template is not None and not model.options.trust_request_chat_template:
         raise InvalidPayload(
-            "`chat_template` is not allowed in requests, as it is a program: set option.chat_template in the model "
+            "`chat_template` is not allowed in requests, because it is a program: set option.chat_template in the "
+            "model "
             "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template
@@ -130,7 +131,7 @@ def _request(
         "logprobs": payload.top_logprobs or None,
         "prompt_logprobs": payload.prompt_log_probs,
     }
-    if payload.max_completion_tokens is not None:  # counts before the older name, as in vLLM
+    if payload.max_completion_tokens is not None:  # takes precedence over the older name, as in vLLM
         further |= {"max_completion_tokens": payload.max_completion_tokens, "max_tokens": None}
     parameters, names = payload.parameters(model, further, guide)
     parameters |= use.limit

@@ -13,7 +13,7 @@ from lmi_handlers.chat.name_lookup import NameResolver
 ANY_HOST = "*"
 MAX_REDIRECTS = 3
 HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity"}  # a compressed body could expand to any size
-NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one for all redirects together
+NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # fetch_image has one time limit for all redirects
 
 
 async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes:

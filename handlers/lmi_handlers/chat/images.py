@@ -69,7 +69,7 @@ def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource
 
 
 def image_parts(payload: ChatRequest) -> list[tuple[str, ContentPart]]:
-    """Return the image parts, each after its path in the request, such as `messages.0.content.1`."""
+    """Return the image parts, each with its path in the request, such as `messages.0.content.1`."""
     return [
         (payload.part_path(i, j), part)
         for i, message in enumerate(payload.messages)

@@ -87,7 +87,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
 
     def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
         content = self.log_prob_content(written([token])) if token is not None and self.chat.log_probs else []
-        log_probs = [{"content": content}] if content else None  # LMI's lines wrap it in a list
+        log_probs = [{"content": content}] if content else None  # LMI's lines wrap the object in a list
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self.frame(self._response([choice]))
 

@@ -14,8 +14,9 @@ from lmi_core.texts.chat_template import takes_parts
 
 logger = logging.getLogger(__name__)
 
-NO_TEXT: dict[str, str | None] = {"type": "text", "text": None}  # left out, as with vLLM
-TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}  # part type to the member of the text
+NO_TEXT: dict[str, str | None] = {"type": "text", "text": None}  # dropped, as in vLLM
+# From part type to the member with the text
+TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
 class ImageUrl(BaseModel):
@@ -80,7 +81,7 @@ def _as_function(given: object) -> object:
 
 
 class ToolCall(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)  # clients return the `index` of a stream's chunk
+    model_config = ConfigDict(extra="ignore", strict=True)  # clients send back the `index` of a stream's chunk
 
     id: str | None = None
     type: Annotated[
@@ -89,10 +90,10 @@ class ToolCall(BaseModel):
     function: FunctionCall
 
 
-REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates read either
+REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates read one or the other
 
 
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")  # those of OpenAI's API
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")  # the roles in OpenAI's API
 RESULTS = ("tool", "function")
 MAX_ROLE = 200  # characters
 
@@ -156,7 +157,7 @@ class Message(BaseModel):
     @classmethod
     def _not_missing(cls, content: list[ContentPart] | None, info: ValidationInfo) -> list[ContentPart] | None:
         if content is None and info.data.get("role") in RESULTS:
-            return []  # of a function that returns nothing
+            return []  # the result of a function that returns nothing
         if content is None and info.data.get("role") != "assistant":
             raise ValueError("must be a string, or a list of parts")
         return content
@@ -212,7 +213,7 @@ def _template_message(message: Message, template: str, contents: PartsWriter | T
         if name in further:
             further.setdefault(other, further[name])
     rendered = {"role": message.role, "content": contents.write(parts), **further}
-    if message.role == "developer" and "developer" not in template:  # newer clients' name of the system role
+    if message.role == "developer" and "developer" not in template:  # the system role's name in newer clients
         rendered["role"] = "system"
     if message.tool_calls:
         rendered["tool_calls"] = [_template_call(call) for call in message.tool_calls]

@@ -1,6 +1,6 @@
-"""Lookups of host names that clients give: nothing can interrupt the system's resolver, which may take half a minute.
+"""Lookups of host names from clients; nothing can interrupt the system's resolver, which may take half a minute.
 
-The event loop has four threads for lookups, so that four names without an answer would stop all others.
+The event loop has only four threads for lookups, so four unanswered names would block all others.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from lmi_core.host.addresses import AddressInfo
 
-MAX_LOOKUPS = 256  # at the same time, each in its thread
-MAX_OF_DOMAIN = 8  # names below the same domain, whose servers may not answer
+MAX_LOOKUPS = 256  # concurrent lookups, each in its own thread
+MAX_OF_DOMAIN = 8  # concurrent lookups per domain, because its name servers may not respond
 
 Found = list[AddressInfo] | OSError
 _lookups: dict[tuple[str, int], Future[Found]] = {}
@@ -42,7 +42,7 @@ class NameResolver(AbstractResolver):
 
 
 def _in_the_way(host: str) -> list[Future[Found]]:
-    """Return the lookups of which one must end before that of a host begins."""
+    """Return the lookups, one of which must end before a lookup of the host may start."""
     running = list(_lookups.items())
     if len(running) < MAX_LOOKUPS:
         running = [(key, future) for key, future in running if _domain(key[0]) == _domain(host)]
@@ -57,7 +57,7 @@ def _domain(host: str) -> list[str]:
 
 def _start(key: tuple[str, int]) -> Future[Found]:
     future: Future[Found] = Future()
-    future.set_running_or_notify_cancel()  # whoever is cancelled while waiting cancels nothing for others
+    future.set_running_or_notify_cancel()  # cancelling one waiter does not cancel the others
     _lookups[key] = future
     Thread(target=_look_up, args=(key, future), name="name-lookup", daemon=True).start()
     return future
@@ -70,7 +70,7 @@ def _look_up(key: tuple[str, int], future: Future[Found]) -> None:
         found = socket.getaddrinfo(host, None, family, socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except OSError as error:
         found = error
-    except UnicodeError as error:  # a label that is empty or too long
+    except UnicodeError as error:  # an empty or overlong label
         found = socket.gaierror(socket.EAI_NONAME, str(error))
     del _lookups[key]
     future.set_result(found)

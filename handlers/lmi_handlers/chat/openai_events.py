@@ -19,7 +19,7 @@ FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
     "abort": "abort",
 }
 DONE = b"data: [DONE]\n\n"
-# Members that vLLM's server sends as null in whole answers, unless they have a value.
+# Members without a value that vLLM's server sends as null in whole answers.
 ANSWER = dict.fromkeys(("service_tier", "kv_transfer_params", "ec_transfer_params", "metrics"))
 CHOICE = dict.fromkeys(("token_ids", "routed_experts"))
 PROMPT = dict.fromkeys(("prompt_logprobs", "prompt_token_ids"))
@@ -35,7 +35,7 @@ class ChunkEvents:
 
     def __init__(self, head: Mapping[str, object], include_usage: bool) -> None:
         self._head = head
-        self._include_usage = include_usage  # in the last chunk; the others hold null
+        self._include_usage = include_usage  # in the last chunk; it is null in the others
         self._before = b"data: " + orjson.dumps({**head, "choices": []}).removesuffix(b"]}")
         self._after = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 

@@ -22,7 +22,7 @@ from lmi_handlers.chat.openai_events import (
 from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 from lmi_handlers.fields.vllm_schema import prompt_logprobs
 
-# Members of a message that vLLM's server sends as null unless they have a value.
+# Members of a message without a value that vLLM's server sends as null.
 MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "reasoning", "reasoning_content"))
 
 # A choice of a chunk, in the order of its members.
@@ -97,7 +97,8 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         super().__init__(answer)
         self._streams: dict[int, ChatStream] = {}
         self._has_details = answer.log_probs or answer.token_ids
-        # As DeepSeek's API: its clients read the member of each delta, which OpenAI's library lacks if it is not sent.
+        # Like DeepSeek's API, whose clients read the member of every delta; in OpenAI's library, a missing member
+        # raises an error.
         self._unset: JsonObject = {} if answer.reasoning is None else {"reasoning_content": None}
         head = self.head("chat.completion.chunk") | served_by(answer)
         self._events = ChunkEvents(head, answer.include_usage)

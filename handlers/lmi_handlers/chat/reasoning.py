@@ -14,7 +14,7 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.sampling import NO_BUDGET
 
 FIELD = "thinking_token_budget"
-SWITCHES = ("enable_thinking", "thinking")  # the names that chat templates give the switch
+SWITCHES = ("enable_thinking", "thinking")  # names of the switch in chat templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class ReasoningUse:
 
     prompt: str
     reasoning: Reasoning | None = None  # None: all text is content
-    before_guide: list[str] | None = None  # `guided_reasoning`, where the guide applies only after the reasoning
-    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, if the client gave one
+    before_guide: list[str] | None = None  # `guided_reasoning`, if the guide applies only after the reasoning
+    limit: Mapping[str, Any] = field(default_factory=dict)  # `reasoning_budget`, if the client set one
 
 
 def use_reasoning(
@@ -68,7 +68,7 @@ def reasoning_limit(budget: int | None, model: ServedModel, context: AnswerConte
         )
     tokenizer = model.backend.tokenizer
     starts = [tokenizer.encode(marker, False) for marker in markers.starts]
-    # The shortest comes first: it is the model's own.
+    # The shortest comes first, because it is the model's own.
     ends = sorted((tokenizer.encode(marker, False) for marker in markers.ends), key=len)
     others = [tokenizer.encode(marker, False) for marker in markers.others]
     if not all(ends):

@@ -105,7 +105,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
         return message | (reasoning_members(reasoning) if self.chat.include_reasoning and reasoning else {})
 
     def _content(self, text: str, reason: FinishReason | None) -> JsonObject:
-        """Return the members for content and calls; a call that is cut off is left out, or content if it is alone."""
+        """Return the members for content and calls; a truncated call is omitted, or is content if alone."""
         if self.chat.tool_calls is None:
             return {"content": text}
         parser = self.chat.tool_calls()

@@ -75,7 +75,7 @@ async def ask(
     except aiohttp.ClientConnectionError as error:
         raise AnswerFailed(f"the server does not answer: {error}") from None
     except (aiohttp.ClientPayloadError, orjson.JSONDecodeError) as error:
-        raise AnswerFailed(f"the answer broke off: {error}") from None
+        raise AnswerFailed(f"the answer was interrupted: {error}") from None
 
 
 def _message(body: bytes) -> str:

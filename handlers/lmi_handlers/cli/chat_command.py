@@ -21,17 +21,17 @@ from lmi_handlers.cli.connection import Connection, connect
 
 PATH = "v1/chat/completions"
 HELP = """\
-/system TEXT       what the model is told first; without TEXT, nothing
-/set NAME VALUE    a field of the requests, such as temperature 0.7 or model french; without VALUE, its default;
-                   without NAME, those that are set
-/retry             answer the last message again
+/system TEXT       set the system message; without TEXT, remove it
+/set NAME VALUE    set a request field, such as temperature 0.7 or model french; without VALUE, reset it;
+                   without NAME, list the fields that are set
+/retry             generate the last answer again
 /clear             forget the conversation
 /save FILE         write the conversation to a file, as JSON
-/help              this list
-/exit              end; so does Ctrl-D
+/help              show this list
+/exit              end the chat, like Ctrl-D
 
 Enter sends a message; Alt-Enter, or a backslash at the end of the line, starts a new line. Text pasted over several
-lines is one message. The arrow keys and Ctrl-R find earlier messages, of earlier chats too.
+lines is one message. The arrow keys and Ctrl-R find earlier messages, including those of earlier chats.
 Ctrl-C stops an answer or clears a half-typed message; with neither, it ends the chat."""
 
 
@@ -92,7 +92,7 @@ class ChatSession:
         name, _, argument = line.removeprefix("/").partition(" ")
         command = self._commands.get(name)
         if command is None:
-            self._console.print(f"there is no /{name}; /help lists what there is")
+            self._console.print(f"there is no /{name}; /help lists the commands")
         else:
             command(argument.strip())
 
@@ -153,7 +153,7 @@ class ChatSession:
         fields = self._conversation.fields
         if name in fields:
             del fields[name]
-            return f"{name} is not sent any more"
+            return f"{name} is no longer sent"
         sent = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in fields.items())
         unknown = f"{name} has no value: /set {name} VALUE gives it one. " if name else ""
         return f"{unknown}Sent with each message: {sent or 'nothing else'}"

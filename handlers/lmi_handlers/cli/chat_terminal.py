@@ -85,7 +85,7 @@ class PlainAnswer:
 
 
 class MarkdownAnswer(PlainAnswer):
-    """An answer in Markdown, whose last block is drawn anew as it grows; earlier ones stay as they are."""
+    """An answer in Markdown, whose last block is redrawn as it grows; earlier blocks stay unchanged."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -127,7 +127,7 @@ class MarkdownAnswer(PlainAnswer):
 
 
 class _Block:
-    """Markdown of which only the last lines are shown while it grows, as what has left the screen cannot be redrawn."""
+    """Markdown whose last lines alone are shown while it grows, because others cannot be redrawn."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -143,7 +143,7 @@ class _Block:
 
 
 def _markdown(text: str) -> Markdown:
-    """Parse Markdown in which lines end where they do in the text, as in other chats."""
+    """Parse Markdown with the line breaks of the text preserved, as in other chats."""
     markdown = Markdown(text, hyperlinks=False)  # addresses are shown
     for token in markdown.parsed:
         for child in token.children or ():

@@ -139,7 +139,7 @@ def _model_report(model: Model) -> JsonObject:
 
 
 def _engines(model: Model) -> str | None:
-    """Return how many engines the model would have, and where, unless that is one."""
+    """Return the number and location of the model's engines, unless there is only one."""
     setup = model.plan.setup
     placement = model.runtime.placement(setup.replicas) if model.generates and model.backend.replicates else Placement()
     return str(placement) if placement.replicas.maximum > 1 or placement.idle else None

@@ -11,7 +11,7 @@ import aiohttp
 
 from lmi_core.errors import ConfigurationError
 
-API_KEYS = ("LMI_API_KEY", "OPENAI_API_KEY")  # environment variables: the first has the key for a server elsewhere
+API_KEYS = ("LMI_API_KEY", "OPENAI_API_KEY")  # environment variables; the first holds the key for a remote server
 
 _URL = re.compile(r"https?://", re.I)
 _ADDRESS = re.compile(r"(localhost|[\w.-]*\.[\w.-]+|\[[\da-f:.]+\]):\d{1,5}(/.*)?", re.I)
@@ -25,7 +25,7 @@ class Connection:
     options: tuple[str, ...] = ()
     plugins_directory: Path | None = None
     strict: bool = False  # whether warnings about the model directory are errors
-    api_key_variable: str | None = None  # the environment variable with the key of the server at a URL
+    api_key_variable: str | None = None  # the environment variable that holds the key for the server at a URL
 
     @property
     def is_elsewhere(self) -> bool:
@@ -45,7 +45,8 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
             raise ConfigurationError(f"{given} is for models that this command serves itself, not for {to.target}")
         key = _api_key(to.api_key_variable)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        base = to.target.rstrip("/").removesuffix("/v1") + "/"  # OpenAI's clients are given it with its version
+        # OpenAI's clients use a base URL that ends with the version
+        base = to.target.rstrip("/").removesuffix("/v1") + "/"
         async with aiohttp.ClientSession(base, headers=headers, timeout=aiohttp.ClientTimeout(total=None)) as client:
             yield client
         return

@@ -1,6 +1,7 @@
 """`lmi serve --servers N`: front ends on one port, and the engines that they share.
 
-This process is their parent: it starts the front ends and the engines, replaces those that die, and handles no request.
+This process is their parent: it starts the front ends and the engines, replaces those that die, and does not handle
+requests.
 """
 
 import asyncio
@@ -32,16 +33,16 @@ from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 
-FROZEN_SECONDS = 30.0  # without an answer, after which a front end is killed
-END_SECONDS = 30.0  # for the end of a front end after its requests; a frozen one is killed then
-PING_SECONDS = 2.0  # between two questions whether a front end answers
-RESTARTS = 10  # failed ones in a row, after which a front end stays away
+FROZEN_SECONDS = 30.0  # without a response, after which a front end is killed
+END_SECONDS = 30.0  # for a front end to exit after its last request; then it is killed
+PING_SECONDS = 2.0  # between pings of a front end
+RESTARTS = 10  # consecutive failed restarts after which a front end is not started again
 ENTRY = "from lmi_handlers.cli.entry import main; main()"
-QUIET = "error"  # the log level of front ends that start and would repeat the lines of the first
+QUIET = "error"  # the log level of further front ends while they start, because they would repeat the first one's lines
 
 
 class FrontFailed(ConfigurationError):
-    """A front end ended before it served, after it has written why."""
+    """A front end exited before it could serve; it has reported the reason."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the front end ended with exit code {code}")
@@ -49,7 +50,7 @@ class FrontFailed(ConfigurationError):
 
 
 class FrontEnd:
-    """One front end, which is started again when it dies."""
+    """One front end, which is restarted if it dies."""
 
     def __init__(self, number: int, parent: "FrontEnds") -> None:
         self._number = number
@@ -65,7 +66,7 @@ class FrontEnd:
             self._process.write(f"{level}\n".encode())
 
     def ask_to_end(self) -> None:
-        """Begin the graceful end; asked again, the front end ends its requests."""
+        """Start the graceful shutdown; when called again, the front end ends its requests."""
         if self._process is not None and not self._process.exited.done():
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, END_OF_FRONT)
@@ -125,7 +126,7 @@ class FrontEnd:
         self.ask_to_end()
         await asyncio.wait({process.exited}, timeout=self._parent.drain_seconds + END_SECONDS)
         if not process.exited.done():
-            logger.error("front end %d does not end and is killed", self._number)
+            logger.error("front end %d does not exit and is being killed", self._number)
             process.kill()
             await process.wait()
         process.close()
@@ -139,15 +140,16 @@ class FrontEnds:
         self.count = count
         self.drain_seconds = drain_seconds
         self.host = WorkerHost(folder, self._note_ready)
-        self.port: int | None = None  # known once the first front end listens
-        # With the number of a front end whose engines have been given up.
+        self.port: int | None = None  # set when the first front end listens
+        # Set to the number of a front end whose engines are no longer restarted.
         self.failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._fronts = [FrontEnd(number, self) for number in range(count)]
 
     async def start(self) -> list[str]:
-        """Start all front ends, and return the lines that welcome people. Raise FrontFailed if one cannot be started.
+        """Start all front ends, and return the lines to print when they are ready. Raise FrontFailed if one cannot be
+        started.
 
-        The first one loads the models, and reports what is wrong with them.
+        The first one loads the models, and reports any problems with them.
         """
         await self.host.start()
         await self._fronts[0].supervisor.start()
@@ -156,7 +158,7 @@ class FrontEnds:
         return ready.welcome
 
     async def wait_failed(self) -> None:
-        """Wait for the end of a front end whose engines are not restarted, or for the last front end's. Raise
+        """Wait until a front end whose engines are not restarted exits, or until the last front end exits. Raise
         BackendGivenUp.
         """
         gone = asyncio.gather(*(each.supervisor.restarts.given_up.wait() for each in self._fronts))
@@ -187,7 +189,7 @@ class FrontEnds:
 def run_fronts(runner: asyncio.Runner, count: int, level: str, drain_seconds: float) -> None:
     """Serve with front ends until a signal, and log at this level once they serve.
 
-    Raise typer.Exit if they cannot be started, BackendGivenUp if their engines are given up.
+    Raise typer.Exit if they cannot be started, and BackendGivenUp if their engines are given up.
     """
     if sys.platform != "linux":
         raise ConfigurationError("--servers needs Linux, whose kernel spreads connections over the front ends")

@@ -13,9 +13,9 @@ from lmi_handlers.cli.connection import Connection, connect
 class Prompt:
     """The request of `lmi generate`."""
 
-    text: str | None  # `-`, or None, is read from standard input
+    text: str | None  # `-` or None: read from standard input
     parameters: dict[str, Any]
-    as_chat: bool = False  # whether the chat template is applied
+    as_chat: bool = False  # whether to apply the chat template
 
 
 def run_generate(connection: Connection, prompt: Prompt) -> bool:
@@ -27,7 +27,7 @@ def run_generate(connection: Connection, prompt: Prompt) -> bool:
 
 
 async def _generate(connection: Connection, prompt: Prompt) -> bool:
-    # A final newline on standard input, which `echo` adds, would change the answer.
+    # A final newline on standard input, which `echo` adds, would change the output.
     text = sys.stdin.read().removesuffix("\n").removesuffix("\r") if prompt.text in (None, "-") else prompt.text
     async with connect(connection) as client:
         statistics = Statistics()

@@ -54,7 +54,7 @@ EXIT_CONFIGURATION = 2
 app = typer.Typer(
     name="lmi",
     no_args_is_help=True,
-    rich_markup_mode=None,  # plain help: its columns fit narrow terminals, and `[grpc]` is no markup
+    rich_markup_mode=None,  # plain help fits narrow terminals, and `[grpc]` is not markup
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
@@ -150,7 +150,7 @@ def serve(
     if is_front:
         level = begin_front()
     with starting(level, log_format.value, access_log=access_log), _one_line_errors():
-        # Before imports, beside which an engine can start; the engines of front ends are their parent's.
+        # Before the imports, so that an engine starts alongside them; engines of front ends belong to their parent.
         runner = start_event_loop(() if is_front else directories, given, forks_only=servers > 1)
         if servers > 1 and not is_front:
             from lmi_handlers.cli.fronts import run_fronts

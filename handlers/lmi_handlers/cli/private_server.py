@@ -29,7 +29,7 @@ from lmi_handlers.http.application import create_application
 
 SCRIPTED = "scripted"
 DEFAULT_PROMPT = "What is Deep Learning?"
-DELAY = 0.01  # seconds between tokens, which makes each a chunk of its own
+DELAY = 0.01  # seconds between tokens, so that each is a separate chunk
 
 
 def scripted_plan(plan: ModelPlan, plugins: Plugins, text: str | None) -> ModelPlan:
@@ -89,7 +89,7 @@ async def served(
     stderr.
     """
     configure_logging("warning")
-    tolerance.logger.disabled = True  # whoever sends requests here tells what is ignored
+    tolerance.logger.disabled = True  # the senders of requests here report ignored fields themselves
     os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
     only = one_plan(target, options, plugins_directory)
     if strict:

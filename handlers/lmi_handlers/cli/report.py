@@ -22,7 +22,7 @@ EXAMPLE_HEADING = """\
 # Every key with its default. Remove the # in front of a key to set it.
 # Other option.* keys that are arguments of the chosen engine are passed through to it.
 """
-PIPED_WIDTH = 200  # characters; the width of a table that goes to a file or a pipe
+PIPED_WIDTH = 200  # characters; the width of a table written to a file or a pipe
 
 
 def print_plugins(plugins_directory: Path | None) -> None:

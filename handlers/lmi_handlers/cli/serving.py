@@ -49,12 +49,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0005  # of a busy thread's turn; the event loop and each thread beside it wait for several
-MAX_NEW_OBJECTS = 50_000  # new objects before a collection: reference counts free nearly all of a token's
+SWITCH_SECONDS = 0.0005  # per turn of a busy thread; the event loop and the threads beside it wait for several turns
+# New objects before a garbage collection: reference counting frees nearly all objects of a token
+MAX_NEW_OBJECTS = 50_000
 EXAMPLE_BODY = '{"inputs": "What is Deep Learning?", "parameters": {"max_new_tokens": 64}}'
-METRICS = "metrics"  # the handler of the routes for Prometheus
-GRPC_SHARE = 4  # gRPC gets a fourth of the connections, each of which carries many calls
-CLOSE_SECONDS = 5.0  # for the last spans, which a collector may not take
+METRICS = "metrics"  # the handler of Prometheus routes
+GRPC_SHARE = 4  # gRPC gets a quarter of the connections, because each carries many calls
+CLOSE_SECONDS = 5.0  # to send the last spans to a collector, which may not accept them
 PAIR_BODY = '{"text": "What is Deep Learning?", "text_pair": "A field of machine learning."}'
 EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
@@ -62,7 +63,7 @@ EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 def report_ready(server: Server, level: str = "info") -> None:
     """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on.
 
-    A front end leaves this to its parent.
+    In a front end, the parent does this instead.
     """
     if (front := this_front()) is not None:
         front.announce(server.port, [ready_message(server), *addresses(server)])
@@ -86,12 +87,13 @@ def run(
     """Serve until a signal, and call `welcome` in the event loop once the models are loaded.
 
     Raise ConfigurationError if a model cannot be served or, if `strict`, on a warning. Threads that still import
-    libraries are left running, because the process ends next.
+    libraries are left running, because the process is about to exit.
     """
     plugins = load_plugins(arguments.plugins_directory)
     fetched: list[Path] = []
     launch = read_launch(arguments, os.environ, fetch=partial(_fetch, fetched))
-    for warning in () if strict else launch.warnings:  # then they are errors, told with those of the models
+    # With `strict`, they are errors, reported with those of the models
+    for warning in () if strict else launch.warnings:
         logger.warning("%s", warning)
     plans, errors = launch_plans(launch, os.environ, plugins)
     if errors:
@@ -151,7 +153,7 @@ async def _serve(
     signals = Signals(heeded_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
     for folder in fetched:
-        let_go(folder)  # each model keeps what it uses
+        let_go(folder)  # each model keeps the files that it uses
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
@@ -174,7 +176,7 @@ async def _serve(
             planner.free = unknown_memory
         gc.enable()
         gc.collect()
-        gc.freeze()  # spares the collector the hundreds of thousands of objects that engines load
+        gc.freeze()  # garbage collections then skip the hundreds of thousands of objects loaded by engines
         gc.set_threshold(MAX_NEW_OBJECTS)
         welcome(server)
 
@@ -183,20 +185,20 @@ async def _serve(
             await serve(server, drain_seconds, on_ready, signals)
     finally:
         if tracer is not None:
-            with suppress(TimeoutError):  # a collector that does not answer
+            with suppress(TimeoutError):  # the collector of traces does not respond
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
-        gc.unfreeze()  # frozen objects outlive the interpreter, which some libraries report as leaks
+        gc.unfreeze()  # frozen objects would outlive the interpreter, which some libraries report as leaks
 
 
 def _log_choices(model: Model) -> None:
     for warning in model.warnings:
         logger.warning("model %s: %s", model.name, warning)
     logger.info("model %s: %s", model.name, model.plan.served_by)
-    logger.info("model %s: code that runs: %s", model.name, code_that_runs(model.plan))
+    logger.info("model %sruns this code: %s", model.name, code_that_runs(model.plan))
 
 
 def unknown_memory(need: Need) -> int | None:
-    """Return no amount of free memory: the engines of a front end may be loaded already, for others."""
+    """Return None, because the engines of a front end may already be loaded for other front ends."""
     return None
 
 
@@ -300,23 +302,23 @@ def exposures(launch: Launch) -> Iterator[str]:
     beyond = not is_loopback(host.value)
     if beyond and access.api_keys is None:
         yield (
-            f"whoever can reach {host.value} ({host.source}) may generate, without a key: api_keys_file asks for one, "
-            "and --host 127.0.0.1 is for this host alone"
+            f"anyone who can reach {host.value} ({host.source}) can generate without a key: set api_keys_file to "
+            f"require one, or --host 127.0.0.1 to admit only this host"
         )
     if access.api_keys is None and access.cross_origin is not None and access.cross_origin.origins is None:
         yield (
-            "every web page in a browser that can reach the server may generate, without a key, as "
-            "cors_allowed_origin=* says: api_keys_file asks for one"
+            "every web page in a browser that can reach the server can generate without a key, because of "
+            "cors_allowed_origin=*: set api_keys_file to require one"
         )
     if access.management_token is not None:
         return
     own = access.management_address
     if own is not None and not own.is_for_this_host:
-        yield f"whoever can reach {own} may load models and run their code: management_token asks for a token"
+        yield f"anyone who can reach {own} can load models and run their code: set management_token to require a token"
     elif own is None and beyond and access.multi_model:
-        yield "whoever can reach the server may load models and run their code, as SAGEMAKER_MULTI_MODEL says"
+        yield "anyone who can reach the server can load models and run their code, because of SAGEMAKER_MULTI_MODEL"
     elif own is None and beyond and access.open_management:
         yield (
-            "whoever can reach the server may load models and adapters, and run their code, as "
-            "open_management=true says: management_token asks for a token"
+            "anyone who can reach the server can load models and adapters, and run their code, because of "
+            "open_management=true: set management_token to require a token"
         )

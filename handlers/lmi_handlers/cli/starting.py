@@ -18,7 +18,7 @@ from lmi_handlers.process.lifetime import leave
 
 logger = logging.getLogger(__name__)
 
-SOCKETS = ("host", "worker-*", "metrics-*", "trial-*")  # and locks, of front ends and their engines
+SOCKETS = ("host", "worker-*", "metrics-*", "trial-*")  # sockets and locks of front ends and their engines
 
 
 @contextmanager
@@ -30,11 +30,11 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
     """
     is_quiet = log_level is None and log_format != JSON and sys.stderr.isatty()
     log_level = log_level or ("warning" if is_quiet else "info")
-    os.environ[LOG_FORMAT_VARIABLE] = log_format  # read by the workers, as is the next
+    os.environ[LOG_FORMAT_VARIABLE] = log_format  # workers read it; the next one too
     os.environ[LOG_LEVEL_VARIABLE] = log_level
     configure_logging(log_level)
     logging.getLogger(ACCESS_LOG).disabled = not access_log
-    gc.disable()  # until the models are loaded: imports make no garbage, and looking for it takes a quarter of the time
+    gc.disable()  # until the models are loaded: imports create no garbage, and collection takes a quarter of the time
     progress = LoadingProgress()
     progress.report("starting")
     if (thread := terminal_thread()) is not None:
@@ -50,17 +50,17 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
 
 
 def begin_front() -> str:
-    """Let this front end end with its parent, and return the log level that the parent has chosen."""
+    """Make this front end exit with its parent, and return the log level chosen by the parent."""
     from lmi_core.workers.shared_worker import host_of_this_process
     from lmi_core.workers.worker import exit_with_parent
 
     def remove_sockets() -> None:
-        """Remove what a killed parent has left."""
+        """Remove the files of a killed parent."""
         if (host := host_of_this_process()) is not None:
             with suppress(OSError):
                 for pattern in SOCKETS:
                     for each in host.parent.glob(pattern):
-                        each.unlink(missing_ok=True)  # by several front ends at the same time
+                        each.unlink(missing_ok=True)  # several front ends may do this at the same time
                 host.parent.rmdir()
 
     threading.Thread(target=exit_with_parent, args=(remove_sockets,), daemon=True).start()

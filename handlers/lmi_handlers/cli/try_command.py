@@ -19,7 +19,7 @@ from lmi_handlers.cli.private_server import DEFAULT_PROMPT, one_plan, own_server
 DEFAULT_ROUTE = "/invocations"
 FAILED = 400
 WATCH_SECONDS = 0.2
-WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")  # methods that send one only where `--body` gives it
+WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")  # these methods send a body only if `--body` is given
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Trial:
     body: Path | None = None
     stream: bool = False
     route: str = DEFAULT_ROUTE
-    say: str | None = None  # text of the scripted backend; None: its default
-    real: bool = False  # ask the model's own backend, not the scripted one
+    say: str | None = None  # text for the scripted backend; None: its default
+    real: bool = False  # use the model's own backend instead of the scripted one
     method: str = "POST"
     options: tuple[str, ...] = ()
 

@@ -37,15 +37,15 @@ class CompletionAnswer:
     model: str
     fingerprint: str
     tokenizer: Tokenizer
-    count: int  # choices for each prompt
+    count: int  # choices per prompt
     echo: bool = False
-    generated: bool = True  # False: the answer holds only the echoed prompt
-    log_probs: int | None = None  # number of likeliest tokens; None: no log probabilities
+    generated: bool = True  # False: the answer contains only the echoed prompt
+    log_probs: int | None = None  # number of top tokens; None: no log probabilities
     include_usage: bool = False  # in the last chunk of a stream
     continuous_usage: bool = False  # in each chunk too
     token_ids_as_text: bool = False  # in the log probabilities
     token_ids: bool = False  # of the prompt and the choices
-    prompt_log_probs: int | None = None  # number of likeliest tokens; None: no log probabilities
+    prompt_log_probs: int | None = None  # number of top tokens per prompt token; None: no log probabilities
 
 
 class CompletionsFormatter(OutputFormatter):
@@ -188,22 +188,22 @@ class Part(NamedTuple):
     """The piece of a choice in one event of a stream."""
 
     text: str
-    tokens: list[Token]  # generated ones
-    prompt: str = ""  # the echoed prompt that `text` begins with
+    tokens: list[Token]  # generated tokens
+    prompt: str = ""  # the echoed prompt at the start of `text`
     prefill: Sequence[Token] = ()  # the tokens of `prompt`
-    cut: bool = False  # whether more tokens may have been before these
+    cut: bool = False  # whether earlier tokens may be missing
 
 
 class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
-    """Server-sent events: one for each step, or for each token if details of it are asked for; then `[DONE]`."""
+    """Server-sent events: one for each step, or for each token if its details are requested; then `[DONE]`."""
 
     name: ClassVar[str] = "openai_completions_stream"
     content_type = "text/event-stream"
 
     def __init__(self, answer: CompletionAnswer) -> None:
         super().__init__(answer)
-        self._lengths: dict[int, int] = {}  # of the text so far, by choice
-        self._begun: set[int] = set()  # choices whose prompt's token ids were sent
+        self._lengths: dict[int, int] = {}  # length of the text so far, by choice
+        self._begun: set[int] = set()  # choices for which the token ids of the prompt have been sent
         self._events = ChunkEvents(self.head, self.asked.include_usage)
         self._has_details = answer.echo or answer.token_ids or answer.log_probs is not None
 

@@ -33,7 +33,7 @@ def completion_generation(
         count=payload.n or 1,
         echo=bool(payload.echo),
         generated=payload.max_tokens != 0,
-        # Named tokens are added to the generated one.
+        # Unless it is among them, the generated token is added to the named ones.
         log_probs=1 + len(payload.logprob_token_ids) if payload.logprob_token_ids else payload.logprobs,
         include_usage=payload.include_usage,
         continuous_usage=payload.continuous_usage,
@@ -71,7 +71,7 @@ def completion_requests(
     """Return a generation request for each prompt, with the parameters in `further` too."""
     parameters, names = payload.parameters(model, further, payload.guide())
     if payload.max_tokens == 0:
-        parameters["max_new_tokens"] = 1  # backends generate at least one, which the answer leaves out
+        parameters["max_new_tokens"] = 1  # backends generate at least one token; the answer omits it
     fits_context = "max_new_tokens" not in parameters
     parameters.setdefault("max_new_tokens", DEFAULT_MAX_TOKENS)
     names |= {"inputs": "prompt", "return_full_text": "echo"}

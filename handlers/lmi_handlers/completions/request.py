@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from lmi_handlers.fields.passed import PassedFields
 
 DEFAULT_MAX_TOKENS = 16
-MAX_CHOICES = 1024  # of all prompts of a request together
+MAX_CHOICES = 1024  # for all prompts of a request together
 
 
 def _as_prompts(given: object) -> object:

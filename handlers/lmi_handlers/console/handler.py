@@ -19,11 +19,11 @@ from lmi_handlers.console.state import MemoryReader, registered_models, shown_er
 VERSION = version("lmi-handlers")
 STARTED = time.time()
 
-_readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  # one for each server
+_readers: WeakKeyDictionary[ServedModels, MemoryReader] = WeakKeyDictionary()  # one per server
 
 
 async def console_state(call: Call, served: ServedModels) -> Answer:
-    """Answer with the current state for the console, without errors. Takes no place in any queue."""
+    """Answer with the current state for the console, without errors. The call takes no place in a queue."""
     registered = registered_models(registry_of(served))
     process_ids = {each.key: found for each in registered if (found := each.process_ids)}
     memory = await _readers.setdefault(served, MemoryReader()).read(process_ids)

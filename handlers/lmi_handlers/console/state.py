@@ -21,9 +21,9 @@ from lmi_handlers.management.descriptions import fault_of
 
 SECONDS = 2.0  # as long as what was read is told again
 SERVER = ""  # among the names of models
-UNHEALTHY = "unhealthy"  # beside the states of registered models: it is loaded, but takes no requests
+UNHEALTHY = "unhealthy"  # added to the states of registered models: the model is loaded but does not accept requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
-AT_ONCE = 25  # models, which take a millisecond or two; then requests have their turn
+AT_ONCE = 25  # models, each of which takes a millisecond or two, before requests get a turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from lmi_handlers.http.connections.limits import ConnectionLimits
 
 COUNTS = ("max_connections", "min_transfer_rate", "max_pending_body_bytes")
 TIMES = ("header_timeout", "body_timeout", "write_timeout", "keep_alive_timeout")
-OPEN_MANAGEMENT = "open_management"  # of serving.properties, whose variable and default are the server's too
+OPEN_MANAGEMENT = "open_management"  # a key of serving.properties; its variable and default also apply to the server
 OPEN_VARIABLE = "SERVING_OPEN_MANAGEMENT"
 
 
@@ -109,7 +109,7 @@ def choose_access(settings: Settings, environment: Mapping[str, str], inference:
     management, certificate = choose_management(settings, inference), _certificate(settings)
     if management is not None and management.is_secure and certificate is None:
         raise ConfigurationError("management_address asks for HTTPS, which needs certificate_file")
-    # The server's defaults for all models may open management to other hosts.
+    # The server's defaults for all models may allow other hosts to use management routes.
     values = [given.value for given in settings.for_models if given.name == OPEN_MANAGEMENT]
     values.append(environment.get(OPEN_VARIABLE, ""))
     return AccessOptions(

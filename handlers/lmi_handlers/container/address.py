@@ -80,12 +80,12 @@ def choose_management(settings: Settings, inference: Address) -> ListenAddress |
         return ListenAddress(path=path)
     host, port = _parse(given)
     if (host.value, port.value) == (inference.host.value, inference.port.value) and port.value != FREE_PORT:
-        return None  # as DJLServing has it: one address for both
+        return None  # the same address for both, as in DJLServing
     return ListenAddress(host.value, int(port.value), is_secure=is_https(given))
 
 
 def is_https(given: Given) -> bool:
-    """Return whether an address asks for TLS."""
+    """Return whether an address requires TLS."""
     return given.value.lower().startswith("https:")
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-COMMAND_LINE = "command line"  # the source of values that were given there
+COMMAND_LINE = "command line"  # the source of values given on the command line
 
 
 def begins(source: str) -> str:
@@ -16,8 +16,8 @@ class Fate(StrEnum):
 
     HONOURED = "honoured"
     IGNORED = "ignored"  # a warning gives the reason
-    NOTED = "informational"  # set by a host or an image, not by the user: shown by `lmi check` only
-    REFUSED = "refused"  # the server does not start, as it cannot do what is asked
+    NOTED = "informational"  # set by a host or an image instead of the user; only `lmi check` shows it
+    REFUSED = "refused"  # the server does not start, because it cannot do this
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Declared:
     name: str
     fate: Fate
     meaning: str
-    neutral: frozenset[str] = frozenset()  # values, in lower case, without effect
+    neutral: frozenset[str] = frozenset()  # values without effect, in lower case
     options: tuple[str, ...] = ()  # keys of serving.properties that it sets for all models
-    factor: int = 1  # from its unit to the unit of those keys
+    factor: int = 1  # converts its unit to the unit of those keys
     secret: bool = False  # messages hide its value
 
     def fate_of(self, value: str) -> Fate:

@@ -32,11 +32,11 @@ class Launch:
     warnings: tuple[str, ...]
     config_file: Path | None = None
     grpc_port: Given | None = None  # None: gRPC is not served
-    pages: bool = True  # whether browsers get pages for people
+    pages: bool = True  # whether browsers get HTML pages
     limits: ConnectionLimits = DEFAULT_LIMITS
-    metrics: bool = True  # whether there are routes for Prometheus
+    metrics: bool = True  # whether there are Prometheus routes
     access: AccessOptions = DEFAULT_ACCESS
-    evicts_models: bool = False  # whether the least recently used make room for others
+    evicts_models: bool = False  # whether the least recently used models are unloaded to make room for others
 
     @property
     def listening(self) -> tuple[Given, ...]:

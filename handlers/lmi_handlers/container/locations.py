@@ -23,7 +23,7 @@ WAYS = (
     "the Hugging Face hub (org/name) on the command line or in HF_MODEL_ID"
 )
 
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # two letters at least: one is a Windows drive
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # at least two letters, because one is a Windows drive
 
 
 Fetch = Callable[[str], Path]  # returns the local folder of a URL or an archive; raises ConfigurationError

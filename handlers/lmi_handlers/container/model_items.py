@@ -25,7 +25,7 @@ class ModelItem:
     """A model to serve or, without a name, possibly a folder of several."""
 
     url: str
-    source: str  # where it was given
+    source: str  # where it was set
     name: str | None = None
     version: str | None = None
     devices: str | None = None
@@ -53,9 +53,9 @@ def parse_item(text: str, source: str) -> ModelItem:
             f"devices. Given: {text}"
         )
     name, version, engine, devices = (part or None for part in parts + [""] * (PARTS - len(parts)))
-    with _told("the engine", engine, text, source):
+    with _explain_errors("the engine", engine, text, source):
         check_engine(engine or DEFAULT_ENGINE)
-    with _told("the devices", devices, text, source):
+    with _explain_errors("the devices", devices, text, source):
         parse_devices(devices or "")
     return ModelItem(url, source, name, version, devices)
 
@@ -69,7 +69,7 @@ def parse_items(text: str, source: str) -> list[ModelItem]:
 
 
 @contextmanager
-def _told(what: str, given: str | None, text: str, source: str) -> Iterator[None]:
+def _explain_errors(what: str, given: str | None, text: str, source: str) -> Iterator[None]:
     """Turn a ValueError about a part of an item into a ConfigurationError."""
     try:
         yield

@@ -37,10 +37,10 @@ class Arguments:
     port: int | None = None
     options: tuple[str, ...] = ()  # `KEY=VALUE`, for every model
     grpc_port: int | None = None
-    pages: bool | None = None  # None: as the settings say
+    pages: bool | None = None  # None: use the settings
     options_source: str = COMMAND_LINE  # for messages about the options
-    tgi_environment: bool = False  # whether the variables of text-generation-launcher are read
-    plugins_directory: Path | None = None  # beyond the plugins that are installed
+    tgi_environment: bool = False  # whether to read the variables of text-generation-launcher
+    plugins_directory: Path | None = None  # for plugins in addition to installed ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class PlacedModel:
     directory: Path
     source: str
     version: str | None = None
-    overrides: tuple[Given, ...] = ()  # keys that count before those of its directory
+    overrides: tuple[Given, ...] = ()  # keys that take precedence over those in its directory
 
 
 class Search:
@@ -93,7 +93,7 @@ class Search:
         if given := self._settings.get("model_store"):
             return self._in_given_store(given)
         if self._default.is_dir():
-            with suppress(ConfigurationError):  # no model there; the message below lists more ways to name one
+            with suppress(ConfigurationError):  # not a model; the message below lists other ways to name one
                 return self._in_store(str(self._default), str(self._default))
         elif model_variable(self._environment):
             return [self._named_by_environment(self._default)]
@@ -190,7 +190,7 @@ class Search:
             if not archives:
                 raise
             found = {}
-        alone = found if directory in found.values() else {}  # a model, or what the environment makes one
+        alone = found if directory in found.values() else {}  # a model itself, or made one by environment variables
         if alone and not archives:
             return alone
         found = {} if alone else found
@@ -199,7 +199,7 @@ class Search:
                 self.warnings.append(f"{child} is not served: it contains no model")
         for archive in archives:
             name = archive_name(archive.name)
-            if name in found:  # unpacked by hand
+            if name in found:  # unpacked manually
                 self.warnings.append(f"{archive} is not served: {found[name]} is the model of that name")
             elif is_model_directory(unpacked := self._fetch(str(archive))):
                 found[name] = unpacked
@@ -211,7 +211,7 @@ class Search:
 
 
 def _archives(store: Path) -> list[Path]:
-    """Return the archives in a folder, in order. Several GGUF files are left out: most are one model's, in kinds."""
+    """Return the archives in a folder, in order. Several GGUF files are skipped, as variants of one model."""
     if not os.access(store, os.R_OK | os.X_OK):
         return []
     children = (child for child in store.iterdir() if is_archive_name(child.name) and not child.name.startswith("."))

@@ -25,7 +25,7 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         "prometheus",
-        "`false` turns off the metrics at `/metrics` and `/server/metrics`. Default: `true`, unlike DJLServing's.",
+        "`false` turns off the metrics at `/metrics` and `/server/metrics`. Default: `true`, unlike in DJLServing.",
     ),
     honoured(
         "otlp_traces_endpoint",
@@ -98,12 +98,12 @@ SERVER_KEYS: tuple[Declared, ...] = (
     ),
     honoured(
         "key_requests_per_minute",
-        "The maximum number of requests per minute for each key whose line has no limit of its own; each "
+        "The maximum number of requests per minute for each key whose line sets no limit; each "
         "sequence counts as a request.",
     ),
     honoured(
         "key_max_concurrent_requests",
-        "The maximum number of concurrent requests for each key whose line has no limit of its own; each "
+        "The maximum number of concurrent requests for each key whose line sets no limit; each "
         "sequence counts as a request.",
     ),
     honoured("metrics_need_key", "`true` makes metrics require a key too. Default: `false`."),

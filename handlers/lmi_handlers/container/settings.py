@@ -13,7 +13,7 @@ from lmi_handlers.container.server_keys import SERVER_KEYS
 from lmi_handlers.container.variables import VARIABLES
 
 FILE_NAME = "config.properties"
-KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # prefixes of variables that get a warning if undeclared
+KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # undeclared variables with these prefixes cause a warning
 
 _KEYS = {key.name: key for key in SERVER_KEYS}
 _VARIABLES = {each.name: each for each in VARIABLES}
@@ -32,7 +32,7 @@ class Settings:
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
         self._defaults = defaults
-        self.shown: list[tuple[str, Given]] = []  # each with its effect, for `lmi check`
+        self.shown: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
@@ -137,7 +137,7 @@ def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
     if known.factor > 1:
         if not value.isdecimal():
             raise ConfigurationError(f"{given.source} must be an integer no less than 0. Given: {value}")
-        if int(value) == 0:  # in a batch transform: no bound
+        if int(value) == 0:  # in a batch transform, 0 means no limit
             return
         value = str(int(value) * known.factor)
     yield from (Given(option, value, given.source) for option in known.options)

@@ -14,15 +14,16 @@ MODEL_ID = "MODEL_ID"
 PORT = "PORT"
 API_KEY = "API_KEY"
 ORIGINS = "CORS_ALLOW_ORIGIN"
-DEFAULT_HOST = "0.0.0.0"  # the launcher's own
+DEFAULT_HOST = "0.0.0.0"  # the launcher's default
 DEFAULT_PORT = "3000"
-OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher takes any other value for true
+OFF = frozenset({"false", "f", "no", "n", "off", "0"})  # the launcher reads any other value as true
 
 
 QUANTIZE = "QUANTIZE"
-# The names of TGI's methods that vLLM has under the same name; the others quantize while loading, or have own kernels.
+# TGI's quantization methods that have the same name in vLLM; the others quantize while loading, or have their own
+# kernels.
 QUANTIZATIONS = frozenset({"awq", "compressed-tensors", "fp8", "gptq"})
-CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # PyTorch's name, and vLLM's
+CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # from PyTorch's name to vLLM's
 
 
 class Read(NamedTuple):
@@ -46,19 +47,19 @@ READ: Final[Mapping[str, Read]] = MappingProxyType(
         "PAYLOAD_LIMIT": Read("max_request_size"),
     }
 )
-# What would be missed, with the reason; MAX_INPUT_TOKENS and others are told without the flag too.
+# Variables whose absence matters, with the reason; MAX_INPUT_TOKENS and others are reported even without the flag.
 NOT_READ: Final[Mapping[str, str]] = MappingProxyType(
     {
         "SPECULATE": "option.speculative_draft_model and option.speculative_length draft tokens",
         "ROPE_SCALING": "write rope_scaling into the model's config.json",
         "ROPE_FACTOR": "write rope_scaling into the model's config.json",
-        "LORA_ADAPTERS": "the folder adapters of the model directory holds the adapters",
+        "LORA_ADAPTERS": "put the adapters into the folder `adapters` of the model directory",
         "TOKENIZER_CONFIG_PATH": "option.chat_template replaces the chat template",
         "WATERMARK_GAMMA": "texts cannot be watermarked",
         "WATERMARK_DELTA": "texts cannot be watermarked",
         "MAX_BEST_OF": "the engine's batch bounds the number of sequences",
-        "MAX_STOP_SEQUENCES": "the number of stop sequences has a bound of its own",
-        "MAX_TOP_N_TOKENS": "the parameter has a bound of its own",
+        "MAX_STOP_SEQUENCES": "the number of stop sequences has its own limit",
+        "MAX_TOP_N_TOKENS": "the parameter has its own limit",
         "OTLP_ENDPOINT": "SERVING_OTLP_TRACES_ENDPOINT is the URL of a collector, which gets spans over HTTP",
         "OTLP_SERVICE_NAME": "OTEL_SERVICE_NAME is the name of the service in spans",
         "JSON_OUTPUT": "--log-format json writes the log in JSON",

@@ -14,8 +14,8 @@ MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
 JVM = "this server has no JVM"
 LOG_LEVEL = f"{JVM}; --log-level sets the lowest level of messages to log"
 CACHES = (
-    "HF_HOME is the folder of models from the Hugging Face hub, LMI_CACHE that of models from S3 and of virtual "
-    "environments"
+    "HF_HOME sets the folder of models from the Hugging Face hub, and LMI_CACHE the folder of models from S3 and of "
+    "virtual environments"
 )
 CACHED_ANSWERS = "answers are not cached"
 ONE_MACHINE = "a server runs on one machine"
@@ -97,7 +97,7 @@ VARIABLES: tuple[Declared, ...] = (
     ignored("DJL_WORKER_ADDR_FORMAT", ONE_MACHINE),
     noted("NO_OMP_NUM_THREADS", "OMP_NUM_THREADS is not changed"),
     noted("OPT_OUT_TRACKING", "there is no tracking"),
-    # variables of other containers, left over on endpoints that moved from them
+    # Variables of other containers, often left over on endpoints that used them before
     noted("MODEL_CACHE_ROOT", "SageMaker JumpStart sets it for other containers"),
     noted("ENDPOINT_SERVER_TIMEOUT", "SageMaker JumpStart sets it for other containers"),
     ignored("ENABLE_CUDA_GRAPHS", "option.enforce_eager=true turns CUDA graphs off", "true", "1"),

@@ -20,7 +20,8 @@ def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> Jso
     for index, function in enumerate(functions):
         parameters = function.parameters or ANY_OBJECT
         if any(isinstance(place.value, dict) and "$ref" in place.value for place in schemas_within(parameters)):
-            name = f"parameters_{index}"  # their own place: two functions may have definitions of one name
+            # A separate place, because two functions may have definitions with the same name
+            name = f"parameters_{index}"
             definitions[name] = _moved(parameters, f"#/$defs/{name}")
             parameters = {"$ref": f"#/$defs/{name}"}
         calls.append(

@@ -115,7 +115,7 @@ class ResponseFormat(RequestPart):
         ]
 
 
-# Names of the guides that have the same form as LMI's parameters.
+# Names of guides whose values have the same form as LMI's parameters.
 MEMBERS = {
     "choice": "guided_choice",
     "regex": "guided_regex",

@@ -1,4 +1,4 @@
-"""The tools in a request: the client's own, and those of hosted services, which are left out.
+"""The tools in a request: the client's own, and those of hosted services, which are dropped.
 
 Coding agents offer the hosted service's searches, images and shells in addition to their own tools, and work without
 them. A request with hosted tools only cannot be served.
@@ -13,8 +13,8 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import shown
 from lmi_handlers.fields.parameter_fields import RequestPart
 
-NO_TOOLS = "this server has no tools of its own"
-OWN, HOSTED = "<own>", "<hosted>"  # tags of a tool
+NO_TOOLS = "this server has no built-in tools"
+OWN, HOSTED = "<own>", "<hosted>"  # internal tags of tools
 
 T = TypeVar("T", bound=BaseModel)
 

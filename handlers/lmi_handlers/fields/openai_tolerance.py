@@ -20,7 +20,7 @@ class Refused(NamedTuple):
     neutral: tuple[object, ...] = ()
 
 
-# Hints to a hosted service, or about what this server does not do: any value is accepted.
+# Hints for a hosted service, or for features that this server does not have: any value is accepted.
 HINTS = frozenset(
     {
         "guided_decoding_backend",
@@ -41,7 +41,7 @@ HINTS = frozenset(
         "verbosity",
     }
 )
-# Ignored like an unknown field, so that the client is told.
+# Ignored like unknown fields, so that the client is informed.
 IGNORED = MappingProxyType(
     {
         "guided_whitespace_pattern": "the engine decides on white space in structured outputs",

@@ -15,7 +15,7 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
 from lmi_handlers.fields.sampling import CallFields
 
-VLLM_FIELDS = "vllm_fields"  # the parameter of backends on vLLM that holds them
+VLLM_FIELDS = "vllm_fields"  # the parameter of vLLM's backends that contains these fields
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
 
 
@@ -50,8 +50,8 @@ class AnswerFields(CallFields):
             value = getattr(self, name)
             if value not in (None, {}) and value is not False:
                 raise InvalidPayload(
-                    f"`{name}` must be null unless the answer is in OpenAI's format, as other formats have no field "
-                    f"for it. Given: {value}"
+                    f"`{name}` must be null unless the answer is in OpenAI's format, because other formats have no "
+                    f"field for it. Given: {value}"
                 )
 
 
@@ -114,7 +114,7 @@ class PassedFields(NamedRequest, AnswerFields):
                     f"{model.backend.name} backend. Given: {shown(value)}"
                 )
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
-            given["priority"] = self.priority  # to other backends a hint
+            given["priority"] = self.priority  # only a hint for other backends
         if given:
             parameters[VLLM_FIELDS] = given
             names[VLLM_FIELDS] = ""

@@ -13,7 +13,7 @@ from lmi_handlers.fields.guides import Guide, GuideFields
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, translate
 
-# Parameters that these requests lack, or have in a form of their own.
+# Parameters that these requests do not have, or have in another form.
 IN_ANOTHER_FORM = frozenset(
     {
         *("details", "return_full_text", "decoder_input_details", "do_sample", "num_beams"),
@@ -23,12 +23,12 @@ IN_ANOTHER_FORM = frozenset(
 )
 OWN_NAMES = {**VLLM_NAMES, "stop": "stop_sequences", "truncate_prompt_tokens": "truncate"}
 NAMES = all_names(OWN_NAMES, IN_ANOTHER_FORM)
-# Parameters sent on even if they are neutral: backends have other defaults of these.
+# Parameters passed on even if they are neutral, because the defaults of backends differ.
 ALWAYS_SENT = frozenset({"best_of", "max_new_tokens", "temperature", "top_k"})
 DEFAULT_TEMPERATURE = 1.0
 SEEDS = 2**63
-AS_MANY_AS_FIT = -1  # as `truncate_prompt_tokens`
-NO_BUDGET = -1  # as `thinking_token_budget`
+AS_MANY_AS_FIT = -1  # as a value of `truncate_prompt_tokens`
+NO_BUDGET = -1  # as a value of `thinking_token_budget`
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 
@@ -70,14 +70,14 @@ class SamplingFields(GuideFields):
         parameters, spellings = translate(given, {**NAMES, "max_completion_tokens": "max_new_tokens"})
         for name in parameters.keys() - ALWAYS_SENT:
             if is_neutral(name, parameters[name]):
-                del parameters[name]  # backends without the parameter take it too
+                del parameters[name]  # backends without this parameter then accept the request
         parameters["do_sample"] = parameters.setdefault("temperature", DEFAULT_TEMPERATURE) > 0
         if self.use_beam_search:
             parameters |= {"do_sample": False, "n": self.n or 1}
             parameters["num_beams"] = parameters.pop("best_of", None) or self.n or 1
             spellings["num_beams"] = "best_of" if self.best_of else "n"
         elif "best_of" in parameters:
-            parameters["n"] = self.n or 1  # otherwise all sequences would be the answer
+            parameters["n"] = self.n or 1  # otherwise, the answer would contain all sequences
         return parameters, spellings
 
 
@@ -96,9 +96,7 @@ class CallFields(SamplingFields):
     model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
     stream: bool | None = Field(None, description="Stream the answer as server-sent events.")
     stream_options: StreamOptions | None = Field(None, description="Options of the stream; only with `stream`.")
-    user: str | None = Field(
-        None, description="The end user, who is written to the server's log with the request's id."
-    )
+    user: str | None = Field(None, description="The end user, written to the server's log with the request's id.")
     return_tokens_as_token_ids: bool | None = Field(
         None, description="Write the tokens of log probabilities as `token_id:` followed by the id."
     )
@@ -119,7 +117,7 @@ class CallFields(SamplingFields):
         if not self.logprob_token_ids:
             return self
         log_probs = getattr(self, "logprobs", None)
-        if log_probs is None or log_probs is False:  # 0 asks for log probabilities too
+        if log_probs is None or log_probs is False:  # 0 also requests log probabilities
             raise ValueError("`logprob_token_ids` requires `logprobs`")
         if self.use_beam_search:
             raise ValueError("`logprob_token_ids` and `use_beam_search` cannot be used together")

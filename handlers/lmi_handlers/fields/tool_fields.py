@@ -18,7 +18,7 @@ class ToolNames(NamedTuple):
 
     tools: str = "tools"
     choice: str = "tool_choice"
-    allowed_tool: str = "tool_choice.allowed_tools.tools.{}.function.name"  # with the index of one
+    allowed_tool: str = "tool_choice.allowed_tools.tools.{}.function.name"  # to be filled in with an index
 
 
 class FunctionName(RequestPart):

@@ -23,7 +23,7 @@ class Place(NamedTuple):
 def check_tool_schema(schema: dict[str, Any]) -> None:
     """Raise ValueError with the first member that is not valid in a JSON schema."""
     if schema.get("type", "object") != "object":
-        raise _wrong(("type",), "object, as arguments have names", schema["type"])
+        raise _wrong(("type",), "object, because arguments have names", schema["type"])
     for place in schemas_within(schema):
         if isinstance(place.value, dict):
             for name, (is_right, needed) in MEMBERS.items():
@@ -39,7 +39,7 @@ def check_tool_schema(schema: dict[str, Any]) -> None:
 def schemas_within(schema: dict[str, Any]) -> Iterator[Place]:
     """Yield the schema itself and then all schemas in it, each before those that it contains."""
     places = deque([Place((), schema)])
-    while places:  # not by recursion: the client chooses the depth
+    while places:  # not recursive, because the client chooses the depth
         place = places.popleft()
         yield place
         if isinstance(place.value, dict):
@@ -51,7 +51,8 @@ def _schemas_in(place: Place) -> Iterator[Place]:
         path = (*place.path, name)
         if name in SCHEMAS_BY_NAME:
             yield from (Place((*path, key), each) for key, each in value.items())
-        elif name in LISTS_OF_SCHEMAS or (name == "items" and isinstance(value, list)):  # older drafts have tuples
+        # Older drafts use it for tuples
+        elif name in LISTS_OF_SCHEMAS or (name == "items" and isinstance(value, list)):
             yield from (Place((*path, str(index)), each) for index, each in enumerate(value))
         elif name in SCHEMA:
             yield Place(path, value)

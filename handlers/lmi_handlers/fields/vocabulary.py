@@ -7,14 +7,14 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import SAMPLING_NAMES
 
 TGI_NAMES = {"stop": "stop_sequences"}
-# vLLM's names of parameters that LMI has by others; OpenAI's routes, happy_vllm's and Triton's add their own.
+# vLLM's names of parameters that have other names in LMI; OpenAI's, happy_vllm's and Triton's routes add their own.
 VLLM_NAMES = {
     "max_tokens": "max_new_tokens",
     "min_tokens": "min_length",
     "bad_words": "bad_sequences",
     "ignore_eos": "ignore_eos_token",
 }
-# TGI's sampling parameters, each with the value that has no effect.
+# TGI's sampling parameters and their neutral values.
 TGI_NEUTRAL = {"temperature": (1,), "top_k": (0, -1), "top_p": (1,), "typical_p": (1,)}
 
 

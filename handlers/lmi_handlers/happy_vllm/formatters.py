@@ -11,7 +11,8 @@ from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.payloads.json_list import joined_items, json_list
 from lmi_handlers.fields import vllm_schema
 
-BYTES_PER_TOKEN = 16_384  # of a stream whose every line repeats the lines before: otherwise it grows with their square
+# Limits a stream in which every line repeats the previous ones, because its size grows quadratically
+BYTES_PER_TOKEN = 16_384
 
 
 class HappyVllmFormatter(OutputFormatter):
@@ -65,8 +66,8 @@ class HappyVllmStreamFormatter(HappyVllmFormatter):
     def __init__(self, count: int, prompt: bool, logprobs: bool, prompt_logprobs: bool) -> None:
         super().__init__(count, prompt, logprobs, prompt_logprobs)
         self._line_length = 0  # of the last line
-        self._num_tokens = 0  # generated since the last line
-        self._encoded: dict[int, list[bytes]] = {}  # the log probs written so far, by the id of the list of tokens
+        self._num_tokens = 0  # generated since then
+        self._encoded: dict[int, list[bytes]] = {}  # the log probs written so far, by the id of the token list
 
     def format(self, output: GenerationOutput) -> bytes:
         if not output.step.tokens and output.step.finish_reason is None:

@@ -26,7 +26,7 @@ from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.happy_vllm.tools import ROUTES as TOOL_ROUTES
 
 STATUSES = Statuses(invalid=422)
-ID_PREFIXES = ("chatcmpl-", "cmpl-")  # of the `id` in OpenAI's answers, followed by the request's id
+ID_PREFIXES = ("chatcmpl-", "cmpl-")  # precede the request's id in the `id` of OpenAI's answers
 
 
 class AbortPayload(TolerantPayload):

@@ -12,7 +12,7 @@ from lmi_handlers.fields.guides import Guide, StructuredOutputs
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, translate
 
-# Parameters that vLLM's keywords lack, or have in another form.
+# Parameters that vLLM's keywords do not include, or that have another form there.
 LEFT_OUT = frozenset(
     {
         *("details", "return_full_text", "decoder_input_details", "do_sample", "num_beams", "top_n_tokens"),
@@ -26,7 +26,7 @@ END_OF_SEQUENCE = 1  # tokens
 SIMPLE_TYPES = ("string", "integer", "boolean", "number")
 ADA = "Describe Ada Lovelace. Your answer should be in form of a json with the keywords name, surname, age, occupation."
 OCCUPATION = (
-    "Was was the occupation of Ada Lovelace ?"
+    "What was the occupation of Ada Lovelace?"
     " Answer one of the following : 'mathematician', 'astronaut', 'show writer'."
 )
 POOL: list[JsonValue] = ["mathematician", "astronaut", "show writer"]
@@ -80,7 +80,7 @@ class HappyVllmPayload(SamplingKeywords):
     )
     json_format: dict[str, Any] | None = Field(
         None,
-        description="Constrain the output to JSON: a map of keys to types, where a list of one type means an array; "
+        description="Constrain the output to JSON: a map of keys to types, in which a list of one type means an array; "
         "or a JSON schema.",
     )
     json_format_is_json_schema: bool = Field(False, description="Treat `json_format` as a JSON schema.")
@@ -114,7 +114,7 @@ class HappyVllmPayload(SamplingKeywords):
         if self.response_pool is not None:
             parameters["guided_choice"] = self.response_pool
             longest = max(len(text.encode()) for text in self.response_pool)
-            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token is at least a byte
+            parameters["max_new_tokens"] = longest + END_OF_SEQUENCE  # a token has at least one byte
         if self.json_format is not None:
             schema = self.json_format if self.json_format_is_json_schema else simple_schema(self.json_format)
             parameters["guided_json"] = schema

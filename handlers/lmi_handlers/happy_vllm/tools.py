@@ -47,7 +47,7 @@ class SplitPayload(ToolPayload):
     separators: list[Annotated[str, Field(min_length=1, max_length=MAX_SEPARATOR_LENGTH)]] = Field(
         SEPARATORS,
         max_length=MAX_SEPARATORS,
-        description=f"The separators with which a chunk ends: at most {MAX_SEPARATORS}, each of at most "
+        description=f"The separators that a chunk can end with: at most {MAX_SEPARATORS}, each of at most "
         f"{MAX_SEPARATOR_LENGTH} characters.",
     )
 
@@ -67,7 +67,7 @@ class MetadataPayload(ToolPayload):
 
 
 def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]:
-    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, each but the last up to the next separator."""
+    """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, extended to the next separator."""
     written, chunks = list[bytes](), _chunks(payload, tokenizer)
     while some := list(islice(chunks, STEP)):
         written.append(encoded_items([chunk for chunk in some if chunk]))
@@ -82,7 +82,7 @@ def _chunks(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[str]:
         separators[separator[-1]] = (*separators.get(separator[-1], ()), separator)
     detokenizer = tokenizer.detokenizer([])
     chunk, count = "", 0
-    unwritten: list[int] = []  # ids without a text yet: the part of a character, or what looks like one
+    unwritten: list[int] = []  # ids that have no text yet: part of a character, or an apparent part
     for token_id in tokenizer.encode(payload.text, add_special_tokens=False):
         text = detokenizer.step(token_id) or _special_text(token_id, tokenizer)
         if text:

@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
-OWN = "lmi_handlers."  # modules of built-in dialects
+OWN = "lmi_handlers."  # prefix of the modules of built-in dialects
 Parsed = Generation | Inference | EmbeddingCall | Answer
 ACCESS = web.AppKey("access", AccessControl)
 ANY_HOST = Host(ANY, None)
@@ -65,7 +65,7 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
         await answering.load()
     handler, route = answering.handler, answering.route
     assert handler is not None, "`load` sets it"
-    path = request.rel_url.raw_path  # still encoded, so that the log has no line breaks of a client
+    path = request.rel_url.raw_path  # still percent-encoded, so that clients cannot write line breaks to the log
     exchange = Exchange(handler, route, request)
     ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
@@ -132,9 +132,9 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
     model = exchange.model = await _asked_model(dispatcher, exchange)
     exchange.record.model = model.name
     async with AsyncExitStack() as held:
-        held.enter_context(model.usage.call())  # from here on the model is not unloaded
+        held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
         if not exchange.is_received:
-            dispatcher.check_place(model)  # refused before the body is read; a body that does not come holds no place
+            dispatcher.check_place(model)  # refuse before reading the body; a slow body must not take a place
         call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
         ticket = held.enter_context(dispatcher.admit(model))  # 1
         if not model.ready:
@@ -304,7 +304,7 @@ async def _infer(exchange: ModelExchange[R], model: Model, inference: Inference,
         whole = [response async for response in responses]
     record.ended = time.perf_counter()
     if len(whole) != 1:
-        raise GenerationFailed(f"the model gave {len(whole)} responses where one was expected")
+        raise GenerationFailed(f"the model returned {len(whole)} responses instead of one")
     await exchange.respond(whole[0], writer)
 
 
@@ -316,14 +316,15 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
         exchange.ignore(model, parsed.ignored)
     if customization.adapter is not None and None in customization.adapters:
         raise InvalidParameter(
-            f"adapter `{customization.adapter}` is code for answers in text, without weights: it changes no embeddings"
+            f"adapter `{customization.adapter}` has only code for text answers, and no weights: it does not change "
+            f"embeddings"
         )
     requests = await model.validate_embeddings(customization.adapted(parsed.requests))
     vectors = [b""] * len(requests)
     async with aclosing(model.embed(requests, exchange.request_id, exchange.record, exchange.client)) as found:
         async for index, vector in found:
             vectors[index] = parsed.writer.vector(vector)
-            await asyncio.sleep(0)  # many may be there at once
+            await asyncio.sleep(0)  # there may be many at once
     exchange.record.ended = time.perf_counter()
     body = parsed.writer.whole(requests, vectors)
     await exchange.answer(Answer(200, parsed.writer.content_type, body, headers=parsed.writer.headers))

@@ -46,9 +46,9 @@ from lmi_handlers.telemetry.refusals import refusals_of
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
-LONG_ANSWER = 1000  # tokens and top tokens, which take some milliseconds to write
+LONG_ANSWER = 1000  # tokens and top tokens, which take a few milliseconds to write
 FAILED = 400  # this status and those above are errors
-WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors of a generation that has begun
+WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors after the start of a generation
 CHUNK, LAST_CHUNK = b"%x\r\n%b\r\n", b"0\r\n\r\n"
 EVENT_STREAM = "text/event-stream"  # the content type of server-sent events
 KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clients skip
@@ -57,9 +57,9 @@ KEEP_ALIVE = b": keep-alive\n\n"  # a comment of server-sent events, which clien
 class Stream(web.StreamResponse):
     """A streamed response with one HTTP chunk per event, as clients expect, and one write for events sent together."""
 
-    # aiohttp sets both itself, for complete responses and web sockets, and has no public way. A test holds the bytes.
-    # https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
-    _send_headers_immediately = False  # sent with the first event, in one packet
+    # aiohttp sets both for complete responses and web sockets, and has no public interface for them. A test checks the
+    # bytes. https://github.com/aio-libs/aiohttp/blob/master/aiohttp/web_response.py
+    _send_headers_immediately = False  # send headers with the first event, in one packet
     _length_check = False  # this class writes the chunks itself
 
     def __init__(self, framing: Framing, status: int = 200, *, headers_first: bool = False) -> None:
@@ -67,7 +67,7 @@ class Stream(web.StreamResponse):
         self._send_headers_immediately = headers_first
         self._frame = None if type(framing).frame is Framing.frame else framing.frame
         self._in_chunks = True
-        self.size = 0  # bytes written so far; aiohttp's own `body_length` is 0 until the end
+        self.size = 0  # bytes written so far; aiohttp's `body_length` is 0 until the end
 
     async def begin(self, request: web.BaseRequest) -> None:
         self._in_chunks = request.version >= HttpVersion11
@@ -145,7 +145,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 headers=request.headers,
                 body=await read_body(request, limit),
                 request_id=self.request_id,
-                path=request.path.removesuffix("/") or "/",  # the route's own: it is the same with a slash
+                path=request.path.removesuffix("/") or "/",  # without the optional trailing slash
                 query=request.query,
                 peer=request.remote or "",
                 key=self.key,
@@ -263,7 +263,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
     def _last_words(self, formatter: AnswerWriter, error: LmiError) -> bytes | list[bytes]:
         try:
             return formatter.error(error)
-        except (Exception, SystemExit):  # a user's formatter may fail here too
+        except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""
 
@@ -294,12 +294,12 @@ class Exchange(ModelExchange[web.StreamResponse]):
     async def _send_comments(self, writer: AnswerWriter, seconds: float) -> None:
         """Check from time to time whether anything was sent, without cost per token."""
         seen = 0
-        with suppress(ConnectionError):  # the client has left, which ends the request
+        with suppress(ConnectionError):  # the client has disconnected, which ends the request
             while True:
                 await asyncio.sleep(seconds)
                 if self._response is None:
                     self._response = await self._begin(writer, Stream(self.framing))
-                assert isinstance(self._response, Stream), "an answer as a whole is no stream"
+                assert isinstance(self._response, Stream), "a whole answer cannot be streamed"
                 if self._response.size == seen:
                     await self._response.send(KEEP_ALIVE)
                 seen = self._response.size
@@ -320,9 +320,9 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 or not isinstance(error, WHILE_GENERATING)
             ):
                 return answer
-            words = joined(self.formatter.error(error))  # first: it may set the content type
+            words = joined(self.formatter.error(error))  # first, because it may set the content type
             return replace(answer, content_type=self.formatter.content_type, body=words)
-        except (Exception, SystemExit):  # a user's formatter may fail here too
+        except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
 

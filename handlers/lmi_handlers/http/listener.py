@@ -20,9 +20,9 @@ from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import ConnectionLimits
 from lmi_handlers.process.front import Front
 
-LINGERING = 10  # seconds in which the rest of a body that is refused is read, so that the client gets the answer
-BACKLOG = 4096  # connections that the kernel holds until the server takes them; it lowers this to its own bound
-FOR_THE_OWNER = 0o177  # the mask of a Unix socket's mode: others on this host cannot connect
+LINGERING = 10  # seconds for reading the rest of a refused body, so that the client gets the response
+BACKLOG = 4096  # connections that the kernel queues until the server accepts them; the kernel has its own limit
+FOR_THE_OWNER = 0o177  # umask of a Unix socket: only its owner can connect
 
 NewApplication = Callable[[Connections], web.Application]
 
@@ -55,7 +55,7 @@ class HttpListener:
         self._front = front
         self._context = certificate.context if certificate is not None and asked.is_secure else None
         self._handshake_timeout = None if self._context is None else limits.header_timeout
-        self.listening = asked  # with the port taken in `listen`, if it was 0
+        self.listening = asked  # with the port chosen in `listen`, if it was 0
         http_logger = logging.getLogger("aiohttp.server")
         http_logger.addFilter(brief)
         self._connections = Connections(limits)
@@ -67,7 +67,8 @@ class HttpListener:
             access_log=None,
             auto_decompress=False,  # it would decompress on the event loop
             logger=http_logger,
-            keepalive_timeout=2 * max(limits.keep_alive_timeout, limits.header_timeout),  # the sweep comes first
+            # Longer than the server's own check, which closes connections first
+            keepalive_timeout=2 * max(limits.keep_alive_timeout, limits.header_timeout),
             lingering_time=min(LINGERING, limits.body_timeout),
             shutdown_timeout=1,
         )

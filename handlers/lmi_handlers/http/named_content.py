@@ -13,10 +13,10 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.script.function.protocol import Content
 
-DATA = "data"  # the name of a body without fields
+DATA = "data"  # the name of the content if the body has no fields
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
-MAX_FIELDS = 1000  # as each costs far more than its bytes
+MAX_FIELDS = 1000  # each costs far more than its bytes
 PLAIN_ENCODINGS = ("7bit", "8bit", "binary")
 JSON_BEGINNINGS = (b"{", b"[", b'"')
 
@@ -39,7 +39,7 @@ async def named_content(call: Call) -> Content:
     else:
         content.append((DATA, call.body))
     _check_count(len(content))
-    return content or [(DATA, b"")]  # an input without content means to a function that it loads its model
+    return content or [(DATA, b"")]  # an input without content makes a function load its model
 
 
 def _form(body: bytes) -> str | None:
@@ -66,7 +66,7 @@ async def _parts(call: Call) -> Content:
         while (part := await _next(reader)) is not None:
             _check_count(len(content) + 1)
             content.append((_part_name(part, len(content)), bytes(await part.read())))
-            await asyncio.sleep(0)  # so that a body of many parts does not delay other requests
+            await asyncio.sleep(0)  # a body with many parts must not delay other requests
     except (ValueError, AssertionError, BadHttpMessage, Warning) as error:
         reason = " ".join(str(getattr(error, "message", None) or error).split()) or type(error).__name__
         raise InvalidPayload(f"the {MULTIPART} body cannot be read: {reason}") from None
@@ -74,7 +74,7 @@ async def _parts(call: Call) -> Content:
 
 
 async def _next(reader: MultipartReader) -> BodyPartReader | None:
-    with warnings.catch_warnings():  # never waits, as the body is complete
+    with warnings.catch_warnings():  # never waits, because the body is complete
         warnings.simplefilter("error", BadContentDispositionHeader)
         warnings.simplefilter("error", BadContentDispositionParam)
         part = await reader.next()

@@ -10,17 +10,18 @@ from lmi_handlers.base.anthropic_errors import error_content, type_of_status
 from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
-OPENAI_PATHS = "/v1/"  # whose clients read errors in OpenAI's form
-ANTHROPIC_PATHS = "/v1/messages/"  # and those of these in Anthropic's
-ONLY_ERROR_PATHS = ("/api/", "/v2/")  # those of Ollama and of Triton have the one member `error`
+OPENAI_PATHS = "/v1/"  # clients of these paths read OpenAI's error format
+ANTHROPIC_PATHS = "/v1/messages/"  # clients of these paths read Anthropic's error format
+ONLY_ERROR_PATHS = ("/api/", "/v2/")  # errors of Ollama and Triton have a single member, `error`
 OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
 async def no_such_route(request: web.Request) -> web.Response:
-    """Answer 404 with the nearest route, or 405 if only the method is wrong; OPTIONS on LMI's paths as DJLServing."""
+    """Answer 404 with the nearest route, or 405 for a wrong method; answer OPTIONS on LMI's paths like DJLServing."""
     methods: set[str] = set()
     for resource in request.app.router.resources():
-        if request.method != "POST" or not resource.canonical.endswith("}"):  # an action of another API, not a name
+        # An action of another API rather than a name
+        if request.method != "POST" or not resource.canonical.endswith("}"):
             methods |= (await resource.resolve(request))[1] - {"*"}
     allowed = ", ".join(sorted(methods))
     if methods and request.method == "OPTIONS" and not request.path.startswith((OPENAI_PATHS, *ONLY_ERROR_PATHS)):
@@ -33,7 +34,7 @@ async def no_such_route(request: web.Request) -> web.Response:
         message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
     status = 405 if methods else 404
     if methods and request.headers.get("Upgrade", "").lower() == "websocket":
-        status = 426  # upon which Codex uses HTTP; after any other status it tries again for seconds
+        status = 426  # makes Codex use HTTP; with any other status, it retries for seconds
     answer = error_of_path(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
     headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
     headers |= {"Upgrade": "HTTP/1.1"} if status == 426 else {}

@@ -24,8 +24,8 @@ from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
 
-MANAGEMENT_SHARE = 16  # management's own address gets a sixteenth of the connections
-PAGES = "pages"  # the handler of the pages for people
+MANAGEMENT_SHARE = 16  # connections to the management address are limited to a sixteenth of the total
+PAGES = "pages"  # the handler of the HTML pages
 
 
 class Listener(Protocol):
@@ -42,7 +42,7 @@ class Listener(Protocol):
 
 class Server:
     """The HTTP server. It listens before the models are loaded, so that `/ping` can report their state, unless others
-    serve on its port already.
+    already serve on its port.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import os
 
-# gRPC reads it when it is imported. With its support of forks, which uvloop makes to start a process, the children of a
-# server with calls in progress crash before they run their program, and with them every other restart of an engine.
+# gRPC reads the variable on import. With its fork support, child processes of a server with calls in progress crash
+# before they run their program, because uvloop forks to start processes. Every other restart of an engine would then
+# fail.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -27,8 +27,8 @@ from lmi_handlers.telemetry.refusals import refusals_of
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
-IP = ("ipv4", "ipv6")  # the kinds of a peer's address that have a host
-OK = 200  # in HTTP's terms
+IP = ("ipv4", "ipv6")  # kinds of peer addresses that contain a host
+OK = 200  # an HTTP status
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
 
@@ -55,7 +55,7 @@ async def abort(context: Any, error: LmiError) -> NoReturn:
 
 
 def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that say when to retry, as in HTTP's header and for gRPC's own retries."""
+    """Return metadata about when to retry, in the form of HTTP's header and of gRPC's own retries."""
     if error.retry_after is None:
         return ()
     seconds = max(1, ceil(error.retry_after))
@@ -88,9 +88,7 @@ class InferStream:
     """The requests of one stream, which are answered concurrently, and their responses."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, context: Any, write_timeout: float) -> None:
-        """Create the stream, which ends if its client reads nothing for `write_timeout` seconds although there is
-        something.
-        """
+        """Create the stream, which ends if its client does not read available data for `write_timeout` seconds."""
         self._dispatcher = dispatcher
         self._access = access
         self._caller = caller(context)
@@ -160,7 +158,7 @@ async def _answer(
         raise asyncio.CancelledError from None
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
-        error = LmiError("internal error: the server's log has more under this request's id")
+        error = LmiError("internal error: see the server's log for this request's id")
     if error is None:
         ending.answered(OK, grpc.StatusCode.OK.name)
     else:

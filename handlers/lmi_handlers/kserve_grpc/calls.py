@@ -31,9 +31,9 @@ FIELDS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-ADAPTERS = "adapters"  # the parameter of this name names an adapter too
-EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # asks for a last response even where it has no tensors
-RESERVED = "triton_"  # begins the names of parameters that Triton keeps for itself
+ADAPTERS = "adapters"  # this parameter also names an adapter
+EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"  # requests a final response even if it has no tensors
+RESERVED = "triton_"  # prefix of parameters that Triton reserves
 
 
 def input_data(message: Any) -> list[bytes]:
@@ -43,7 +43,7 @@ def input_data(message: Any) -> list[bytes]:
         return [_packed(tensor) for tensor in message.inputs]
     for tensor in message.inputs:
         if tensor.HasField("contents"):
-            raise InvalidPayload(f"`{tensor.name}` cannot have `contents` where the request has `raw_input_contents`")
+            raise InvalidPayload(f"`{tensor.name}` cannot have `contents` if the request has `raw_input_contents`")
     if len(raw) != len(message.inputs):
         raise InvalidPayload(
             f"`raw_input_contents` must have the data of each of the {len(message.inputs)} inputs. Given: {len(raw)}"

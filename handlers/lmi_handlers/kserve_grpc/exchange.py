@@ -35,8 +35,8 @@ class GrpcExchange(ModelExchange[None]):
         self._send = send
         self._streams = streams
         self._ignored: Collection[str] = ()
-        self._ended = False  # the last response was sent
-        self._text = bytearray()  # that the model's own formatter has written and that was not sent yet
+        self._ended = False  # whether the last response has been sent
+        self._text = bytearray()  # output of the model's own formatter, not yet sent
 
     def model_name(self, only: Model | None) -> str | None:
         name: str = self._message.model_name

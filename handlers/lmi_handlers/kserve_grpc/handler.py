@@ -22,10 +22,10 @@ from lmi_handlers.triton.infer import TextInferFormatter, parsed
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.metadata import check_version
 
-FINAL_RESPONSE = "triton_final_response"  # the parameter that says whether a streamed response is its request's last
+FINAL_RESPONSE = "triton_final_response"  # the parameter that marks a request's last streamed response
 
 JSON, JSON_LINES = "application/json", "application/jsonlines"
-STREAMS = ("stream", STREAMING)  # tensors that ask for several responses
+STREAMS = ("stream", STREAMING)  # tensors that request several responses
 TRUE = b"\x01"
 
 
@@ -87,8 +87,8 @@ class GrpcHandler(TritonHandler):
     """A reader of one infer request; its attributes are set when the request is parsed."""
 
     name: ClassVar[str] = "kserve_grpc"
-    writer: MessageWriter  # of the responses
-    whole: bool  # whether it asks for one response with everything
+    writer: MessageWriter  # writes the responses
+    whole: bool  # whether the request asks for a single response with everything
 
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
@@ -98,7 +98,7 @@ class GrpcHandler(TritonHandler):
             _ = model.backend.name
         except ModelNotFound:
             raise InvalidPayload(
-                f"model `{model.name}` answers with a function that takes no tensors: call it over HTTP"
+                f"model `{model.name}` answers with a function that does not accept tensors: call it over HTTP"
             ) from None
         return call
 

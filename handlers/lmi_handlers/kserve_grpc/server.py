@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 _refusals = Refusals(lambda count: logger.info("%d more damaged messages were refused within a second", count))
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-GRACE_SECONDS = 1.0  # for calls that end when the server stops, after those in flight had time to
-MESSAGE_OVERHEAD = 64 * 1024  # bytes: a message a little too large is refused with the model's own words
+GRACE_SECONDS = 1.0  # for the remaining calls when the server stops, after calls in flight had time to finish
+MESSAGE_OVERHEAD = 64 * 1024  # bytes; lets a slightly too large message reach the model's own error
 NO_LIMIT = -1
 SLOWEST_CLIENT = 64 * 1024  # bytes per second; gRPC reports whole messages, not the progress of one
-MAX_STREAMS = 1000  # concurrent calls of a connection; its client holds back further ones
+MAX_STREAMS = 1000  # concurrent calls per connection; the client delays further ones
 
 
 def rpc_handlers(service: InferenceService, message_timeout: float) -> grpc.GenericRpcHandler:
@@ -43,7 +43,7 @@ def rpc_handlers(service: InferenceService, message_timeout: float) -> grpc.Gene
         if method.client_streaming:
             handler = grpc.stream_stream_rpc_method_handler
             behavior = partial(_answer_stream, answer, message_type)
-        else:  # as a stream too, because gRPC waits without end for the message that a unary method needs
+        else:  # even for a stream, because gRPC would wait forever for the message that a unary method needs
             handler = grpc.stream_unary_rpc_method_handler
             behavior = partial(_answer_one, answer, message_type, message_timeout)
         handlers[method.name] = handler(behavior, response_serializer=response_type.SerializeToString)
@@ -96,7 +96,7 @@ def _connection_options(limits: ConnectionLimits) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", limits.affordable_connections),
         ("grpc.server_handshake_timeout_ms", handshake),  # of TLS and HTTP/2
         ("grpc.max_connection_idle_ms", idle),
-        ("grpc.keepalive_time_ms", idle),  # closes connections with calls whose client is gone
+        ("grpc.keepalive_time_ms", idle),  # closes connections whose client has disappeared during a call
         ("grpc.max_concurrent_streams", MAX_STREAMS),
     ]
 
@@ -113,7 +113,7 @@ class GrpcServer:
         limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         self.host = host
-        self.port = port  # replaced by the port taken in `listen`, if 0
+        self.port = port  # if 0, replaced by the port chosen in `listen`
         self._dispatcher = dispatcher
         self._limits = limits
         self._access = AccessControl(dispatcher) if access is None else access
@@ -132,7 +132,7 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", longest),
                 ("grpc.max_send_message_length", NO_LIMIT),
-                ("grpc.so_reuseport", 0),  # a port that is taken is an error
+                ("grpc.so_reuseport", 0),  # makes a port that is in use an error
                 *_connection_options(self._limits),
             ],
             maximum_concurrent_rpcs=self._limits.max_connections,

@@ -22,7 +22,7 @@ from lmi_handlers.triton.metadata import (
     statistics,
 )
 
-LOADS_NOTHING = "the models are those that the server was started with: none is loaded or unloaded later"
+LOADS_NOTHING = "the models are those that the server was started with: they cannot be loaded or unloaded here"
 NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
 NOT_SERVED = {
     **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), LOADS_NOTHING),

@@ -16,7 +16,7 @@ from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
 
-MAX_NAME_LENGTH = 255  # bytes of a folder's name, as adapters loaded at the start are folders
+MAX_NAME_LENGTH = 255  # bytes of a folder's name, because adapters loaded at the start are folders
 
 P = TypeVar("P", bound=BaseModel)
 SOURCE = (
@@ -24,8 +24,8 @@ SOURCE = (
     "directory; an s3:// URL; or the URL of an archive."
 )
 PIN = "Keep the adapter on the device at all times. At most option.max_loras - 1 adapters can be pinned."
-ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the name by which SageMaker's users know an adapter
-MODEL = "model"  # in the path
+ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the adapter's name for users of SageMaker
+MODEL = "model"  # a parameter in the path
 # `configuration`: the adapter's model.py cannot be loaded.
 STATUSES = Statuses(
     adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400, out_of_memory=400
@@ -59,7 +59,7 @@ class AdapterChange(BaseModel):
 
     @property
     def further(self) -> dict[str, str]:
-        """No further fields: only a model's own script takes them."""
+        """No further fields: only a model's own script accepts them."""
         return {}
 
 
@@ -158,7 +158,7 @@ async def add_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.add(adapter.name, adapter.src, adapter.further, pin=bool(adapter.pin))
-    return _done(call, adapter.name, "registered")
+    return _status_answer(call, adapter.name, "registered")
 
 
 async def update_adapter(call: Call, served: ServedModels) -> Answer:
@@ -168,7 +168,7 @@ async def update_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.replace(name, adapter.src, adapter.further, pin=adapter.pin)
-    return _done(call, name, "updated")
+    return _status_answer(call, name, "updated")
 
 
 async def remove_adapter(call: Call, served: ServedModels) -> Answer:
@@ -176,11 +176,11 @@ async def remove_adapter(call: Call, served: ServedModels) -> Answer:
     with served.admit(model):
         await served.wake(model)
         await model.adapters.remove(name)
-    return _done(call, name, "unregistered")
+    return _status_answer(call, name, "unregistered")
 
 
 def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
-    """Return the model in the path, or the only one. Raise ModelNotFound, or InvalidPayload if there are several."""
+    """Return the model in the path, or the only model. Raise ModelNotFound, or InvalidPayload if there are several."""
     if MODEL not in call.path_parameters and len(served.models) > 1:
         names = ", ".join(sorted(served.models))
         raise InvalidPayload(
@@ -189,7 +189,7 @@ def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
     return served.find(call.path_parameters.get(MODEL))
 
 
-def _done(call: Call, name: str, what: str) -> Answer:
+def _status_answer(call: Call, name: str, what: str) -> Answer:
     return json_answer({"status": f"Adapter {call.headers.get(ALIAS_HEADER) or name} {what}"})
 
 

@@ -30,7 +30,7 @@ from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.users import log_user
 from lmi_schemas.vllm_errors import stream_error
 
-MODEL = "lmi"  # the name of every model without option.served_model_name in LMI's containers
+MODEL = "lmi"  # in LMI's containers, the name of every model without option.served_model_name
 
 
 class LinesFormatter(OutputFormatter):

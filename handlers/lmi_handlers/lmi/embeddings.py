@@ -39,7 +39,7 @@ class EmbeddingPayload(TruncationFields):
     @classmethod
     def _no_prompts(cls, value: str | None) -> str | None:
         if value is not None:
-            raise ValueError("must be null, as no prompt is added: write it at the beginning of each text")
+            raise ValueError("must be null, because no prompt is added: write it at the beginning of each text")
         return value
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
@@ -87,7 +87,7 @@ class TextPair(BaseModel):
 
 
 def _as_pair(given: object) -> object:
-    """Return a pair with DJLServing's other names of the texts, or given as an array, in the one form."""
+    """Return a pair with DJLServing's other names of the texts, or given as an array, in a single form."""
     if isinstance(given, list) and len(given) == 2:
         return {"text": given[0], "text_pair": given[1]}
     if isinstance(given, dict) and {"key", "value"} <= given.keys():
@@ -96,7 +96,7 @@ def _as_pair(given: object) -> object:
 
 
 class PairsPayload(TruncationFields):
-    """A reranker's request; a body of DJLServing's forms is brought into this one."""
+    """A reranker's request; DJLServing's other forms are converted to this one."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"inputs": [{"text": "What is Deep Learning?", "text_pair": "A field."}]}]}
@@ -135,7 +135,7 @@ def _inputs(body: Mapping[str, Any]) -> Any:
     if "query" in body:
         texts = body.get("texts")
         if not isinstance(texts, list):
-            raise InvalidPayload("`texts` must be an array of strings, beside `query`")
+            raise InvalidPayload("`texts` must be an array of strings, together with `query`")
         return [[body["query"], text] for text in texts]
     if "inputs" in body:
         return body["inputs"]

@@ -36,7 +36,7 @@ from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
-# Names of vLLM and transformers, to which LMI passes what it does not know; they count where LMI's name is not given.
+# Parameters of vLLM and transformers that LMI passes through; each applies unless LMI's own name is given.
 ENGINE_NAMES = {**VLLM_NAMES, "min_new_tokens": "min_length"}
 BEFORE_DISPATCH = (
     "unauthorized",
@@ -91,7 +91,7 @@ class _Grammar(BaseModel):
 
 
 OUTPUT_FORMATTER = "output_formatter"
-FORMATTERS = ("json", "jsonlines", "sse")  # that a request may name
+FORMATTERS = ("json", "jsonlines", "sse")  # those that a request may name
 PAYLOADS = (RollingBatchPayload, DynamicBatchPayload, ChatRequest, EmbeddingPayload, PairsPayload)
 
 
@@ -108,7 +108,7 @@ class LmiHandler(Handler):
         _generating("/invocations", "Generate text"),
         _generating("/predictions/{model}", "Generate text with the named model"),
         _generating("/predictions/{model}/{version}", "The same"),
-        _generating("/models/{model}/invoke", "The same, as SageMaker's multi-model endpoints ask"),
+        _generating("/models/{model}/invoke", "The same, for SageMaker's multi-model endpoints"),
     )
 
     def model_name(self, path_parameters: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
@@ -130,7 +130,7 @@ class LmiHandler(Handler):
 
     def name_adapters(self, call: Call, model: ServedModel) -> Call:
         if is_reranker(model.backend) and not is_plain_text(call.headers) and isinstance(pairs := call.json(), list):
-            call = call.with_json({"inputs": pairs})  # DJLServing's form
+            call = call.with_json({"inputs": pairs})  # as DJLServing expects them
         call = with_adapters(call)
         return async_mode.with_adapter_as_model(call, model) if model.options.asynchronous else call
 
@@ -155,7 +155,7 @@ class LmiHandler(Handler):
             elif asynchronous or isinstance(error, InvalidPayload):
                 formatter = None
             if formatter is not None:
-                words = joined(formatter.error(error))  # first: it may set the content type
+                words = joined(formatter.error(error))  # first, because it may set the content type
                 return Answer(status, formatter.content_type, words)
         content = {"error": error.message, "code": status}
         if error.kind in BEFORE_DISPATCH:
@@ -188,7 +188,7 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
     if asynchronous and "prompt" in payload:
         _check_model(payload, model)
         return async_mode.completion(payload, call, model)
-    if "messages" in payload and not (asynchronous and "inputs" in payload):  # LMI's schema allows any `model` there
+    if "messages" in payload and not (asynchronous and "inputs" in payload):  # any `model` is valid in LMI's schema
         return _chat(payload, call, model)
     _check_model(payload, model)
     return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, call, model)
@@ -230,7 +230,7 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
 
 
 def _with_formatter(payload: RollingBatchPayload, model: ServedModel) -> tuple[RollingBatchPayload, OutputFormatter]:
-    """Return the payload without `parameters.output_formatter`, which v0.28 has in its own schema alone, and the
+    """Return the payload without `parameters.output_formatter`, which v0.28 has only in its own schema, and the
     formatter.
     """
     given = payload.parameters or {}
@@ -264,7 +264,7 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
 
 def _names(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the alternative names of LMI's parameters for this request."""
-    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM
+    is_flag = isinstance(given.get("stop"), bool)  # a parameter of TensorRT-LLM's
     names = {} if is_flag else dict(TGI_NAMES)
     taken = {name for name, value in given.items() if value is not None}
     for spelling, name in ENGINE_NAMES.items():

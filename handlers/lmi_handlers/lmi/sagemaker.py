@@ -26,8 +26,8 @@ from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, asks_for_session
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
-LENGTHS_AND_CHECKSUMS = 16  # bytes that a message has beside headers and payload
-STRING = 7  # the type number of a header's value
+LENGTHS_AND_CHECKSUMS = 16  # bytes of a message in addition to headers and payload
+STRING = 7  # the type of a string value in a header
 MAX_PAYLOAD = 16 * 1024 * 1024  # botocore refuses messages above 24 MiB
 
 PAYLOAD_PART = {
@@ -35,17 +35,17 @@ PAYLOAD_PART = {
     ":event-type": "PayloadPart",
     ":content-type": "application/octet-stream",
 }
-ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # stands for `Accept` in calls for a stream
+ACCEPT_HEADER = "X-Amzn-SageMaker-Accept"  # replaces `Accept` in requests for a stream
 INFERENCE_COMPONENT_HEADER = "X-Amzn-SageMaker-Inference-Component"
 VARIANT_HEADER = "X-Amzn-SageMaker-Target-Variant"
 INVOKED_VARIANT_HEADER = "x-Amzn-Invoked-Production-Variant"
-# Headers for features of endpoints that this server lacks, and boto3's names of them.
+# Headers for endpoint features that this server lacks, with their names in boto3.
 REFUSED_HEADERS = {
     "X-Amzn-SageMaker-Target-Container-Hostname": "TargetContainerHostname",
     "X-Amzn-SageMaker-Enable-Explanations": "EnableExplanations",
 }
 STREAM = "/endpoints/{endpoint}/invocations-response-stream"
-# SageMaker reports failures before the model as the endpoint's error, all others as the model's.
+# SageMaker reports failures before the model's code as errors of the endpoint, and all others as errors of the model.
 ENDPOINT_ERRORS = {
     "unauthorized": ("UnrecognizedClientException", 403),
     "forbidden": ("AccessDeniedException", 403),
@@ -105,7 +105,7 @@ async def refuse_asynchronous(call: Call, dispatcher: ServedModels) -> Answer:
     return _error("ValidationError", INVALID_STATUS, {"Message": message})
 
 
-# Failures before the model and of the model, as boto3 reads them.
+# Failures before and in the model's code, as boto3 reads them.
 EndpointError = TypedDict("EndpointError", {"__type": str, "Message": str})
 ModelError = TypedDict("ModelError", {"__type": str, "Message": str, "OriginalStatusCode": int, "OriginalMessage": str})
 
@@ -138,7 +138,7 @@ class SageMakerHandler(LmiHandler):
         inquiry(
             "/endpoints/{endpoint}/async-invocations",
             refuse_asynchronous,
-            "Refused: nothing here keeps answers for later",
+            "Refused: this server does not store answers for later",
             PAYLOADS,
             failures(EndpointError, INVALID_STATUS),
         ),
@@ -165,7 +165,7 @@ class SageMakerHandler(LmiHandler):
             headers["Accept"] = headers[ACCEPT_HEADER]
         component = headers.get(INFERENCE_COMPONENT_HEADER, model.name)
         if component in model.adapters.folders and component not in model.names:
-            headers.add(ADAPTER_HEADER, component)  # must agree with one that the client sent
+            headers.add(ADAPTER_HEADER, component)  # must match the client's header, if it sent one
         return super().receive(replace(call, headers=headers), model)
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:

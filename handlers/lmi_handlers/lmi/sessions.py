@@ -71,7 +71,7 @@ def _sessions(model: ServedModel, what: str) -> Sessions:
 
 def _begun(session: Session) -> dict[str, str]:
     expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
-    # DJLServing's clients read the session from the header in which they send it, SageMaker from one of its own.
+    # DJLServing's clients read the session from the header in which they send it, SageMaker from a separate header.
     return dict.fromkeys((NEW_SESSION_HEADER, SESSION_HEADER), f"{session.session_id}; Expires={expires}")
 
 

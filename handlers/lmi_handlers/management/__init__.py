@@ -1,1 +1,1 @@
-"""The routes by which operators register, describe, change and remove models, as DJLServing and SageMaker have them."""
+"""The routes by which operators register, describe, change and remove models, as in DJLServing and SageMaker."""

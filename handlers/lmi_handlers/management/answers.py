@@ -48,7 +48,7 @@ class Device(TypedDict):
 
 
 class ListedWorker(TypedDict):
-    """A process of the model; if the engine runs in the server's process, that one, without its memory."""
+    """A process of the model; the server's own process, without its memory, if the engine runs there."""
 
     id: int
     startTime: str

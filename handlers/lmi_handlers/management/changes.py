@@ -14,16 +14,17 @@ from lmi_core.serving.model import Model
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_handlers.management.fields import ModelChange
 
-FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}  # of ServerProperties, where the key differs
+# Fields and the keys of ServerProperties, if they differ
+FIELDS = {"minWorkers": "min_workers", "maxWorkers": "max_workers"}
 
 
 class Change(NamedTuple):
-    """The change of one version; None for what stays as it is."""
+    """The change of one version; None for unchanged values."""
 
     registered: RegisteredModel
     model: Model
     server: ServerProperties | None
-    workers: int | None  # at most; 0 shuts the model down
+    workers: int | None  # at most; 0 shuts down the model
 
 
 def begin_changes(
@@ -60,10 +61,10 @@ def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:
         given["max_workers"] = str(change.workers)
     if (lowest := int(given.get("min_workers", 0))) > int(given.get("max_workers", lowest)):
         raise InvalidPayload(f"`min_worker` must be at most `max_worker`={given['max_workers']}. Given: {lowest}")
-    if given.get("max_workers") == "0":  # the keys stay as they were, for when the model is opened again
+    if given.get("max_workers") == "0":  # the keys keep their values for when the model is loaded again
         given = {key: value for key, value in given.items() if key not in FIELDS.values()}
     for name in ("min_workers", "max_workers"):
-        if name in given:  # also where the directory has one for this kind of device
+        if name in given:  # even if the directory sets it for this type of device
             given[f"{'gpu' if visible_gpus() else 'cpu'}_{name}"] = given[name]
     kept = {name: getattr(server, name) for name in server.model_fields_set}
     return ServerProperties.model_validate(kept | given)

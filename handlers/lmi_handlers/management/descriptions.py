@@ -12,8 +12,8 @@ from lmi_handlers.lmi.adapters import listed_adapters
 from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
 from lmi_handlers.management.workers import worker_groups
 
-AT_ONCE = 500  # listed in a few milliseconds; then requests have their turn
-# DJLServing's words, which its clients know.
+AT_ONCE = 500  # models, listed in a few milliseconds before requests get a turn
+# DJLServing's values, which its clients expect.
 STATUSES = {
     ModelState.FETCHING: "PENDING",
     ModelState.LOADING: "PENDING",
@@ -94,7 +94,7 @@ async def _described(registry: ModelRegistry, registered: RegisteredModel) -> De
 
 
 async def fault_of(model: Model | None) -> LmiError | None:
-    """Return why a model takes no requests, or None."""
+    """Return why a model does not accept requests, or None."""
     try:
         if model is not None:
             await model.health()

@@ -17,8 +17,8 @@ F = TypeVar("F", bound=BaseModel)
 FORM = "application/x-www-form-urlencoded"
 OPTION = "option."
 MAX_NAME_LENGTH = 255  # bytes of a folder's name
-MAX_URL = 8192  # characters, more than signatures take; it is in the log and in messages
-UNSET = ("-1", -1)  # in DJLServing's requests
+MAX_URL = 8192  # characters, enough for signatures; URLs appear in the log and in messages
+UNSET = ("-1", -1)  # values in DJLServing's requests
 
 
 def _unless_unset(value: object) -> object:
@@ -33,7 +33,7 @@ class ModelChange(BaseModel):
     """The fields for a registered model."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_queue_size": 50}]})
-    KEYS: ClassVar[dict[str, str]] = {  # of serving.properties
+    KEYS: ClassVar[dict[str, str]] = {  # of serving.properties, by field
         "job_queue_size": "job_queue_size",
         "batch_size": "batch_size",
         "max_batch_delay": "max_batch_delay",

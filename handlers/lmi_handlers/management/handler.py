@@ -34,7 +34,7 @@ from lmi_handlers.management.reader import SOURCE
 
 logger = logging.getLogger(__name__)
 
-# As DJLServing and SageMaker have them: a model that cannot be loaded is the fault of the request for it.
+# As in DJLServing and SageMaker, a model that cannot be loaded is an error of the request that registers it.
 STATUSES = Statuses(
     model_exists=409,
     adapter_not_found=400,
@@ -109,22 +109,24 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
     fields, options = read_fields(call, NewModel)
     name = fields.model_name or name_of_url(fields.url)
     if not is_name(name):
-        raise InvalidPayload(f"`model_name` is required, as `url` has no name. Given: {without_secrets(fields.url)}")
+        raise InvalidPayload(
+            f"`model_name` is required, because `url` contains no name. Given: {without_secrets(fields.url)}"
+        )
     registration = Registration(name, fields.url, fields.model_version, fields.overrides(options, SOURCE))
     registry = registry_of(served)
     registered = registry.register(registration, default=fields.default)
     if not fields.synchronous:
         watch_loading(call, served, registered)
-        return _done(f'Model "{name}" registration scheduled.', ACCEPTED)
+        return _status_answer(f'Model "{name}" registration scheduled.', ACCEPTED)
     try:
         await until_loaded(registered)
-    except asyncio.CancelledError:  # the client has left
+    except asyncio.CancelledError:  # the client has disconnected
         watch_loading(call, served, registered)
         raise
     if registered.failure is not None:
         registry.forget_failed(registered)
         raise registered.failure
-    return _done(f'Model "{name}" registered.')
+    return _status_answer(f'Model "{name}" registered.')
 
 
 async def describe_model(call: Call, served: ServedModels) -> Answer:
@@ -138,13 +140,13 @@ async def update_model(call: Call, served: ServedModels) -> Answer:
     changed = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
     fields, options = read_fields(call, ModelChange)
     if options:
-        raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it anew")
+        raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it again")
     changing = begin_changes(registry, changed, fields)
     if fields.synchronous:
         await changing
-        return _done("Worker updated")
+        return _status_answer("Worker updated")
     watch_change(call, served, name, changing)
-    return _done("Worker updated", ACCEPTED)
+    return _status_answer("Worker updated", ACCEPTED)
 
 
 async def unregister_model(call: Call, served: ServedModels) -> Answer:
@@ -152,14 +154,14 @@ async def unregister_model(call: Call, served: ServedModels) -> Answer:
     versions = registry_of(served).versions(name)
     leaving = list(versions) if version is None else [registry_of(served).registered(name, version)]
     await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
-    return _done(f'Workflow "{name}" unregistered')
+    return _status_answer(f'Workflow "{name}" unregistered')
 
 
 def _asked(call: Call) -> tuple[str, str | None]:
     return call.path_parameters["model"], call.path_parameters.get("version")
 
 
-def _done(what: str, status: int = 200) -> Answer:
+def _status_answer(what: str, status: int = 200) -> Answer:
     return json_answer({"status": what}, status)
 
 

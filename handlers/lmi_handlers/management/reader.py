@@ -22,7 +22,7 @@ from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import exists, local_directory, local_path
 from lmi_handlers.container.search import hub_overrides
 
-SOURCE = "registration"  # of keys that an operator gave with the model
+SOURCE = "registration"  # the source of keys that an operator set when registering the model
 WAYS = (
     "give the path of a model directory or of an archive on the server's host, an s3:// URL, the URL of an archive, or "
     "the id of a model of the hub (org/name)"

@@ -13,14 +13,14 @@ from lmi_core.script.function.device_ids import device_id
 from lmi_core.serving.model import Model
 from lmi_handlers.management.answers import Device, ListedWorker, WorkerGroup
 
-RUNS = "READY"  # DJLServing's word
-OWN = -1  # in place of a process id: the server's process, which others share
+RUNS = "READY"  # DJLServing's value
+OWN = -1  # instead of a process id: the model runs in the server's own process
 
 
 async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: bool) -> list[WorkerGroup]:
     """Return the model's workers on each device; none unless the model is loaded.
 
-    `is_well` means that the engine answers, so it runs in the server's process if it has none of its own.
+    `is_well` means that the engine responds; without its own process, it runs in the server's.
     """
     gpus = visible_gpus()
     several = model.function is not None or model.runtime.replicas is not None
@@ -43,7 +43,7 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
 
 
 def _places(model: Model, gpus: int) -> list[str]:
-    """Return the devices with separate workers; of an engine on several devices, the first."""
+    """Return the devices with separate workers; for an engine on several devices, the first one."""
     if model.runtime.replicas is not None:
         return [group[0] for group in model.runtime.placement(model.runtime.setup.replicas).groups]
     devices = list(model.server.devices) or ["0" if gpus else CPU]

@@ -12,7 +12,7 @@ ADAPTER = (*MODEL, "adapter")
 
 
 class Scrape(msgspec.Struct):
-    """What a scrape asks for."""
+    """The contents of a scrape request."""
 
     accepted: str = ""  # the `Accept` header, which chooses the content type
     names: frozenset[str] = frozenset()  # of samples, such as `lmi_requests_total`; without any, all
@@ -26,7 +26,7 @@ class DeclaredMetric(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     help: str
-    of_engine: bool = False  # front ends that share an engine have the same value, or it cannot be added up
+    of_engine: bool = False  # front ends that share an engine have the same value, or values cannot be added
 
     @property
     def sample(self) -> str:
@@ -81,7 +81,7 @@ TIME_PER_TOKEN = _histogram(
 END_TO_END = _histogram("lmi_request_duration_seconds", "Time from a request's headers to the end of its answer.")
 ENGINE_TIME = _counter(
     "lmi_engine_time_seconds",
-    "Part of lmi_request_duration_seconds_sum from the engine's start of work on a request to its last output.",
+    "Part of lmi_request_duration_seconds_sum in which the engine works on a request, until its last output.",
 )
 SERVER_TIME = _counter(
     "lmi_server_time_seconds",

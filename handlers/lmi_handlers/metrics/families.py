@@ -8,11 +8,11 @@ from prometheus_client import Metric
 from lmi_core.metrics.model_metrics import Histogram
 from lmi_handlers.metrics.declared import DeclaredMetric
 
-DIGITS = 9  # of fractions, for nanoseconds
+DIGITS = 9  # decimal places, for nanoseconds
 
 
 class Families:
-    """Metric families by name, each with the values of all models; families without values are left out.
+    """Metric families by name, each with the values of all models; families without values are omitted.
 
     The declared ones are written line by line, because prometheus_client takes ten times as long for a thousand models.
     """
@@ -26,7 +26,7 @@ class Families:
     def add(self, declared: DeclaredMetric, value: float | Histogram | None, *labels: str) -> None:
         """Add a value with its labels; None adds nothing."""
         if isinstance(value, Histogram):
-            shown, counts = _shown(declared.labels, labels), value.cumulative()  # requests end meanwhile
+            shown, counts = _shown(declared.labels, labels), value.cumulative()  # requests may end in the meantime
             with_bound = shown and shown + ","
             for bound, count in counts:
                 self._write(declared, "_bucket", f'{with_bound}le="{"+Inf" if bound == inf else bound}"', count)

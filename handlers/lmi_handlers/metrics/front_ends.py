@@ -1,4 +1,4 @@
-"""The metrics of front ends that share the engines: each answers a scrape with the sums of all."""
+"""The metrics of front ends that share the engines: each answers scrapes with the sums over all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,10 +11,10 @@ from lmi_handlers.metrics.declared import DJL_METRICS, OWN_METRICS, Scrape
 from lmi_handlers.metrics.vllm_names import VLLM_METRICS
 from lmi_handlers.process.front import Front
 
-SECONDS = 5.0  # for another front end's metrics; one that is frozen is left out
-PING = b"\n"  # the request that is answered with itself
+SECONDS = 5.0  # to wait for another front end's metrics; frozen ones are omitted
+PING = b"\n"  # a request that is echoed
 END = "# EOF"  # the last line of OpenMetrics
-# Families whose values each front end has of the same engine, or that cannot be added up.
+# Families whose values describe an engine that front ends share, or cannot be added.
 OF_ENGINES = {
     name
     for each in (*OWN_METRICS, *DJL_METRICS, *VLLM_METRICS.values())
@@ -27,7 +27,7 @@ Write = Callable[[Scrape], Awaitable[tuple[str, bytes]]]
 
 
 class FrontEndMetrics:
-    """A socket at which the other front ends read this one's metrics, and their parent sees that it is alive."""
+    """A socket through which the other front ends read this one's metrics, and the parent checks that it is alive."""
 
     def __init__(self, front: Front, write: Write) -> None:
         self._path = _path(front.folder, front.number)
@@ -35,7 +35,7 @@ class FrontEndMetrics:
         self._server: asyncio.Server | None = None
 
     async def listen(self) -> None:
-        self._path.unlink(missing_ok=True)  # a front end's that died
+        self._path.unlink(missing_ok=True)  # left by a front end that died
         self._server = await asyncio.start_unix_server(self._answer, self._path)
 
     def stop(self) -> None:
@@ -53,7 +53,7 @@ class FrontEndMetrics:
 
 
 async def others(front: Front, scrape: Scrape) -> list[bytes]:
-    """Return the metrics of the other front ends, without those that are being started."""
+    """Return the metrics of the other front ends, except those that are starting."""
     numbers = (number for number in range(front.total) if number != front.number)
     request = msgspec.json.encode(scrape) + b"\n"
     found = await asyncio.gather(*(_read(_path(front.folder, number), request) for number in numbers))
@@ -61,7 +61,7 @@ async def others(front: Front, scrape: Scrape) -> list[bytes]:
 
 
 async def answers(folder: Path, number: int, seconds: float) -> bool:
-    """Return whether a front end answers within some seconds."""
+    """Return whether a front end answers within a few seconds."""
     return await _read(_path(folder, number), PING, seconds) == PING
 
 
@@ -78,7 +78,7 @@ async def _read(path: Path, request: bytes, seconds: float = SECONDS) -> bytes:
 
 
 def added_up(expositions: Iterable[bytes]) -> bytes:
-    """Return one exposition with the sums of the samples of several; of values that cannot be added up, the highest."""
+    """Return one exposition with the sums of the samples of several; for values that cannot be added, the highest."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, dict[str, float]] = {}
     end = ""

@@ -24,13 +24,13 @@ SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 async def metrics(call: Call, models: ServedModels) -> Answer:
     """Answer with all metrics, or with those in `name[]`, in the form of the `Accept` header.
 
-    `names=vllm` selects those that vLLM has, under its names.
+    `names=vllm` selects vLLM's metrics, under vLLM's names.
     """
     names = frozenset(value for key, value in call.query.items() if key == "name[]")
     asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
     content_type, body = await write_metrics(models, asked)
     if (front := this_front()) is not None:
-        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, as `exposition` does
+        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, like `exposition`
 
         from_others = await others(front, asked)
         body = await WRITING.run(lambda: added_up((body, *from_others)))
@@ -38,8 +38,8 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 
 
 async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
-    """Return the content type and the metrics of this process."""
-    # Here, as models and requests come and go in this thread.
+    """Return the content type and this process's metrics."""
+    # In this thread, because models and requests also change in it.
     served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
     return await WRITING.run(lambda: exposition(models.metrics, served, asked))
 
@@ -64,7 +64,7 @@ def lmi_register_handlers(register: Callable[[type[Handler]], None]) -> None:
 
 def exposition(server: ServerMetrics, models: "Sequence[Scraped]", asked: Scrape) -> tuple[str, bytes]:
     """Return the content type and the current metrics."""
-    # Here, as start-up need not wait for prometheus_client, which `scrape` needs too.
+    # Imported here, because the start need not wait for prometheus_client, which `scrape` needs too.
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.openmetrics.exposition import ALLOWUTF8
@@ -79,7 +79,7 @@ def exposition(server: ServerMetrics, models: "Sequence[Scraped]", asked: Scrape
     encode, content_type = choose_encoder(asked.accepted)
     theirs = registry.restricted_registry(list(asked.names)) if asked.names else registry
     if content_type.startswith(OPEN_METRICS):
-        # Its own choice would write `vllm:` in names as `vllm_`; no name needs UTF-8.
+        # The default would change `vllm:` in names to `vllm_`; no name needs UTF-8.
         encode = partial(write_open_metrics, escaping=ALLOWUTF8)
     own = families.text(open_metrics=content_type.startswith(OPEN_METRICS))
     return content_type, own.encode() + encode(theirs)

@@ -12,12 +12,12 @@ from lmi_handlers.metrics.declared import Scrape
 from lmi_handlers.metrics.families import Families
 from lmi_handlers.metrics.vllm_names import VllmFamilies
 
-Scraped = tuple[Model, Mapping[str, TokenCounts]]  # a model, and its tokens until now by adapter
+Scraped = tuple[Model, Mapping[str, TokenCounts]]  # a model, and its token counts by adapter
 Labels = tuple[str, str]  # a model's name, and its version or ""
 
 MICROSECONDS = 1_000_000
 VERSION = version("lmi-handlers")
-MAX_DETAILED = 50  # models whose histograms have all bounds, which take as much text as three further models
+MAX_DETAILED = 50  # models whose histograms have all buckets; each takes as much text as three without
 NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 

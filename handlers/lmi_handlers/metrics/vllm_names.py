@@ -1,4 +1,4 @@
-"""The server's figures under vLLM's names, for dashboards that know these: `GET /metrics?names=vllm`."""
+"""The server's figures under vLLM's names, for dashboards that use these: `GET /metrics?names=vllm`."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,8 +10,8 @@ from lmi_handlers.metrics.declared import DeclaredMetric
 from lmi_handlers.metrics.families import Families
 
 VLLM_MODEL = ("model_name", "engine")
-ENGINE = "0"  # all engines of a model together
-# Only names whose meaning is that of the figure.
+ENGINE = "0"  # stands for all engines of a model
+# Only names with the same meaning as our metric.
 _NAMES = {
     declared.RUNNING: "num_requests_running",
     declared.WAITING: "num_requests_waiting",
@@ -40,15 +40,15 @@ FINISHED = {"eos_token": "stop", "stop_sequence": "stop", "length": "length", "a
 
 
 class VllmFamilies(Families):
-    """The families that vLLM has too, under its names; others are left out."""
+    """The families that vLLM has too, under its names; others are omitted."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         super().__init__(names)
-        self._totals: Counter[tuple[DeclaredMetric, tuple[str, ...]]] = Counter()  # adapters and outcomes together
+        self._totals: Counter[tuple[DeclaredMetric, tuple[str, ...]]] = Counter()  # sums over adapters and outcomes
 
     def add(self, declared: DeclaredMetric, value: float | Histogram | None, *labels: str) -> None:
         theirs = VLLM_METRICS.get(declared)
-        if theirs is None or value is None or not labels[0]:  # requests for no model
+        if theirs is None or value is None or not labels[0]:  # requests without a model
             return
         model: tuple[str, ...] = (":".join(filter(None, labels[:2])), ENGINE)
         if theirs.labels != VLLM_MODEL:

@@ -85,11 +85,11 @@ class OfflineExchange(ModelExchange[None]):
         return Call(path_parameters={}, headers={}, body=body, request_id=self.request_id)
 
     async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
-        self._write(output, self.handler.base)  # not the model's own formatter, which writes for clients
+        self._write(output, self.handler.base)  # the model's own formatter writes for clients only
         await asyncio.sleep(0)
 
     async def relay(self, reply: Head | Chunk) -> None:
-        raise ModelNotFound("the model has no engine: its model function answers requests, which `lmi serve` takes")
+        raise ModelNotFound("the model has no engine: its model function answers requests: use `lmi serve`")
 
     async def finish(self) -> None:
         """Do nothing: the last step has been written."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-CLEANUP_SECONDS = 10.0  # allowed to work that is cancelled
+CLEANUP_SECONDS = 10.0  # that cancelled work may take
 
 
 class LoopThread:
@@ -18,7 +18,7 @@ class LoopThread:
         self._owner = owner
         self._loop = asyncio.new_event_loop()
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
-        # A daemon, as the interpreter waits for other threads before it lets anyone close this one at its exit.
+        # A daemon thread, because at exit the interpreter waits for all others before anything can close this one.
         self._thread = threading.Thread(target=self._run, name=f"lmi {owner}", daemon=True)
         self._thread.start()
 

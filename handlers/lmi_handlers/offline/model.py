@@ -32,7 +32,7 @@ class LoadedModel:
         except BaseException:
             self._thread.close()
             raise
-        # At the program's end the newest come first: those of the engine, such as its folder, after this one.
+        # At exit, finalizers run newest first: the engine's, such as that of its folder, would run after this one.
         self._end = weakref.finalize(self, _end, self._thread, self._model)
 
     @property
@@ -55,7 +55,8 @@ class LoadedModel:
 
     def stream(self, prompt: str, **parameters: Any) -> Iterator[TextPiece]:
         """Yield the text piece by piece; closing the iterator aborts the request. Raise LmiError."""
-        yield from self._thread.iterate(self._model.stream(prompt, **parameters))  # `self` stays as long as this
+        # Keeps `self` alive during the iteration
+        yield from self._thread.iterate(self._model.stream(prompt, **parameters))
 
     def chat(self, messages: Messages, **fields: Any) -> ChatReply:
         """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
@@ -95,7 +96,7 @@ def load(
 
 
 def _end(thread: LoopThread, model: AsyncModel) -> None:
-    if thread.is_current:  # the garbage collector runs anywhere
+    if thread.is_current:  # the garbage collector may run in any thread
         Thread(target=_end, args=(thread, model)).start()
     elif not thread.closed:
         thread.run(model.close())

@@ -15,7 +15,7 @@ class Completion:
     tokens: Sequence[Token]
     finish_reason: FinishReason
     usage: Usage
-    sequences: Sequence[GeneratedSequence]  # one, or as many as `n` asks for
+    sequences: Sequence[GeneratedSequence]  # one, or as many as `n` requests
 
     def __str__(self) -> str:
         return self.text

@@ -1,4 +1,4 @@
-"""Ollama's routes for embeddings; the older one takes a single text."""
+"""Ollama's routes for embeddings; the older one accepts a single text."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -111,6 +111,6 @@ class OllamaEmbeddingHandler(OllamaHandler):
         name = name_asked(payload.model, call, model)
         try:
             require_embeddings(model.backend, model.name)
-        except ModelNotFound as error:  # in Ollama's words, by which clients know it
+        except ModelNotFound as error:  # clients recognize it by Ollama's message
             raise InvalidPayload(f"this model does not support embeddings: {error.message}") from None
         return EmbeddingCall(payload.requests(), OllamaVectorWriter(name, older=older), ignored)

@@ -16,7 +16,7 @@ from lmi_core.texts.json_files import read_json
 FORMATS = {"safetensors": "*.safetensors", "gguf": "*.gguf", "pytorch": "*.bin"}
 CONFIGURATION = "config.json"
 T = TypeVar("T")
-# Types of the safetensors format, as Ollama names those that it has.
+# Types of the safetensors format, by the names that Ollama has for them.
 TYPES = {"F64": "F64", "F32": "F32", "F16": "F16", "BF16": "BF16", "F8_E4M3": "FP8", "F8_E5M2": "FP8"}
 
 
@@ -29,7 +29,7 @@ class ModelFiles:
     digest: str | None = None
     format: str = ""
     num_parameters: int | None = None
-    element_type: str = ""  # of most parameters
+    element_type: str = ""  # the type of most parameters
     configuration: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -57,10 +57,10 @@ def read_files(folder: Path) -> ModelFiles:
     states = {path: path.stat() for path in sorted(folder.iterdir()) if path.is_file()}
     weights = {path: _unless_damaged(read_header, path) for path in states if path.suffix == ".safetensors"}
     configuration = _unless_damaged(read_json, folder / CONFIGURATION)
-    quantized = "quantization_config" in configuration  # parameters are packed, several in an element
+    quantized = "quantization_config" in configuration  # packed: one element contains several parameters
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
     most = max(elements, key=lambda name: elements[name], default="")
-    # Of weights, the digest includes only headers and sizes.
+    # For weights, the digest includes only headers and sizes.
     told = hashlib.sha256()
     for path, state in states.items():
         told.update(f"{path.name}\0{state.st_size}\0".encode())

@@ -43,7 +43,7 @@ class Stopwatch:
         first = now if self._first is None else self._first
         return {
             "total_duration": now - self._begun,
-            "load_duration": 0,  # the model was loaded before the server took requests
+            "load_duration": 0,  # the model is loaded before the server accepts requests
             "prompt_eval_count": prompt_tokens,
             "prompt_eval_duration": first - self._begun,
             "eval_count": tokens,
@@ -62,7 +62,7 @@ class MessageStream:
 
     def __init__(self, stream: ChatStream) -> None:
         self._stream = stream
-        self._call: JsonObject | None = None  # begun and not complete, with its arguments so far
+        self._call: JsonObject | None = None  # an incomplete call with its arguments so far
         self._num_calls = 0
 
     def deltas(self, token: Token, last: bool) -> list[JsonObject]:
@@ -110,7 +110,7 @@ def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
     if isinstance(value, dict):
         function = {"index": index, "name": name, "arguments": writable(value)}
         return {"tool_calls": [{"id": call_id, "function": function}]}
-    logger.info("a call of %r is answered as text: its arguments are no JSON object", name)
+    logger.info("a call of %r is returned as text: its arguments are not a JSON object", name)
     return {"content": f'{{"name": {orjson.dumps(name).decode()}, "arguments": {arguments}'}
 
 
@@ -151,7 +151,7 @@ class OllamaFormatter(ChatSchemaFormatter):
         self.stopwatch = stopwatch
         self.members = members.of
         self.text_path = members.text_path
-        self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # the same in every line
+        self._before = orjson.dumps({"model": answer.model})[:-1] + b',"created_at":"'  # identical in every line
 
     def error(self, error: LmiError) -> bytes:
         """Return the error's object, which ends a stream as its last line."""

@@ -49,7 +49,7 @@ class Asked:
         return parameters, names
 
     def check_thinking(self) -> None:
-        """Raise InvalidPayload, with a message that clients recognise, if a model that cannot think is asked to."""
+        """Raise InvalidPayload, with a message that clients recognise, if a model without thinking is asked for it."""
         if self.payload.think and self.model.options.reasoning_format is None:
             raise InvalidPayload(
                 f'"{self.name}" does not support thinking: `think` needs option.reasoning_parser. '
@@ -151,7 +151,7 @@ class OllamaPromptRequest(OllamaChatRequest):
 
 
 def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Generation:
-    """Return the generation of the answer to a prompt.
+    """Return the generation that answers a prompt.
 
     Raise InvalidPayload if the model does not support the request.
     """
@@ -191,7 +191,7 @@ def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] 
 
 
 def _reasoning(prompt: str | list[int], asked: Asked) -> Reasoning | None:
-    """Return how to split the answer to a prompt without a chat template; it cannot ask for reasoning."""
+    """Return how to split the answer to a prompt without a chat template; it cannot request reasoning."""
     reasoning_format = asked.model.options.reasoning_format
     if not asked.payload.think or reasoning_format is None or not isinstance(prompt, str):
         return None

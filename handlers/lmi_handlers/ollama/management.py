@@ -13,7 +13,7 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name
 
-DIRECTORIES = "models are served from directories, which `lmi serve` names"
+DIRECTORIES = "models are served from the directories given to `lmi serve`"
 FORBIDDEN = 403
 JSON = "application/json"
 
@@ -53,7 +53,7 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     try:
         served_name(payload.asked, dispatcher)
     except ModelNotFound as error:
-        raise ModelNotFound(f"{error.message}: this server downloads none, {DIRECTORIES}") from None
+        raise ModelNotFound(f"{error.message}: this server does not download models; {DIRECTORIES}") from None
     if payload.stream is False:
         return json_answer({"status": "success"}, ignored=ignored)
     lines = [orjson.dumps({"status": status}) + b"\n" for status in ("pulling manifest", "success")]
@@ -67,7 +67,7 @@ def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> 
     return Route(path, method, refuse, "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED)
 
 
-# None is guarded: none changes anything.
+# Not protected, because they change nothing.
 ROUTES = (
     inquiry("/api/pull", pull, "Succeeds for a model that is served", (PullRequest,), *PULLED),
     _refusing("/api/push", "POST", "uploads no models", NamedModel),

@@ -26,10 +26,10 @@ from lmi_handlers.ollama.formatters import written_time
 from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
 
-API_VERSION = "0.12.11"  # of Ollama, whose API this is: clients ask for it to know what they can use
-NEVER = "9999-12-31T23:59:59Z"  # when a model is unloaded
-AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
-# Members of config.json, by the names that they have in a GGUF file.
+API_VERSION = "0.12.11"  # the version of Ollama's API that this server implements; clients use it to detect features
+NEVER = "9999-12-31T23:59:59Z"  # the time at which a model is unloaded
+AT_ONCE = 100  # models, described in a few milliseconds before requests get a turn
+# From names in a GGUF file to the corresponding members of config.json.
 CONFIGURATION_NAMES: Mapping[str, str] = {
     "block_count": "num_hidden_layers",
     "embedding_length": "hidden_size",
@@ -39,7 +39,7 @@ CONFIGURATION_NAMES: Mapping[str, str] = {
     "vocab_size": "vocab_size",
 }
 
-_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask again and again
+_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask repeatedly
 
 
 class ShowRequest(NamedModel):
@@ -182,9 +182,11 @@ def named_capabilities(model: ServedModel) -> list[str]:
 
 
 ROUTES = (
-    Route("/", "GET", root, "That a server is there, for Ollama's clients", access=Access.EVERYBODY, answers=GREETING),
+    Route(
+        "/", "GET", root, "Tell Ollama's clients that a server is running", access=Access.EVERYBODY, answers=GREETING
+    ),
     Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(OllamaVersion),)),
     Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
     Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
-    inquiry("/api/show", show, "What is known of a model", (ShowRequest,), AnswerForm(OllamaShown)),
+    inquiry("/api/show", show, "The details of a model", (ShowRequest,), AnswerForm(OllamaShown)),
 )

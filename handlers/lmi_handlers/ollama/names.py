@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from lmi_core.errors import ModelNotFound
 from lmi_core.served_model import ManagedModel, ServedModels
 
-HOST = "registry.ollama.ai/"  # the host and the namespace that a name without them has
+HOST = "registry.ollama.ai/"  # the host and the namespace of names without them
 NAMESPACE = "library/"
 TAG = ":latest"
 
@@ -30,7 +30,7 @@ def served_name(given: str, models: ServedModels) -> str:
     if found is not None:
         return found
     try:
-        models.find(given)  # a version of a model, which its tag names
+        models.find(given)  # a version of a model, named by the tag
     except ModelNotFound:
         raise not_found(given) from None
     return given

@@ -26,14 +26,14 @@ NAMES = MappingProxyType(
         **{name: name for name in ("min_p", "typical_p", "presence_penalty", "frequency_penalty")},
     }
 )
-# Ollama's own, for requests that do not say otherwise.
+# Ollama's defaults.
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
 P = TypeVar("P", bound="OllamaRequest")
 ZERO = re.compile(r"[^1-9]*")
 GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
 CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
-# True asks for what is not done: told as ignored.
+# If true, reported as ignored, because it is not supported.
 UNREAD = ("truncate", "shift")
 
 
@@ -108,7 +108,7 @@ def _template(given: str | None) -> str | None:
 
 def _context(given: list[int] | None) -> list[int] | None:
     if given:
-        raise ValueError("must be empty: answers here have none, and conversations go to /api/chat")
+        raise ValueError("must be empty: answers contain no context; use /api/chat for conversations")
     return given
 
 

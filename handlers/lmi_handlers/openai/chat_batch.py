@@ -24,7 +24,7 @@ NOT_IN_BATCHES = ("stream", "tools", "functions", "use_beam_search", "prompt_log
 
 
 class ChatBatchRequest(ChatRequest):
-    """A request for the answers to several chats, which have all fields but the messages in common."""
+    """A request for the answers to several chats, which share all fields except the messages."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"messages": [[{"role": "user", "content": text}] for text in ("Hi", "Hey")]}]}
@@ -39,7 +39,8 @@ class OpenAiChatBatchFormatter(OpenAiChatFormatter):
     name: ClassVar[str] = "openai_chat_batch"
 
     def __init__(self, chats: Sequence[OpenAiChatFormatter]) -> None:
-        super().__init__(replace(chats[0].chat, prompt_token_ids=False))  # those of several prompts have no place
+        # The answer has no place for those of several prompts
+        super().__init__(replace(chats[0].chat, prompt_token_ids=False))
         self._chats = chats
 
     def choices(self, output: GenerationOutput) -> list[JsonObject]:

@@ -25,7 +25,7 @@ DEFAULT_PAGE = 20
 LISTED = (AnswerForm(OpenAiModels), AnswerForm(AnthropicModels))
 SHOWN = (AnswerForm(OpenAiModel), AnswerForm(AnthropicModel))
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-AT_ONCE = 100  # described in a few milliseconds; then requests have their turn
+AT_ONCE = 100  # models, described in a few milliseconds before requests get a turn
 ERRORS = (failures(OpenAiError, *STATUSES), failures(AnthropicError, 400, 404))
 
 

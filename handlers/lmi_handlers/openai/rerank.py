@@ -22,7 +22,7 @@ from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
 QUERY = "What is Deep Learning?"
 TEXTS: list[JsonValue] = ["A field of machine learning.", "The deep sea."]
-TEI = "/rerank"  # the one route that TEI has too
+TEI = "/rerank"  # the only one of these routes that TEI also has
 
 
 def _text_of(document: object) -> object:
@@ -81,7 +81,7 @@ class RerankRequest(ScoringFields, TolerantPayload):
 
 
 class ScoreRequest(ScoringFields, TolerantPayload):
-    """A request for the scores of pairs: one text with each of several, or as many of both."""
+    """A request for the scores of pairs: one text with several others, or two lists of equal length."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"text_1": QUERY, "text_2": TEXTS}]})
 
@@ -175,7 +175,7 @@ class RerankWriter(ScoreWriter):
     """Jina's and Cohere's results, in the order of their scores, with vLLM's usage."""
 
     def __init__(self, response_id: str, model: str, documents: Sequence[str] | None, top_n: int | None) -> None:
-        """`documents`: those of the request, if results contain them."""
+        """`documents` are those of the request, if results contain them."""
         super().__init__(response_id, model)
         self._documents = documents
         self._top_n = top_n or None
@@ -194,7 +194,7 @@ class TeiRerankWriter(EmbeddingWriter):
     """The results of Text Embeddings Inference, in the order of their scores."""
 
     def __init__(self, texts: Sequence[str] | None, *, raw: bool) -> None:
-        """`texts`: those of the request, if results contain them."""
+        """`texts` are those of the request, if results contain them."""
         self._texts = texts
         self._raw = raw
 
@@ -224,7 +224,7 @@ def _score(path: str) -> Route:
 
 class RerankHandler(OpenAiHandler):
     name: ClassVar[str] = "rerank"
-    summary: ClassVar[str] = "Scores of pairs of texts, as vLLM, Jina, Cohere and TEI have them"
+    summary: ClassVar[str] = "Scores of pairs of texts, in the formats of vLLM, Jina, Cohere and TEI"
     reads_embeddings: ClassVar[bool] = True
     routes: ClassVar[tuple[Route, ...]] = (
         _rerank(TEI, TeiRerankRequest),

@@ -36,13 +36,13 @@ CHAT = "chat"
 DOCS = "docs"
 CONSOLE = "console"
 HTML = "text/html"
-# Scripts and styles only from files of this server; images also from the page itself, which shows those to be sent.
+# Scripts and styles only from this server; images also from the page itself, which previews images to send.
 POLICY = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
 HEADERS = {
-    "Cache-Control": "no-cache",  # ask each time, which the ETag makes cheap
+    "Cache-Control": "no-cache",  # revalidate each time, which is cheap with the ETag
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -140,7 +140,7 @@ class PagesHandler(PlainHandler):
             "/",
             "GET",
             chat_page,
-            "A page to chat with the models, for browsers; for others, that a server is there",
+            "A page to chat with the models, for browsers; for other clients, a sign that a server is running",
             media_type=HTML,
             access=Access.EVERYBODY,
             answers=PAGE,
@@ -150,7 +150,7 @@ class PagesHandler(PlainHandler):
         reading(
             "/pages",
             reached_pages,
-            "The names of the pages that this client reaches at this address",
+            "The names of the pages that this client can reach at this address",
             AnswerForm(ReachedPages),
             access=Access.EVERYBODY,
         ),

@@ -12,27 +12,28 @@ from lmi_core.workers.shared_worker import Ready, host_of_this_process
 from lmi_handlers.process.lifetime import FRONT_VARIABLE
 
 UNCHANGEABLE = (
-    "several front ends share the engines (--servers), so that models, adapters and the log level stay as they were at "
-    "the start: restart the server with the change"
+    "several front ends share the engines (--servers), so models, adapters and the log level cannot be changed while "
+    "the server runs: restart it with the change"
 )
-ELSEWHERE = ", or another front end has it (--servers)"  # of what each front end keeps for itself
+# Appended to messages about resources that each front end needs for itself
+ELSEWHERE = ", or another front end has it (--servers)"
 
 
 class Front(msgspec.Struct, frozen=True):
-    """The number of a front end, from 0, of so many, and the port."""
+    """The number of a front end, from 0, the total number, and the port."""
 
     number: int
     total: int
-    port: int | None = None  # None: this front end is the first to listen, and no other may listen there
+    port: int | None = None  # None: this front end is the first to listen, and must be alone on its port
 
     @property
     def joins(self) -> bool:
-        """Whether others serve already, so that this front end listens only when it can answer."""
+        """Whether other front ends already serve, so that this one listens only when it is ready."""
         return self.port is not None
 
     @property
     def is_main(self) -> bool:
-        """Whether this front end serves the addresses that only one can: of management, and of gRPC."""
+        """Whether this front end serves the addresses that only one can have: those of management and gRPC."""
         return self.number == 0
 
     @property
@@ -50,7 +51,7 @@ class Front(msgspec.Struct, frozen=True):
 
 
 def elsewhere() -> str:
-    """Return the further reason why something is not found, if there are other front ends."""
+    """Return an additional reason why something may not be found, if there are other front ends."""
     return "" if this_front() is None else ELSEWHERE
 
 

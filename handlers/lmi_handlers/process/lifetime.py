@@ -5,13 +5,14 @@ import signal
 import sys
 from typing import NoReturn
 
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the signals that end a server
-WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2)  # log rotation sends them to servers; by default they end a process
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # signals that stop a server
+# Log rotation sends them to servers; their default action is to end the process
+WITHOUT_EFFECT = (signal.SIGUSR1, signal.SIGUSR2)
 STANDARD_STREAMS = 3
-FRONT_VARIABLE = "LMI_FRONT"  # in front ends, whose parent heeds the signals that a whole group of processes gets
+FRONT_VARIABLE = "LMI_FRONT"  # set in front ends, whose parent handles signals sent to the whole process group
 END_OF_FRONT = getattr(signal, "SIGRTMIN", signal.SIGTERM)  # the parent's signal to a front end
 
-GIVEN_UP = 3  # the exit code of a front end whose engines are not restarted any more, which ends the server
+GIVEN_UP = 3  # exit code of a front end whose engines are no longer restarted; it stops the server
 
 
 def prepare_process() -> None:
@@ -37,7 +38,7 @@ def open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def leave(status: int) -> NoReturn:

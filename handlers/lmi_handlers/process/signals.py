@@ -32,7 +32,7 @@ class Signals:
         if not signalled:
             task.result()
             return True
-        task.cancel()  # a failure beside the signal may be of a process that got the signal too
+        task.cancel()  # the failure may be that of a process that received the signal too
         await asyncio.gather(task, return_exceptions=True)
         return False
 

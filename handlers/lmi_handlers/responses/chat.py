@@ -20,7 +20,7 @@ from lmi_handlers.responses.items import MessageItem
 from lmi_handlers.responses.request import ResponsesRequest
 from lmi_handlers.responses.tools import functions
 
-NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # the chat's name to the client's
+NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # from the chat's field to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
 logger = logging.getLogger(__name__)
 MAX_CHARACTERS = 8  # of a token, on average: a longer prompt is not tokenized to see that it does not fit
@@ -107,7 +107,7 @@ def truncated(chat: ResponseChat, model: ServedModel, request_id: str) -> Respon
     if not starts:
         return chat
     needed = bisect_left(starts[:-1], True, key=lambda start: _fits(_from(chat, start), model, room))
-    logger.info("request %s: truncation left out %d of %d turns", request_id, needed + 1, len(starts) + 1)
+    logger.info("request %s: truncation omitted %d of %d turns", request_id, needed + 1, len(starts) + 1)
     return _from(chat, starts[needed])
 
 

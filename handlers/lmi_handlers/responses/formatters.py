@@ -85,8 +85,8 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         """Register the response with `conversations`, if given, while it is generated."""
         super().__init__(answer, asked)
         self._conversations = conversations
-        self._number = 0  # of events so far
-        self.requests: Sequence[ValidRequest] = ()  # of the call, once it generates
+        self._number = 0  # number of events so far
+        self.requests: Sequence[ValidRequest] = ()  # requests of the call, once it generates
 
     @property
     def request_id(self) -> str:

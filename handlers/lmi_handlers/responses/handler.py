@@ -47,7 +47,7 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
 def _count(payload: ResponsesRequest, previous: Turn | None, model: ManagedModel, call: Call) -> int:
     chat = response_chat(payload, conversation(payload, previous, model, call.key))
     for place, _ in image_parts(chat):
-        raise InvalidPayload(f"`{place}` is an image, and only the tokens of texts are counted here")
+        raise InvalidPayload(f"`{place}` is an image, but only text tokens can be counted")
     if payload.truncation == "auto":
         chat = truncated(chat, model, call.request_id)
     return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))
@@ -120,7 +120,7 @@ def _asked(
 ) -> AskedResponse:
     stored = _stores(payload, model)
     members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
-    # orjson reads deeper nesting than it writes, and both are repeated in the answer.
+    # orjson reads deeper nesting than it can write, and the response repeats both.
     for name in ("text", "tools"):
         try:
             orjson.dumps(members[name])

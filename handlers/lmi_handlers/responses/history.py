@@ -102,8 +102,8 @@ def _resolved(reference: ItemReference, place: str, model: ServedModel, key: str
 
 def _lost(model: ServedModel) -> str:
     if model.conversations.limit == 0:
-        return ": option.response_store_size=0 keeps no response"
-    reasons = f"it is not of model `{model.name}`, was not stored, was deleted, or has made room for newer ones"
+        return ": option.response_store_size=0 stores no responses"
+    reasons = f"it does not belong to model `{model.name}`, was not stored, was deleted, or was removed for newer ones"
     return f": {reasons}{elsewhere()}"
 
 

@@ -38,7 +38,7 @@ class InputPart(RequestPart):
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "InputPart":
         if self.file_id is not None:
-            raise ValueError("must have `image_url`: no files are stored that `file_id` could name")
+            raise ValueError("must have `image_url`: this server stores no files for `file_id`")
         member = {"input_image": "image_url", "refusal": "refusal"}.get(self.type, "text")
         if getattr(self, member) is None:
             raise ValueError(f"must have `{member}`")
@@ -138,7 +138,7 @@ class HostedCallItem(InputItem):
         "mcp_list_tools",
         "mcp_call",
     ]
-    status: Any = None  # each type has further ones
+    status: Any = None  # the allowed values depend on the type
 
     def listed(self) -> JsonObject:
         return {"type": self.type, **(self.model_extra or {}), **super().listed()}
@@ -174,7 +174,8 @@ class ReasoningItem(InputItem):
     def _readable(self) -> "ReasoningItem":
         if self.encrypted_content is not None and not self.written:
             raise ValueError(
-                "must have the reasoning as `content`: `encrypted_content` is of another server, and cannot be read"
+                "must have the reasoning as `content`: `encrypted_content` comes from another server, and cannot be "
+                "read"
             )
         return self
 
@@ -247,7 +248,7 @@ Item = Annotated[
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
 CallItem = FunctionCallItem | CustomCallItem
-Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items whose content is here
+Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items that contain their content
 
 
 def _as_items(given: object) -> object:

@@ -16,7 +16,7 @@ UNNUMBERED = -1  # the `sequence_number` of an event until it is sent
 class OutputItem(ABC):
     """An item that grows."""
 
-    prefix: ClassVar[str]  # of its id
+    prefix: ClassVar[str]  # prefix of its id
 
     def __init__(self, index: int) -> None:
         self.id = f"{self.prefix}_{uuid4().hex}"
@@ -50,7 +50,7 @@ class OutputItem(ABC):
 class PartItem(OutputItem):
     """An item whose content is one part with a text."""
 
-    text_type: ClassVar[str]  # of the part, and in the names of its events
+    text_type: ClassVar[str]  # the type of the part, also used in the names of its events
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -153,13 +153,13 @@ class ResponseOutput:
     """The items of one sequence so far. Its methods return the events that they cause."""
 
     def __init__(self, reader: AnswerReader, functions: Mapping[str, JsonObject]) -> None:
-        """Take the members of calls of functions whose name in the chat is not the client's."""
+        """Set the members in calls of functions whose names in the chat differ from the client's."""
         self._reader = reader
         self._functions = functions
         self._done: list[JsonObject] = []
         self.item_ids: list[str] = []
         self._open: OutputItem | None = None
-        self._waiting: list[JsonObject] = []  # log probabilities of tokens that no delta had yet
+        self._waiting: list[JsonObject] = []  # log probabilities of tokens not yet in a delta
 
     def items(self, status: str) -> list[JsonObject]:
         """Return the items so far, an unfinished one with this status."""
@@ -169,7 +169,7 @@ class ResponseOutput:
         """Process a token, with its log probabilities if the client asked for them."""
         counted = self._reader.num_reasoning_tokens
         pieces = self._reader.read(token, last)
-        if self._reader.num_reasoning_tokens > counted:  # tokens that were undecided belong to it, too
+        if self._reader.num_reasoning_tokens > counted:  # tokens that were undecided also belong to it
             ends_in_content = any(isinstance(piece, Content) for piece in pieces)
             self._waiting = log_probs if ends_in_content else []
         else:
@@ -184,7 +184,7 @@ class ResponseOutput:
     def end(self, status: str) -> list[JsonObject]:
         """End the last item; an answer without any is an empty message."""
         events = [] if self.item_ids else self._begin(MessageOutput(0))
-        if self._waiting and isinstance(self._open, MessageOutput):  # of tokens without a text, as the last one is
+        if self._waiting and isinstance(self._open, MessageOutput):  # of tokens without text, such as the last one
             events.append(self._open.grow("", self._take_waiting()))
         return events + self._end(status)
 
@@ -199,7 +199,7 @@ class ResponseOutput:
                 function = self._functions.get(piece.name, {"name": piece.name})
                 return self._begin(CallOutput(len(self.item_ids), function, call_id(piece)))
             case CallArguments(_, text):
-                assert isinstance(self._open, CallOutput), "a parser gives the calls one after the other"
+                assert isinstance(self._open, CallOutput), "a parser returns the calls one at a time"
                 self._waiting = []
                 return [self._open.grow(text)]
 

@@ -28,18 +28,18 @@ Includable = Literal[
 LOG_PROBS: Includable = "message.output_text.logprobs"
 REFUSED = MappingProxyType(
     {
-        "background": Refused("an answer ends with the request for it; stream it, or wait for it", (False,)),
-        "conversation": Refused("no conversations are kept here; `previous_response_id` goes on from a response"),
-        "previous_input_messages": Refused("the past of a conversation is given in `input`", ([],)),
-        "prompt": Refused("no prompts are kept here; `instructions` and `input` say everything"),
+        "background": Refused("nothing is generated in the background; stream the answer, or wait for it", (False,)),
+        "conversation": Refused("conversations are not stored; use `previous_response_id` to continue a response"),
+        "previous_input_messages": Refused("earlier turns of a conversation belong in `input`", ([],)),
+        "prompt": Refused("prompts are not stored; use `instructions` and `input`"),
     }
 )
-# Fields of chats and completions that a response has no place for: the values that ask for nothing, and the reason.
+# Fields of chats and completions that cannot appear in a response: the values without effect, and the reason.
 NO_PLACE = MappingProxyType(
     {
-        "n": Refused("a response is one answer", (1,)),
-        "prompt_logprobs": Refused("a response holds nothing about its prompt", ()),
-        "return_token_ids": Refused("a response holds no token ids", (False,)),
+        "n": Refused("a response contains a single answer", (1,)),
+        "prompt_logprobs": Refused("a response has no field for its prompt", ()),
+        "return_token_ids": Refused("a response has no field for token ids", (False,)),
     }
 )
 
@@ -54,7 +54,7 @@ class TextFormat(RequestPart):
     @model_validator(mode="after")
     def _schema_is_given(self) -> "TextFormat":
         if (self.type == "json_schema") != (self.schema_ is not None):
-            raise ValueError("must have `schema` where its `type` is json_schema, and only there")
+            raise ValueError("must have `schema` if and only if its `type` is json_schema")
         return self
 
     @property
@@ -98,7 +98,7 @@ class ResponsesRequest(ChatFields):
     store: bool | None = Field(None, description="Whether to store the response, to read or continue it by its id.")
     max_output_tokens: int | None = Field(None, ge=1, description="The maximum number of tokens to generate.")
     max_tokens: int | None = Field(None, ge=1, description="The name of `max_output_tokens` in chats.")
-    include: list[Includable] | None = Field(None, description=f"{LOG_PROBS} asks for each token's log probability.")
+    include: list[Includable] | None = Field(None, description=f"{LOG_PROBS} requests each token's log probability.")
     top_logprobs: int | None = Field(
         None,
         ge=0,
@@ -146,11 +146,11 @@ def read_fields(
 
 
 def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:
-    """Return the names of items that are left out of the chat. Raise InvalidPayload for one if strict."""
+    """Return the names of items that are dropped from the chat. Raise InvalidPayload for one if strict."""
     for index, item in enumerate(payload.input) if strict else ():
         if isinstance(item, HostedCallItem):
             raise InvalidPayload(
-                f"`input.{index}` has no effect: {item.type} is of a tool that another server ran. "
+                f"`input.{index}` has no effect: {item.type} belongs to a tool that another server ran. "
                 "option.strict_parameters refuses it"
             )
     return tuple(dict.fromkeys(f"input.{item.type}" for item in payload.input if isinstance(item, HostedCallItem)))

@@ -12,7 +12,7 @@ from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.offered_tools import HostedTool
 from lmi_handlers.responses.request import ResponsesRequest
 
-# Members that OpenAI's own service fills.
+# Members that only OpenAI's own service fills.
 UNUSED = (
     "access_programs",
     "conversation",
@@ -35,14 +35,14 @@ STATUSES = MappingProxyType[FinishReason, str](
     }
 )
 
-Keep = Callable[[bytes, Sequence[str]], None]  # takes the Response object and the ids of its items
+Keep = Callable[[bytes, Sequence[str]], None]  # stores the Response object under the ids of its items
 
 
 @dataclass(frozen=True, slots=True)
 class AskedResponse:
     """The facts about a request for its output formatter, in addition to those about the chat."""
 
-    members: JsonObject  # that repeat the request
+    members: JsonObject  # members that repeat the request
     request_id: str = ""
     key: str | None = None  # the holder of the API key that it belongs to
     keep: Keep = lambda response, item_ids: None  # of one that is not stored

@@ -98,7 +98,7 @@ def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
     for model in dispatcher.all_models():
         if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
-    reasons = f"it was not stored, or no longer is{elsewhere()}"
+    reasons = f"it was not stored, or has been removed{elsewhere()}"
     raise ResponseNotFound(f"Response with id {shown(response_id)} not found: {reasons}")
 
 
@@ -125,5 +125,5 @@ ROUTES = (
         access=Access.CLIENTS,
         answers=KEPT,
     ),
-    reading(f"{PATH}/input_items", list_input_items, "The items that a response was made of", AnswerForm(InputItems)),
+    reading(f"{PATH}/input_items", list_input_items, "The input items of a response", AnswerForm(InputItems)),
 )

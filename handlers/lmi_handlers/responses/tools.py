@@ -94,7 +94,7 @@ class ResponseToolChoice(RequestPart):
         if (self.type == "function") != (self.name is not None):
             raise ValueError("must be none, auto, required, or an object that names a function")
         if (self.type == "allowed_tools") != (self.mode is not None and self.tools is not None):
-            raise ValueError("must have `mode` and `tools` where its `type` is allowed_tools, and only there")
+            raise ValueError("must have `mode` and `tools` if and only if its `type` is allowed_tools")
         return self
 
     def for_chat(self) -> ToolChoice:

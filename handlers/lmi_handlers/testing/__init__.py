@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lmi_handlers.testing.plain import PlainServer, plain_server
     from lmi_handlers.testing.servers import RunningServer, Scripted, running_server
 
-lmi_servers_in_loop = getattr(plugin, plugin.IN_LOOP, None)  # what `serve` asks for, where pytest-asyncio is installed
+lmi_servers_in_loop = getattr(plugin, plugin.IN_LOOP, None)  # used by `serve` if pytest-asyncio is installed
 
-SCRIPTED = "option.rolling_batch=scripted\n"  # serving.properties of a model without weights
+SCRIPTED = "option.rolling_batch=scripted\n"  # serving.properties of a model that needs no weights
 
 __all__ = [
     "SCRIPTED",
@@ -49,7 +49,7 @@ __all__ = [
     "transcript",
 ]
 
-# Imported at their first use, as pytest imports this module at every start.
+# Imported on first use, because pytest imports this module every time it starts.
 _LATER = {
     "WRITE_VARIABLE": "answers",
     "Answer": "answers",

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # environment variable: set it to write transcripts anew
+WRITE_VARIABLE = "LMI_WRITE_GOLDEN"  # environment variable that makes tests rewrite the transcripts
 GOLDEN_FOLDER = "golden"
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 try:
     import pytest_asyncio
-except ImportError:  # then there are plain tests only
+except ImportError:  # then only plain tests work
     pytest_asyncio = None  # type: ignore[assignment]
 
-ASYNCIO = "asyncio"  # pytest-asyncio's name, and that of its mark
+ASYNCIO = "asyncio"  # the name of pytest-asyncio's plugin and of its mark
 IN_LOOP = "lmi_servers_in_loop"
 
 ModelDirectory = Callable[..., Path]  # the type of the fixture `model_dir`
@@ -45,7 +45,7 @@ def model_dir(tmp_path: Path) -> ModelDirectory:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare an answer with its transcript: `golden(answer, "name")` reads `golden/name.txt` beside the test."""
+    """Compare an answer with its transcript: `golden(answer, "name")` reads `golden/name.txt` next to the test."""
     from lmi_handlers.testing.answers import compare
 
     return lambda answer, name: compare(answer, request.path.parent, name)
@@ -101,8 +101,8 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
 def _needs_mark(item: pytest.Function) -> bool:
     if not inspect.iscoroutinefunction(item.obj) or any(map(item.get_closest_marker, (ASYNCIO, "anyio"))):
         return False
-    # Others may have a `serve` of their own. pytest tells the names of a test's fixtures, and not which ones they are:
-    # https://github.com/pytest-dev/pytest/blob/main/src/_pytest/python.py. `tests/handlers/testing` holds the result.
+    # Others may have their own `serve`. pytest provides the names of a test's fixtures but not their definitions:
+    # https://github.com/pytest-dev/pytest/blob/main/src/_pytest/python.py. `tests/handlers/testing` checks the result.
     fixtures = item._fixtureinfo.name2fixturedefs.get(serve.__name__, ())
     return bool(fixtures) and fixtures[-1].func.__module__ == __name__
 

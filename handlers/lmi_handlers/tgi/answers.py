@@ -10,7 +10,7 @@ from lmi_schemas.tgi_errors import TgiError
 
 
 class TgiToken(TypedDict):
-    """A token; one of a prompt's first place has no log probability."""
+    """A token; the first token of a prompt has no log probability."""
 
     id: int
     text: str

@@ -14,10 +14,10 @@ from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 
 MAX_NEW_TOKENS = 100
-SEED_BITS = 53  # of seeds that are drawn here: JavaScript's clients read no larger integers exactly
+SEED_BITS = 53  # of random seeds: JavaScript cannot represent larger integers exactly
 
 
-# LMI's parameters that TGI has, too.
+# LMI's parameters that also exist in TGI.
 PARAMETERS = (
     *("details", "decoder_input_details", "return_full_text", "top_n_tokens", "truncate", "seed", "temperature"),
     *("top_k", "top_p", "typical_p", "frequency_penalty", "repetition_penalty"),
@@ -55,7 +55,7 @@ class TgiParameters(ExactNumbers):
             and parameters.get("do_sample")
             and parameters.get("seed", RANDOM_SEED) == RANDOM_SEED
         ):
-            parameters["seed"] = secrets.randbits(SEED_BITS)  # so that the answer can tell it
+            parameters["seed"] = secrets.randbits(SEED_BITS)  # so that the answer can contain it
         return parameters, names
 
 

@@ -116,7 +116,7 @@ class IndexedModel(TypedDict):
     reason: str
 
 
-FAILED_STREAM = (424, 499, 500, 504)  # before the first event, which then is the error
+FAILED_STREAM = (424, 499, 500, 504)  # statuses before the first event, which is then the error
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 GENERATED = (AnswerForm(TritonAnswer),)
 STREAMED = (

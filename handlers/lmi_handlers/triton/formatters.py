@@ -25,7 +25,7 @@ class Part:
         self.text = text
 
 
-# The names are those of Triton's vLLM backend; the last two are TensorRT-LLM's.
+# The names are from Triton's vLLM backend; the last two are from TensorRT-LLM.
 ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
     "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.finish_reason],
     "cumulative_logprob": lambda part: part.cumulative_log_prob,
@@ -100,7 +100,7 @@ class TritonStreamFormatter(TritonWholeEventFormatter):
 
     def __init__(self, head: Mapping[str, str], outputs: Collection[str], count: int) -> None:
         super().__init__(head, outputs, count)
-        self._begun: set[int] = set()  # sequences whose first text, a prompt, was sent
+        self._begun: set[int] = set()  # sequences whose first text, a prompt, has been sent
 
     def latest(self, output: GenerationOutput) -> dict[str, Any] | None:
         step = output.step

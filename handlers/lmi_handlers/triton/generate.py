@@ -17,8 +17,8 @@ from lmi_handlers.triton.payload import TritonParameters, TritonPayload, known_p
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fitted
 
-STREAMING = "streaming"  # TensorRT-LLM's tensor that asks for several responses
-VERSION = "1"  # of a model that was given none
+STREAMING = "streaming"  # TensorRT-LLM's tensor that requests several responses
+VERSION = "1"  # the default version of a model
 
 
 def generate(call: Call, model: ServedModel) -> Generation | Inference:
@@ -30,7 +30,7 @@ def generate(call: Call, model: ServedModel) -> Generation | Inference:
     payload = check_payload(body, TritonPayload)
     parameters = TritonParameters(payload, model.backend.parameters_type)
     formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)
-    # Triton treats an unknown list or object as a tensor, and refuses it.
+    # Triton would treat an unknown list or object as a tensor, and refuse it.
     unknown = parameters.values.keys() - field_names(model.backend.parameters_type)
     strict = any(not is_scalar(parameters.values[name]) for name in unknown)
     return Generation((text_request(payload, parameters),), formatter, strict=strict)

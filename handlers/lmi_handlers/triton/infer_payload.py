@@ -12,8 +12,8 @@ from lmi_core.handler import Call
 from lmi_core.payloads.payload import check_payload, read_object, shown
 from lmi_handlers.triton.tensors import from_json
 
-HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follow
-MAX_DIGITS = 20  # of that length: Python refuses to read thousands
+HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follows
+MAX_DIGITS = 20  # of that length, because Python refuses to read thousands
 MICROSECONDS = 1_000_000
 # Without a sequence batcher or priority levels, Triton ignores them too.
 SCHEDULING = ("sequence_id", "sequence_start", "sequence_end", "priority")
@@ -92,7 +92,7 @@ class InferRequest:
         self.timeout = _timeout(self.parameters)
         for name in SCHEDULING:
             if not self.parameters.get(name, True):
-                del self.parameters[name]  # neutral values, which clients send; others are told as ignored
+                del self.parameters[name]  # neutral values, which clients send; others are reported as ignored
         selected = {output.name: output.parameters.binary_data for output in payload.outputs or ()}
         self.outputs = selected or None  # with `binary_data` of each, if given; None selects all
 

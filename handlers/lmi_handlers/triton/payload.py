@@ -15,11 +15,11 @@ from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate
 
 BOOLEANS = {"true": True, "false": False}
-MAX_LENGTH = 64  # of a number's text
+MAX_LENGTH = 64  # characters of a number
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
-# Names of parameters in TensorRT-LLM's and vLLM's Triton models, to LMI's.
+# From names of parameters in TensorRT-LLM's and vLLM's Triton models to LMI's.
 NAMES = {
     **VLLM_NAMES,
     "stop": "stop_sequences",
@@ -30,9 +30,9 @@ NAMES = {
 }
 LISTS = frozenset({"stop_sequences", "bad_sequences", "stop_token_ids", "guided_choice"})
 OUTPUTS = ("finish_reason", "cumulative_logprob", "logprobs", "num_input_tokens", "num_output_tokens")
-LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` asks for
-TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # an answer in text has no place for these
-SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object of parameters, or the same as a JSON string
+LOG_PROBS = ("cum_log_probs", "output_log_probs")  # outputs of TensorRT-LLM that `return_log_probs` requests
+TENSORS_ONLY = ("return_context_logits", "return_generation_logits")  # a text answer has no place for these
+SAMPLING_PARAMETERS = "sampling_parameters"  # vLLM's object with parameters, or the same as a JSON string
 EXCLUDE_INPUT = "exclude_input_in_output"
 
 
@@ -121,7 +121,7 @@ class TritonParameters:
             self.outputs |= {*LOG_PROBS}
         for name in TENSORS_ONLY:
             if _flag(given, name, False):
-                raise InvalidPayload(f"`{name}` must be false, as the answer is text. Given: True")
+                raise InvalidPayload(f"`{name}` must be false, because the answer is text. Given: True")
         self._exclude_input = _flag(given, EXCLUDE_INPUT, None)
         given.pop("pad_id", None)  # only pads TensorRT-LLM's batches
         values, self.spellings = translate({name: _scalar(value) for name, value in given.items()}, NAMES)
@@ -133,7 +133,7 @@ class TritonParameters:
     def begin_with_prompt(self, *, streams: bool) -> None:
         """Put the prompt before the text as Triton's vLLM backend does: unless excluded, and never in a stream.
 
-        Raise InvalidPayload if a stream asks for it.
+        Raise InvalidPayload if a stream requests it.
         """
         if streams and self._exclude_input is False:
             raise InvalidPayload(f"`{EXCLUDE_INPUT}` must be true in a stream, which has no place for it. Given: False")

@@ -86,7 +86,7 @@ def _array(dtype: TensorType, values: list[Any]) -> bytes:
 
     if dtype == "BYTES":
         return Tensor.from_array(numpy.array([*values, None], dtype=object)[:-1]).data
-    with numpy.errstate(over="ignore"):  # infinite values are refused below
+    with numpy.errstate(over="ignore"):  # infinite values are rejected below
         array = numpy.array(values, dtype="<f4" if dtype == "BF16" else NUMPY_TYPES[dtype])
     if array.dtype.kind == "f" and not numpy.isfinite(array).all():
         raise OverflowError

@@ -14,8 +14,8 @@ from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_plugins.torch_engine.messages.embeddings import Pooling
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
-ANY = "any"  # size that vectors may be cut to
-NGRAM = "[ngram]"  # vLLM's former name of prompt lookup, which drafts from the prompt itself
+ANY = "any"  # vectors may be shortened to any size
+NGRAM = "[ngram]"  # vLLM's former name for prompt lookup, which drafts from the prompt itself
 
 
 class EmbeddingProperties(ModelProperties):
@@ -23,8 +23,8 @@ class EmbeddingProperties(ModelProperties):
 
     pooling: Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken", "last"] | None = Field(
         None,
-        description="How the hidden states of a text are combined into a vector. Default: as the model's files "
-        "configure it, otherwise its first token, or its last for models that generate.",
+        description="How the hidden states of a text are combined into a vector. Default: as configured in the "
+        "model's files, otherwise the first token, or the last one for models that generate.",
     )
     normalize: bool | None = Field(
         None,
@@ -166,7 +166,7 @@ def draft_model(directory: Path, properties: EngineProperties) -> str | None:
 def int8_warnings(dtype: str) -> list[str]:
     """Return a warning for `option.dtype=int8`, with which LMI-Dist once quantized the weights."""
     return (
-        ["option.dtype=int8 has no effect: models are not quantized while loading, the weights keep their own type"]
+        ["option.dtype=int8 has no effect: models are not quantized while loading; the weights keep their own type"]
         if dtype == "int8"
         else []
     )

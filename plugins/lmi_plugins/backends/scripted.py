@@ -41,10 +41,10 @@ class Script:
     text: str = ""
     error: str | None = None
     hold: bool = False
-    tokens: Sequence[str] = ()  # the token texts, in place of the words of `text`
+    tokens: Sequence[str] = ()  # the token texts, instead of the words of `text`
     prefilled: asyncio.Event | None = None  # the first token waits for it
-    started: asyncio.Event = field(default_factory=asyncio.Event)  # the text was yielded
-    closed: asyncio.Event = field(default_factory=asyncio.Event)  # the request has ended or was aborted
+    started: asyncio.Event = field(default_factory=asyncio.Event)  # set when the text has been yielded
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # set when the request has ended or was aborted
 
 
 class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
@@ -58,7 +58,7 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
 
     name = "scripted"
     properties_type = ScriptedProperties
-    parameters_type = ExtendedParameters  # of which length, stops, n and log probs have an effect
+    parameters_type = ExtendedParameters  # only length, stops, n and log probs have an effect
 
     @classmethod
     def downloads(cls, setup: BackendSetup[ScriptedProperties]) -> Mapping[str, RemoteModel]:

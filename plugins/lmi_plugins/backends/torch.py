@@ -80,10 +80,10 @@ class TorchProperties(EngineProperties):
     enable_prefix_caching: bool = Field(
         True, description="Cache the keys and values of prompts, and reuse them for prompts with the same prefix."
     )
-    enable_lora: bool = Field(True, description="Support LoRA adapters, at no cost while there are none.")
+    enable_lora: bool = Field(True, description="Support LoRA adapters; this costs nothing while there are none.")
     enforce_eager: bool = Field(
         False,
-        description="Run decode steps on a GPU without CUDA graphs: slower with few requests, but with less memory.",
+        description="Run decode steps on a GPU without CUDA graphs: slower with few requests, but uses less memory.",
     )
     load_format: Annotated[
         str, NoEffect("the torch engine detects the format of the weights, safetensors or PyTorch's own")
@@ -271,8 +271,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         for request in requests:
             if request.adapter is not None:
                 raise InvalidParameter(
-                    f"embeddings are made with the model alone on the torch engine: leave out the adapter "
-                    f"`{request.adapter}`"
+                    f"the torch engine makes embeddings without adapters: leave out the adapter `{request.adapter}`"
                 )
         return self.engine.embed(
             [EmbeddingInput(each.prompt_ids, each.dimensions, each.normalize, each.token_types) for each in requests]

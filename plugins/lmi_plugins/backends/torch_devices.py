@@ -32,9 +32,9 @@ CPU_FLAGS = {
 class Host(NamedTuple):
     """The devices of this host for the torch engine."""
 
-    gpus: int | None  # that torch can use; None: unknown
-    lacking: str  # in words, why there are no more
-    mps: bool  # whether it is a Mac, whose own device that is
+    gpus: int | None  # GPUs that torch can use; None: unknown
+    lacking: str  # why there are no more, in words
+    mps: bool  # whether this is a Mac, whose device is `mps`
 
     @property
     def only_cpu(self) -> bool:
@@ -80,10 +80,10 @@ def runs_on_cpu(device: str, host: Host) -> bool:
 def device_placement(
     of_group: ReplicaCount, devices: tuple[str, ...], asked: str, degree: int, host: Host
 ) -> Placement:
-    """Return the devices of the engine's replicas, each of which runs on the first of its own.
+    """Return the devices of the engine's replicas; each runs on the first of its own.
 
-    `asked` is the device of the options, which is the first of `devices`, those of the server for this model, unless
-    the directory names another.
+    `asked` is the device in the options: the first of `devices`, which the server assigns to this model, unless the
+    directory names another.
     """
     gpus = host.gpus or 0
     if devices and asked == f"cuda:{devices[0]}":
@@ -93,7 +93,7 @@ def device_placement(
 
 
 def device_substitution(option: str, asked: str, host: Host) -> Iterator[Substitution]:
-    """Yield the substitution of a requested device that this host lacks."""
+    """Yield the replacement of a requested device that this host lacks."""
     used = available_device(asked, host)
     if used == asked:
         return
@@ -117,12 +117,12 @@ def dtype_substitution(dtype: str, device: str, host: Host) -> Iterator[Substitu
             "option.dtype",
             dtype,
             f"this host's CPU has no instructions for {short}",
-            "it is computed all the same, and long prompts take about twice as long as with fp32",
+            "it is used nevertheless, and long prompts take about twice as long as with fp32",
         )
 
 
 def openvino_substitutions(options: EngineOptions, host: Host) -> Iterator[Substitution]:
-    """Yield a note for each option that asks for OpenVINO where PyTorch will compute the model."""
+    """Yield a note for each option that asks for OpenVINO although PyTorch will compute the model."""
     asked = [("option.cpu_runner", "openvino", "PyTorch computes the model")] * (options.cpu_runner == "openvino")
     if options.quantize is not None:
         asked.append(("option.quantize", options.quantize, "the weights keep their own type"))
@@ -139,7 +139,7 @@ def openvino_substitutions(options: EngineOptions, host: Host) -> Iterator[Subst
 
 
 def text_only(options: EngineOptions) -> Iterator[str]:
-    """Yield a warning for a model that takes images elsewhere."""
+    """Yield a warning for a model that supports images on other engines."""
     if "vision_config" in _configuration(options):
         yield "the torch engine serves only the texts of this model: images need option.rolling_batch=vllm"
 

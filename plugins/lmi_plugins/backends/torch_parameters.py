@@ -6,7 +6,7 @@ from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.torch_engine.guides.grammars import guide_of
 from lmi_plugins.torch_engine.messages.requests import ReasoningLimit, Repetition, SamplingParameters
 
-# Parameters that the engine takes by LMI's name, but in another form.
+# Parameters that have LMI's names in the engine, but another form.
 CONVERTED = frozenset({"temperature", "stop_sequences", "logit_bias", "bad_sequences"})
 SAME = tuple(
     name

@@ -8,7 +8,7 @@ from lmi_core.configuration.properties import Names, NoEffect
 from lmi_plugins.backends.torch import TorchProperties
 from lmi_plugins.trtllm.requests.limits import RequestLimits
 
-Given = str | None  # whatever it is
+Given = str | None  # any value
 
 WITHOUT_EFFECT = {  # the options of TensorRT-LLM's engine build and scheduling, by the reason
     "it selects TensorRT's kernels; the torch engine has its own": """

@@ -61,12 +61,12 @@ LOADING = "loading the model in vLLM's engine"
 DEVICES = Path("/dev")
 GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
 BY_PRIORITY = "priority"
-RAY = "ray"  # value of these arguments, with which vLLM spreads an engine over the nodes of a cluster
+RAY = "ray"  # the value that makes vLLM distribute an engine over the nodes of a cluster
 SPREADING = ("distributed_executor_backend", "data_parallel_backend")
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
-# Devices through which GPUs and other accelerators are reached, by all of vLLM's platforms.
+# Device files of GPUs and other accelerators for all of vLLM's platforms.
 ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
-PLATFORMS = "vllm.platform_plugins"  # entry points, by which vLLM finds further platforms
+PLATFORMS = "vllm.platform_plugins"  # entry points through which vLLM finds further platforms
 
 
 class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
@@ -159,7 +159,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         if share is None:
             return arguments
         logger.info(
-            "vLLM takes %.0f%% of main memory, as its default of %.0f%% is not free", share * 100, DEFAULT * 100
+            "vLLM takes %.0f%% of main memory, because its default of %.0f%% is not free", share * 100, DEFAULT * 100
         )
         share /= self.placement(self.setup.replicas).replicas.minimum
         return {**arguments, "gpu_memory_utilization": str(share)}
@@ -251,13 +251,14 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:
             if getattr(fields, name):
                 raise InvalidParameter(
-                    f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
+                    f"`{name}` is not allowed in requests, because it changes how much CPU time and memory images "
+                    f"take: "
                     "set option.trust_request_mm_kwargs=true if every client is trusted"
                 )
 
 
 def _lacking() -> str | None:
-    """Return why this host cannot run vLLM and how to fix that, or None."""
+    """Return why this host cannot run vLLM, with a remedy, or None."""
     if find_spec("vllm") is None:
         return f"vLLM is not installed ({HOW_TO_INSTALL})"
     if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):

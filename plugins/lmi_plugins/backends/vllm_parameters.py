@@ -21,5 +21,5 @@ class VllmEngineParameters(VllmParameters):
     """Parameters of the vLLM backend, including those that no other engine has."""
 
     vllm_fields: VllmFields | None = Field(
-        None, description="Parameters of vLLM alone, by the names of its server's fields."
+        None, description="Parameters that only vLLM has, under the names of its server's fields."
     )

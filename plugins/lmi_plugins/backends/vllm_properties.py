@@ -31,14 +31,14 @@ DATA_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": 
 RUNNERS = {"generate": "generate", "embed": "pooling", "score": "pooling"}
 POOLING_TYPES = {"cls": "CLS", "mean": "MEAN", "lasttoken": "LAST"}
 VLLM_METHODS = {"bitsandbytes4": "bitsandbytes", "bitsandbytes8": "bitsandbytes"}
-# Methods of other containers and engines, and one that vLLM now detects from the model.
+# Methods of other containers and engines, and a method that vLLM now detects from the model.
 METHODS_OF_OTHERS = ("marlin", "smoothquant", "static_int8", "int8", "int4")
 
 # Arguments derived from the declared options or the model directory.
 NOT_PASSED_THROUGH = frozenset({"model"})
 
 
-# With these vLLM downloads from the hub itself: to another folder, with its own token, or without the weights.
+# With these, vLLM downloads from the hub itself: to another folder, with its own token, or without the weights.
 OWN_DOWNLOADS = frozenset({"download_dir", "hf_token"})
 OWN_LOAD_FORMATS = frozenset({"dummy", "runai_streamer", "runai_streamer_sharded", "tensorizer"})
 
@@ -113,7 +113,7 @@ def vllm_arguments(setup: BackendSetup[Any], passed: Mapping[str, str], degrees:
         "max_model_len": properties.max_model_len,
         "quantization": quantization(properties.quantize),
         "disable_log_stats": True,  # statistics would double the cost per token
-        "max_logprobs": -1,  # LMI bounds requests itself, and beam search needs more
+        "max_logprobs": -1,  # LMI limits requests itself, and beam search needs more
         "runner": None if properties.asked_task is None else RUNNERS[properties.asked_task],
         **_lora_arguments(setup.directory, properties),
     }
@@ -167,7 +167,7 @@ def _speculative_arguments(setup: BackendSetup[Any], passed: Mapping[str, str]) 
     config["num_speculative_tokens"] = properties.speculative_length
     if properties.draft_model_tp_size is not None:
         config["draft_tensor_parallel_size"] = properties.draft_model_tp_size
-    config |= json_object(passed, "speculative_config")  # under vLLM's former names
+    config |= json_object(passed, "speculative_config")  # with vLLM's former names
     return {"speculative_config": json.dumps(config), **recording}
 
 

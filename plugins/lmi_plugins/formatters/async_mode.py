@@ -16,7 +16,7 @@ from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
 from lmi_plugins.formatters.lmi_schema import JsonObject
 from lmi_schemas.vllm_errors import stream_error
 
-MIN_LOG_PROB = -9999.0  # vLLM's, because JSON has no minus infinity
+MIN_LOG_PROB = -9999.0  # vLLM's value, because JSON has no negative infinity
 
 
 def token_object(token: Token) -> JsonObject:

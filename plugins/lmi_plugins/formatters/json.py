@@ -20,7 +20,7 @@ class JsonFormatter(OutputFormatter):
     text_path: tuple[str, ...] = ("generated_text",)
 
     def format(self, output: GenerationOutput) -> bytes:
-        # With spaces, as published clients of LMI look for the text `{"generated_text": "`.
+        # With spaces, because published clients of LMI search for the text `{"generated_text": "`.
         return spaced(self.whole(output)) if output.finished else b""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:

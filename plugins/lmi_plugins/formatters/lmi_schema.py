@@ -44,10 +44,10 @@ def details(output: GenerationOutput) -> JsonObject:
     """Return the details of a whole answer, with its tokens and the other sequences."""
     best = output.best_sequence
     whole = stream_details(output) | {"tokens": json_list(map(token_object, best.tokens))}
-    if getattr(output.parameters, "top_n_tokens", None):  # a backend's own parameters may lack it
+    if getattr(output.parameters, "top_n_tokens", None):  # a backend's own parameters may not include it
         whole["top_tokens"] = [token_objects(token.top_tokens or []) for token in best.tokens]
     asked_for = output.parameters.num_answers
-    count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer comes with all candidates
+    count = asked_for if asked_for > 1 else len(output.sequences)  # a single answer contains all candidates
     others = [sequence for sequence in output.best_sequences(count) if sequence is not best]
     if others:
         whole["best_of_sequences"] = [_best_of_sequence(output, sequence) for sequence in others]

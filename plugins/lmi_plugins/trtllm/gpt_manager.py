@@ -26,11 +26,11 @@ from lmi_plugins.trtllm.responses import Answer, Response
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 0.01  # between two looks for requests while there are none, unless somebody wakes the manager
+IDLE_SECONDS = 0.01  # between checks for requests while the manager is idle, unless it is woken
 
 Tensors = Mapping[str, "numpy.ndarray[Any, Any]"]
-GetInferenceRequests = Callable[[int], Iterable[InferenceRequest]]  # at most that number
-SendResponse = Callable[[int, Tensors, bool, str], None]  # request id, tensors, whether it is the last, error
+GetInferenceRequests = Callable[[int], Iterable[InferenceRequest]]  # returns at most this many
+SendResponse = Callable[[int, Tensors, bool, str], None]  # request id, tensors, whether it is final, error
 PollStopSignals = Callable[[], Iterable[int]]  # request ids
 ReturnStatistics = Callable[[str], None]  # a JSON object
 

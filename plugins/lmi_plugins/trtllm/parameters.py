@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from lmi_core.generation.parameters import EngineParameters
 
-INT32_MAX = 2**31 - 1  # what the tensors hold
+INT32_MAX = 2**31 - 1  # the maximum in tensors
 GREEDY_DEFAULTS: Mapping[str, Any] = {"temperature": 0.8, "top_k": 0, "top_p": 0.0}
 SAMPLING_DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_k": 5, "top_p": 0.85}
 
@@ -43,10 +43,10 @@ class TrtllmParameters(EngineParameters):
     )
     stop: bool = Field(False, description="Stop the requests with the same x-request-id instead of generating.")
     presence_penalty: float = Field(
-        0.0, ge=-100, le=100, description="Above 0 makes tokens that were generated before less likely."
+        0.0, ge=-100, le=100, description="Values above 0 make tokens that were already generated less likely."
     )
     frequency_penalty: float = Field(
-        0.0, ge=-100, le=100, description="Above 0 makes tokens less likely each time they are generated."
+        0.0, ge=-100, le=100, description="Values above 0 make tokens less likely each time they are generated."
     )
     length_penalty: float = Field(
         0.0, ge=-10, le=10, description="Beam search: a length penalty above 0 favours longer sequences."

@@ -92,7 +92,7 @@ class Answer:
             tensors["output_log_probs"] = numpy.array([rows], dtype=FLOAT).reshape(1, len(sequences), max_length)
             tensors["cum_log_probs"] = numpy.array([cumulated], dtype=FLOAT)
         if self._context_logits is not None:
-            # They are sent once; those of a prompt table before the input are left out.
+            # They are sent once, without those of a prompt table that precedes the input.
             logits = numpy.frombuffer(self._context_logits or b"", FLOAT).reshape(1, -1, self._vocabulary)
             self._context_logits = None
             tensors["context_logits"] = logits[:, -self._input_length :]

@@ -11,7 +11,7 @@ from lmi_plugins.vllm_engine.engine import VllmEngine
 from lmi_plugins.vllm_engine.library import ModelConfig, PoolingParams, token_prompt
 from lmi_plugins.vllm_engine.loading import EMBED, SCORE
 
-MAX_AT_ONCE = 128  # inputs of one request in the engine: to hand over more would hold up other requests
+MAX_AT_ONCE = 128  # inputs of one request in the engine; more would delay other requests
 
 
 def embedding_model(config: ModelConfig, task: str) -> EmbeddingModel:
@@ -59,11 +59,11 @@ async def _vector(
         parameters = PoolingParams(
             task=SCORE if scores else EMBED, dimensions=request.dimensions, use_activation=request.normalize
         )
-        if request.token_types is not None:  # vLLM's form of them: where the second text begins
+        if request.token_types is not None:  # vLLM expects the start of the second text
             parameters.extra_kwargs = {"compressed_token_type_ids": [*request.token_types, 1].index(1)}
         prompt = token_prompt(request.prompt_ids, request.cache_salt)
         output = await engine.embed(prompt, parameters, adapters.find(request.adapter))
     numbers = output.outputs.data.float()
     if not numbers.isfinite().all():
-        raise GenerationFailed("the model gave no numbers for one of the inputs")
+        raise GenerationFailed("the model's output for one of the inputs is not a number")
     return index, numbers.numpy().astype("<f4").tobytes()

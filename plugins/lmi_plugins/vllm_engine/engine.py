@@ -61,10 +61,10 @@ logger = logging.getLogger(__name__)
 
 TESTED = "0.32"  # the version of vLLM that this project is tested with
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-SEEN_SECONDS = 10  # after which vLLM has seen that its core was killed
+SEEN_SECONDS = 10  # after which vLLM must have noticed that its core was killed
 LOST = "the request was lost: vLLM's engine died"
 
-_sockets = SocketFolder()  # that of all engines: vLLM reads its path once
+_sockets = SocketFolder()  # shared by all engines, because vLLM reads its path only once
 
 
 logging.getLogger(AsyncLLM.__module__).addFilter(  # deaths are logged here in one line, and there with a traceback
@@ -99,11 +99,12 @@ class VllmEngine(Replica):
             self._create, self._watch, _end, retry_threshold, loading_timeout
         )
         self._heartbeat = Heartbeat(heartbeat_timeout)
-        self._dead: WeakKeyDictionary[AsyncLLM, int] = WeakKeyDictionary()  # with the number of requests in it
+        # Dead engines, with the number of their requests
+        self._dead: WeakKeyDictionary[AsyncLLM, int] = WeakKeyDictionary()
         self.adapter_slots = AdapterSlots()
         self._ids = itertools.count()
-        self._statistics: EngineStatistics | None = None  # of the engine that runs
-        self._figures_before = EngineFigures()  # of those before it
+        self._statistics: EngineStatistics | None = None  # of the running engine
+        self._figures_before = EngineFigures()  # of previous engines
 
     @property
     def restarts(self) -> Restarts:
@@ -145,13 +146,13 @@ class VllmEngine(Replica):
 
     async def available(self) -> None:
         await self._supervisor.available()
-        while (engine := self._supervisor.running).errored:  # it has died, which is not noticed yet
+        while (engine := self._supervisor.running).errored:  # it has died, which was not noticed yet
             await asyncio.wait({engine.output_handler})
             await asyncio.sleep(0)
             await self._supervisor.available()
 
     def _lost(self, engine: AsyncLLM) -> EngineLost:
-        """Return the error of an engine's death for its requests, some of which see it late."""
+        """Return the error of an engine's death for its requests, some of which notice it late."""
         if engine not in self._dead:
             self._dead[engine] = self.isolation.inside
             self.died()
@@ -281,7 +282,7 @@ class VllmEngine(Replica):
             self._heartbeat.frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
         )
         try:
-            # The first one ends when the core has died, or with the engine.
+            # The first ends when the core dies, or with the engine.
             await asyncio.wait({engine.output_handler, frozen}, return_when=asyncio.FIRST_COMPLETED)
             if not frozen.done():
                 cause = self._failures.cause
@@ -291,7 +292,7 @@ class VllmEngine(Replica):
             logger.error("vLLM's engine %s and is killed", frozen.result())
             for process_id in core_process_ids(engine):
                 kill_with_children(process_id)
-            await asyncio.wait({engine.output_handler}, timeout=SEEN_SECONDS)  # tells the requests that it is dead
+            await asyncio.wait({engine.output_handler}, timeout=SEEN_SECONDS)  # informs requests that the core has died
             return f"vLLM's engine {frozen.result()} and was killed"
         finally:
             frozen.cancel()
@@ -319,12 +320,12 @@ async def _end(engine: AsyncLLM) -> None:
 
 
 async def _shut_down(engine: AsyncLLM) -> None:
-    engine.output_handler.cancel()  # which otherwise logs that the core is gone
-    fail_requests(engine)  # those that it has not told
+    engine.output_handler.cancel()  # otherwise, it logs that the core has died
+    fail_requests(engine)  # those that have not been informed
     try:
         await asyncio.shield(shut_down_and_release(engine))
     finally:
-        fail_requests(engine)  # those that came since
+        fail_requests(engine)  # those that arrived since
 
 
 @contextmanager
@@ -334,7 +335,7 @@ def _visible(devices: Sequence[str]) -> Iterator[None]:
         yield
         return
     before = os.environ.get(VISIBLE_DEVICES)
-    own = before.split(",") if before else None  # which the numbers count
+    own = before.split(",") if before else None  # the numbers are indices into it
     os.environ[VISIBLE_DEVICES] = ",".join(own[int(device)] if own else device for device in devices)
     try:
         yield

@@ -15,13 +15,13 @@ from pathlib import Path
 from lmi_core.host.out_of_memory import killed_for_memory
 from lmi_core.texts.reason import reason
 
-VARIABLE = "LMI_VLLM_FAILURES"  # environment variable: the file
+VARIABLE = "LMI_VLLM_FAILURES"  # environment variable with the path of the file
 LOGGER = "vllm"
 OF_ANOTHER = re.compile(r"initialization failed|See stack trace|See root cause|EngineCore encountered an issue")
-FLAG = re.compile(r"`?--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")  # of vLLM's command line
+FLAG = re.compile(r"`?--([a-z][a-z0-9]*(?:-[a-z0-9]+)*)`?")  # an option of vLLM's command line
 PLAIN = ("ValueError", "RuntimeError", "Exception", "KeyError")  # types that tell nothing
-SENTENCES = 2  # of a message; what follows is advice for vLLM's own server
-DEATH = "Worker proc %s died unexpectedly"  # the message of vLLM's executor, with the exit code behind the name
+SENTENCES = 2  # of a message; the rest is advice for vLLM's own server
+DEATH = "Worker proc %s died unexpectedly"  # the message of vLLM's executor, which ends with the exit code
 END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
 
 
@@ -51,7 +51,7 @@ def _new_file() -> str:
     descriptor, path = tempfile.mkstemp(prefix="lmi-vllm-", suffix=".jsonl")
     opened = f"/proc/{os.getpid()}/fd/{descriptor}"
     if os.access(opened, os.W_OK):
-        Path(path).unlink()  # it lives on while this process has it open
+        Path(path).unlink()  # the file exists as long as this process has it open
         return opened
     os.close(descriptor)
     atexit.register(Path(path).unlink, missing_ok=True)
@@ -94,17 +94,17 @@ class _Told(logging.Filter):
         if not OF_ANOTHER.search(str(error)) and not self._tell(error):
             return True
         if not self._debugs:
-            # multiprocessing prints the traceback once more when the error ends the process.
+            # multiprocessing prints the traceback again when the error ends the process.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
         return self._debugs
 
     def _tell(self, error: BaseException) -> bool:
-        if isinstance(error, CancelledError):  # what waited for a worker that has died
+        if isinstance(error, CancelledError):  # raised while waiting for a worker that has died
             return True
         try:
             with self._file.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(explained(error)) + "\n")
-        except OSError:  # the server has ended
+        except OSError:  # the server has exited
             return False
         return True
 

@@ -1,7 +1,7 @@
 """The choice of the guide library for each request in a core.
 
-vLLM chooses one for each, but follows the guides of all by that of the first: so xgrammar gets schemas with what it
-leaves out without a word, such as `multipleOf`. The names that this depends on are in
+vLLM chooses one for each, but uses the first request's library for all guides: so xgrammar gets schemas with features
+that it silently ignores, such as `multipleOf`. The names that this depends on are in
 https://github.com/vllm-project/vllm/blob/main/vllm/v1/structured_output/__init__.py
 """
 
@@ -20,7 +20,7 @@ class Libraries:
 
     def __init__(self) -> None:
         self.by_name: dict[str | None, Any] = {}
-        self.lock = threading.RLock()  # a grammar may be created, in another thread, before its library is noted
+        self.lock = threading.RLock()  # another thread may create a grammar before its library is recorded
 
 
 def choose_library_by_request() -> None:
@@ -40,7 +40,7 @@ def mend_manager(manager: Any) -> None:
             return
         libraries, name = _libraries(self), _library(request)
         with libraries.lock:
-            self.backend = libraries.by_name.get(name)  # None: vLLM starts it
+            self.backend = libraries.by_name.get(name)  # None: vLLM will start it
             begin(self, request)
             libraries.by_name[name] = self.backend
 

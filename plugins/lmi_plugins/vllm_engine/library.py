@@ -11,11 +11,11 @@ import os
 from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE, is_server, run_core, server_id
 
 os.environ[SERVER_VARIABLE] = server_id()
-# vLLM otherwise writes each line of its log a second time, in a form of its own.
+# By default, vLLM writes each log line a second time, in its own format.
 os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
-# vLLM otherwise forks a process that runs threads: those of tokenizers, of torch and of the event loop's executor.
+# By default, vLLM forks a process that has threads: those of tokenizers, torch and the event loop's executor.
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-# vLLM's second model runner, its choice on GPUs, refuses the kind of logits processors that `logits_processors` has.
+# vLLM's second model runner, its default on GPUs, refuses the type of logits processors in `logits_processors`.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
 from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, __version__, envs
@@ -38,11 +38,12 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from vllm.v1.sample.sampler import Sampler
 
 if is_server():
-    # vLLM loads its plugins, and so calls `prepare`, only once the core has met the server, for which it waits minutes.
+    # vLLM loads its plugins, and so calls `prepare`, only once the core is connected to the server, which waits
+    # minutes.
     EngineCoreProc.run_engine_core = staticmethod(run_core)
 
 VERSION: str = __version__
-MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's bound on one image, here on a prompt's together
+MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's limit per image; here, it applies to all images of a prompt
 
 
 def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:

@@ -36,16 +36,16 @@ from lmi_plugins.vllm_engine.statistics import create_with_statistics
 logger = logging.getLogger(__name__)
 
 POOLING = "pooling"  # vLLM's name of the runner
-EMBED: Final = "embed"  # and of the tasks
+EMBED: Final = "embed"  # vLLM's name of the task
 SCORE: Final = "classify"
-ABANDON_SECONDS = 5.0  # after which nobody waits for an engine any more whose processes were killed while it loaded
+ABANDON_SECONDS = 5.0  # after which an engine whose processes were killed during loading is abandoned
 
-THREAD = "vllm-loading"  # the name of each that loads an engine
+THREAD = "vllm-loading"  # the name of each thread that loads an engine
 
-_engines: WeakSet[AsyncLLM] = WeakSet()  # those that are loaded
+_engines: WeakSet[AsyncLLM] = WeakSet()  # loaded engines
 
 SOCKETS = ("input_socket", "output_socket", "first_req_send_socket", "first_req_rcv_socket", "stats_update_socket")
-TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for sockets that are open
+TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for open sockets
 
 
 async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
@@ -89,7 +89,7 @@ def shut_down(engine: AsyncLLM) -> None:
             os.kill(process_id, signal.SIGINT)
     engine.shutdown()
     if traces(engine):
-        send_spans()  # the server may end without a further word
+        send_spans()  # the server may exit without warning
 
 
 async def _warm_up(engine: AsyncLLM) -> None:
@@ -107,13 +107,13 @@ async def _warm_up(engine: AsyncLLM) -> None:
 def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     try:
         chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
-        if str(chosen) == POOLING:  # vLLM refuses logits processors then
+        if str(chosen) == POOLING:  # vLLM then refuses logits processors
             of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
             arguments.logits_processors = of_others or None
         return create_with_statistics(arguments)
     except ValidationError as error:
         raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
-    except Exception as error:  # of whatever class vLLM or the model's own code raises
+    except Exception as error:  # vLLM or the model's own code may raise anything
         found = OutOfMemory if is_out_of_memory(error) else ConfigurationError
         raise found(f"vLLM cannot load the model: {' '.join(str(error).split())}") from error
 
@@ -123,15 +123,16 @@ def _complaints(error: ValidationError) -> str:
     lines: dict[str, str] = {}
     for details in error.errors():
         option = f"option.{details['loc'][0]}: " if details["loc"] else ""
-        own = details.get("ctx", {}).get("error", details["msg"])  # what vLLM raised, or pydantic found
+        own = details.get("ctx", {}).get("error", details["msg"])  # raised by vLLM, or found by pydantic
         lines.setdefault(option, f"{option}{own}")
     return "; ".join(lines.values())
 
 
 async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
-    """Create the engine in a thread, as vLLM waits for its processes; if cancelled, kill them, which ends most waits.
+    """Create the engine in a thread, because vLLM waits for its processes; if cancelled, kill them, which ends most
+    waits.
 
-    It does not end that for a core which has begun to load and then does not connect. Nothing else needs the thread, so
+    It does not end the wait for a core that started to load but does not connect. Nothing else needs the thread, so
     it is left to vLLM's own timeout.
     """
     others = _children()
@@ -143,7 +144,7 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
         return await asyncio.shield(loading)
     except asyncio.CancelledError:
         for process_id in _started_by(thread, others):
-            kill_with_children(process_id)  # SIGTERM is held back, and nothing is lost yet
+            kill_with_children(process_id)  # SIGTERM is delayed, and nothing would be lost yet
         await asyncio.wait({loading}, timeout=ABANDON_SECONDS)
         loading.add_done_callback(note_exception)
         result.add_done_callback(_discard)
@@ -173,9 +174,10 @@ def _discard(loaded: "Future[AsyncLLM]") -> None:
 
 
 def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
-    """Return the processes of an engine that a thread still loads, as other threads may load at the same time.
+    """Return the processes of an engine that a thread still loads, because other threads may load engines at the same
+    time.
 
-    Where the system does not tell who started them, they are those that are no `others`, unless another thread loads.
+    If the system does not report their parents, they are all processes except `others`, unless another thread loads.
     """
     if not thread.is_alive():
         return set()
@@ -213,4 +215,4 @@ async def release(engine: AsyncLLM) -> None:
     processes: list[Any] = getattr(getattr(resources, "engine_manager", None), "processes", [])
     for process in processes:
         remove_meeting_files(process.pid)
-    processes.clear()  # their pipes are closed with them
+    processes.clear()  # also closes their pipes

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import psutil
 
-DEFAULT = 0.92  # vLLM's own
-MARGIN = 0.9  # of what is free: the server and the processes of vLLM take some too, while they start
-ROOM = 0.03  # of all memory, for the same where the default is kept
+DEFAULT = 0.92  # vLLM's default
+MARGIN = 0.9  # of free memory: the server and vLLM's processes also take some while they start
+ROOM = 0.03  # of all memory, for the same reason, with the default
 OWN_SETTINGS = ("gpu_memory_utilization", "kv_cache_memory_bytes")
 VARIABLE = "VLLM_CPU_KVCACHE_SPACE"
 

@@ -9,7 +9,7 @@ import psutil
 
 from lmi_plugins.vllm_engine.library import AsyncLLM
 
-MIN_SHARE = 0.05  # of a processor, which an idle process does not use
+MIN_SHARE = 0.05  # of a CPU core; idle processes use less
 
 
 class Pings:
@@ -30,7 +30,7 @@ class Pings:
             self._asking.cancel()
 
     async def _ask(self) -> None:
-        with suppress(Exception):  # the core has died, which is seen elsewhere
+        with suppress(Exception):  # the core has died, which is handled elsewhere
             await self._engine.is_sleeping()
             self._answered()
 
@@ -41,7 +41,7 @@ class WorkersTime:
     def __init__(self, core_process_ids: Callable[[], list[int]]) -> None:
         self._core_process_ids = core_process_ids
         self._looked = time.monotonic()
-        self._used: dict[int, float] = {}  # seconds, by process
+        self._used: dict[int, float] = {}  # CPU seconds by process
 
     async def grows(self) -> bool:
         """Return whether a worker has computed since the last call, or is ready to."""
@@ -55,7 +55,7 @@ class WorkersTime:
             with suppress(psutil.Error):
                 found += psutil.Process(process_id).children(recursive=True)
         for process in found:
-            with suppress(psutil.Error):  # it has just ended
+            with suppress(psutil.Error):  # it has just exited
                 times = process.cpu_times()
                 self._used[process.pid] = times.user + times.system
                 runnable = runnable or process.status() == psutil.STATUS_RUNNING

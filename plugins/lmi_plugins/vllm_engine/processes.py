@@ -17,8 +17,8 @@ from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
 from lmi_plugins.vllm_engine.quick_end import family, heed_end
 from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
 
-SERVER_VARIABLE = "LMI_VLLM"  # the server's process id, in the environment of its processes
-END_WITH_PARENT = "end-with-parent"  # a thread
+SERVER_VARIABLE = "LMI_VLLM"  # environment variable of the server's processes: the server's process id
+END_WITH_PARENT = "end-with-parent"  # name of a thread
 
 
 def server_id() -> str:
@@ -29,7 +29,7 @@ def server_id() -> str:
     own, named = str(os.getpid()), os.environ.get(SERVER_VARIABLE)
     if named in (None, own):
         return own
-    # Where multiprocessing started this process, it names it before it imports the parent's main module.
+    # multiprocessing sets this name before it imports the parent's main module.
     if multiprocessing.parent_process() is not None or multiprocessing.current_process().name != "MainProcess":
         return named
     os.environ.pop(FAILURES_VARIABLE, None)
@@ -59,11 +59,11 @@ def prepare() -> None:
 
 
 def attach(parent: BaseProcess) -> None:
-    """End this process with its parent, and not before: a group of its own keeps the terminal's Ctrl-C from it.
+    """End this process with its parent, and not before: a separate process group shields it from the terminal's Ctrl-C.
 
-    It gets no session of its own: Linux shares the time of a busy machine among sessions, and processes that wait for
-    each other step by step are best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
-    are the server's: it lets requests finish, and then ends vLLM by SIGINT. It ignores SIGUSR1 and SIGUSR2.
+    It stays in the same session: on a busy machine, Linux divides time among sessions, and processes that wait for each
+    other at every step run best in one. SIGTERM and SIGHUP, which systemd and containers may send to all processes,
+    are left to the server: it lets requests finish, and then ends vLLM with SIGINT. It ignores SIGUSR1 and SIGUSR2.
     """
     os.setpgid(0, 0)
     if threading.current_thread() is threading.main_thread():
@@ -84,7 +84,7 @@ def run_core(*arguments: Any, **options: Any) -> None:
     try:
         EngineCoreProc.run_engine_core(*arguments, **options)
     finally:
-        for worker in multiprocessing.active_children():  # multiprocessing asks them by SIGTERM, and waits without end
+        for worker in multiprocessing.active_children():  # multiprocessing sends SIGTERM and waits forever
             worker.kill()
 
 
@@ -103,6 +103,7 @@ def kill_with_children(process_id: int) -> None:
 
 def _exit_with(parent: BaseProcess) -> None:
     parent.join()
-    if str(parent.pid) == os.environ.get(SERVER_VARIABLE):  # otherwise the server lives, and may need it for a new core
+    # Otherwise, the server lives, and may need this process for a new core
+    if str(parent.pid) == os.environ.get(SERVER_VARIABLE):
         remove_sockets()
     os._exit(1)

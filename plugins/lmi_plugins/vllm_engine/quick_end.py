@@ -12,13 +12,13 @@ from multiprocessing import resource_tracker
 
 import psutil
 
-END_IS_NEAR = signal.SIGURG  # which processes ignore that do not know of it, as those that libraries start
-SPANS_MILLISECONDS = 2000  # for a collector that does not answer
+END_IS_NEAR = signal.SIGURG  # ignored by processes that do not handle it, such as those started by libraries
+SPANS_MILLISECONDS = 2000  # for a collector that does not respond
 
 
 def hold_back_sigterm() -> None:
     """Protect processes started by this thread from SIGTERM, which vLLM sends to a core that is already ending."""
-    resource_tracker.ensure_running()  # it would let SIGTERM through when it is started
+    resource_tracker.ensure_running()  # if it started later, it would let SIGTERM through
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
 
@@ -46,7 +46,7 @@ def family(process_id: int) -> list[psutil.Process]:
 def _leave_garbage(number: int, frame: object) -> None:
     if _freeze not in gc.callbacks:
         gc.callbacks.append(_freeze)
-        atexit.register(_end)  # the first of what is run then
+        atexit.register(_end)  # runs before all other handlers
 
 
 def _end() -> None:

@@ -70,7 +70,7 @@ class AcceptanceLog:
         """Yield the outputs unchanged, and log the counts of the last one. Closing the generator closes them."""
         async with aclosing(outputs):
             async for output in outputs:
-                metrics = output.outputs[0].spec_decode_metrics  # there once the request is finished
+                metrics = output.outputs[0].spec_decode_metrics  # set once the request is finished
                 if metrics is not None:
                     accepted = sum(count * steps for count, steps in enumerate(metrics.histogram))
                     self._accepted += accepted
@@ -118,7 +118,7 @@ class VllmService:
         self.adapters = VllmAdapters(self.replicas, allow_pickle=properties.allow_pickle)
         self._tokenizer = tokenizer
         self._trials = GuideTrials(tokenizer, properties.guide_limits)
-        self.embedding: EmbeddingModel | None = None  # None: the model generates
+        self.embedding: EmbeddingModel | None = None  # None: the model generates text
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
@@ -127,7 +127,7 @@ class VllmService:
         await self.replicas.start()
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config, await pooling_task(self._engine.vllm))
-        own_end = self._tokenizer.pretrained.eos_token_id  # which ends a generation in vLLM too
+        own_end = self._tokenizer.pretrained.eos_token_id  # also ends a generation in vLLM
         self._eos_token_ids = self._engine.eos_token_ids() | frozenset([own_end] if own_end is not None else ())
         self._writer = TokenWriter(self._tokenizer, self._eos_token_ids)
         self.images = VllmImages(self._engine.vllm)
@@ -141,7 +141,7 @@ class VllmService:
 
     @property
     def _engine(self) -> VllmEngine:
-        """An engine that tells of the model, which is the same in all of them."""
+        """An engine that describes the model, which is the same in all of them."""
         return self.replicas.first
 
     async def place_images(self, prompt_ids: list[int], images: Sequence[Image], fields: VllmFields) -> ImagePrompt:
@@ -149,7 +149,7 @@ class VllmService:
         return await place_images(self._engine.vllm, prompt_ids, images, fields)
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Return the steps of a request. Raise InvalidParameter where vLLM refuses one."""
+        """Return the steps of a request. Raise InvalidParameter if vLLM refuses one."""
         parameters = request.parameters
         assert isinstance(parameters, ExtendedParameters), parameters
         if self._speculates:
@@ -211,7 +211,7 @@ class VllmService:
                 yield family
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        """Return the vectors of the requests as they are made. Raise InvalidParameter where vLLM refuses one."""
+        """Return the vectors of the requests as they are computed. Raise InvalidParameter if vLLM refuses one."""
         missing = dict(enumerate(requests))
 
         def note(vector: Vector) -> int:
@@ -251,7 +251,7 @@ class VllmService:
         with translated_errors():
             sampling = sampling_params(parameters, index, request.log_probs)
         shorten(sampling, given)
-        coalesces = not parameters.stop_sequences  # they are looked for in what was read
+        coalesces = not parameters.stop_sequences  # they are searched for in the text that has been read
         priority = fields_of(parameters).priority
         prompt = _prompt(request, [*request.prompt_ids, *given.token_ids])
         outputs = engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)

@@ -1,4 +1,4 @@
-"""The folder of the sockets of vLLM's processes, and of the files by which they meet."""
+"""The folder of the sockets of vLLM's processes, and of the files through which they connect."""
 
 import os
 import shutil
@@ -7,16 +7,17 @@ import tempfile
 from pathlib import Path
 from uuid import uuid4
 
-FOLDER_VARIABLE = "LMI_VLLM_FOLDER"  # the folder, in the environment of the processes, if it is this server's own
-SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"  # vLLM's own name of that folder
+FOLDER_VARIABLE = "LMI_VLLM_FOLDER"  # environment variable of the processes: the folder, if this server created it
+SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"  # vLLM's variable for that folder
 
-MEETING_FILE = "vllm_dist_"  # vLLM's name of the file where a core and its workers meet, PyTorch's FileStore
-MEETING_METHOD = "get_file_store_init_method"  # vLLM's function that names it
+# VLLM's name of the file through which a core and its workers connect (PyTorch's FileStore)
+MEETING_FILE = "vllm_dist_"
+MEETING_METHOD = "get_file_store_init_method"  # vLLM's function that names the file
 ITS_MODULES = ("vllm.utils.network_utils", "vllm.v1.executor.multiproc_executor", "vllm.v1.executor.uniproc_executor")
 
 
 class SocketFolder:
-    """The folder of vLLM's sockets, which is there while engines of this process are, and can be removed as a whole."""
+    """The folder of vLLM's sockets, which exists while this process has engines, and can be removed as a whole."""
 
     def __init__(self) -> None:
         self._engines = 0
@@ -44,19 +45,19 @@ def remove_sockets() -> None:
 
 
 def meet_in_folder() -> None:
-    """Let the executors of this process, a core, meet their workers in files that `remove_meeting_files` finds."""
-    for module in map(sys.modules.get, ITS_MODULES):  # those that are imported later take it from the first
+    """Let the executors of this core connect to their workers through files that `remove_meeting_files` finds."""
+    for module in map(sys.modules.get, ITS_MODULES):  # modules imported later take it from the first
         if hasattr(module, MEETING_METHOD):
             setattr(module, MEETING_METHOD, meeting_file)
 
 
 def meeting_file() -> str:
-    """Return the URL of a new file that has this process in its name."""
+    """Return the URL of a new file whose name identifies this process."""
     return f"file://{_folder() / f'{MEETING_FILE}{os.getpid()}_{uuid4().hex}'}"
 
 
 def remove_meeting_files(core: int) -> None:
-    """Remove the files of a core that has ended: PyTorch leaves them where a process is killed, or ends at once."""
+    """Remove the files of a core that has ended: PyTorch leaves them if a process is killed or exits immediately."""
     for path in _folder().glob(f"{MEETING_FILE}{core}_*"):
         path.unlink(missing_ok=True)
 

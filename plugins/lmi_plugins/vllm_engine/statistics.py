@@ -1,8 +1,8 @@
-"""What vLLM's engine tells of itself: its scheduler's state at each step and, where asked for, its own metrics.
+"""The statistics of vLLM's engine: its scheduler's state at each step and, if enabled, its own metrics.
 
-vLLM keeps both statistics or none, and those of requests, which its client counts at every token, would double the cost
-of a token here. So the core is started with statistics, and the client is told to keep none before its loop begins,
-unless it writes spans, which have a request's own. The time of a request in the scheduler's queue comes with
+vLLM keeps both kinds of statistics or none, and those of requests, which its client counts at every token, would double
+the cost per token. So the core is started with statistics, and they are turned off in the client before its loop
+starts, unless it writes spans, which contain those of a request. The time of a request in the scheduler's queue is in
 the events of its first output.
 """
 
@@ -15,14 +15,14 @@ from prometheus_client import REGISTRY, Metric
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM, RequestStateStats, traces
 
-PREFIX = "vllm:"  # of the names of vLLM's metrics
+PREFIX = "vllm:"  # prefix of vLLM's metrics
 
 
 class SchedulerWatch:
     """A logger of vLLM's statistics, which keeps the latest state of the scheduler and counts prefix cache lookups."""
 
     def __init__(self) -> None:
-        self.latest: dict[int, Any] = {}  # by engine, of which there are several with data parallelism
+        self.latest: dict[int, Any] = {}  # by engine; data parallelism uses several
         self.looked_up_tokens = 0
         self.cached_tokens = 0
 
@@ -53,9 +53,9 @@ class EngineStatistics:
     """The statistics of one engine."""
 
     def __init__(self, engine: AsyncLLM, *, full: bool, traced: bool = False) -> None:
-        """Attach to an engine that was created with `log_stats`, and whose loop has not begun.
+        """Attach to an engine that was created with `log_stats`, and whose loop has not started.
 
-        `full`: keep its own metrics; `traced`: it writes spans.
+        `full` keeps its own metrics; `traced` means that it writes spans.
         """
         self._watch = SchedulerWatch()
         self._requests = engine.output_processor
@@ -97,7 +97,7 @@ def _keep_queue_times(processor: Any) -> None:
     def process_outputs(outputs: list[Any], *arguments: Any, **named: Any) -> Any:
         for output in outputs:
             if output.events and (state := processor.request_states.get(output.request_id)) and state.stats is None:
-                queued, scheduled = [event.timestamp for event in output.events[:2]]  # others follow a preemption
+                queued, scheduled = [event.timestamp for event in output.events[:2]]  # later ones follow a preemption
                 state.stats = RequestStateStats(queued_ts=queued, scheduled_ts=scheduled)
         return process(outputs, *arguments, **named)
 
@@ -121,8 +121,8 @@ def statistics_of(engine: AsyncLLM) -> EngineStatistics | None:
 
 
 def take_collectors() -> list[Any]:
-    """Take vLLM's metrics out of the registry of the process, which holds those of one engine only."""
-    # As vLLM itself finds them: https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/prometheus.py
+    """Remove vLLM's metrics from the registry of the process, which can only contain those of one engine."""
+    # Computed as in vLLM: https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/prometheus.py
     registered: Iterable[Any] = list(REGISTRY._collector_to_names)
     found = [each for each in registered if str(getattr(each, "_name", "")).startswith(PREFIX)]
     for collector in found:

@@ -107,8 +107,8 @@ def test_folder_that_does_not_exist(directory: Path, model_id: str) -> None:
         ("{{model_id}}", "Is it a placeholder that was not replaced?"),
         ("${MODEL_ID}", "Is it a placeholder that was not replaced?"),
         ("<your model>", "Is it a placeholder that was not replaced?"),
-        ('"org/name"', "Values have no quotes: those given are part of it"),
-        ("org/name # the small one", "A comment needs a line of its own: the one given is part of the value"),
+        ('"org/name"', "Quotes are not removed: they are part of the value"),
+        ("org/name # the small one", "Comments must be on separate lines: this one is part of the value"),
     ],
 )
 def test_what_is_no_model(directory: Path, model_id: str, hint: str) -> None:

@@ -53,13 +53,13 @@ def test_selections_in_other_letters(directory: Directory) -> None:
         ("option.dtype=FP8", "option.dtype must be one of auto, fp16, bf16. Given: FP8"),
         (
             'option.dtype="fp16"',
-            'option.dtype must be one of auto, fp16, bf16. Given: "fp16". Values have no quotes: those given are part '
-            "of it",
+            'option.dtype must be one of auto, fp16, bf16. Given: "fp16". Quotes are not removed: they are '
+            "part of the value",
         ),
         (
             "option.dtype=fp16   # saves memory",
-            "option.dtype must be one of auto, fp16, bf16. Given: fp16 # saves memory. A comment needs a line of its "
-            "own: the one given is part of the value",
+            "option.dtype must be one of auto, fp16, bf16. Given: fp16 # saves memory. Comments must be on "
+            "separate lines: this one is part of the value",
         ),
         (
             'option.speculative_config={"Model": "Org/Name", "eager": True}',

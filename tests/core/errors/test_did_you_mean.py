@@ -19,10 +19,10 @@ def test_did_you_mean(name: str, known: list[str], expected: str) -> None:
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ('"auto"', " Values have no quotes: those given are part of it."),
-        ("'auto'", " Values have no quotes: those given are part of it."),
-        ("auto # the best", " A comment needs a line of its own: the one given is part of the value."),
-        ("auto // the best", " A comment needs a line of its own: the one given is part of the value."),
+        ('"auto"', " Quotes are not removed: they are part of the value."),
+        ("'auto'", " Quotes are not removed: they are part of the value."),
+        ("auto # the best", " Comments must be on separate lines: this one is part of the value."),
+        ("auto // the best", " Comments must be on separate lines: this one is part of the value."),
         ("s3://a/b", ""),
         ("a#b", ""),
         ('"', ""),

@@ -171,7 +171,7 @@ def test_a_dead_process_is_replaced(evaluated: ForkedFunction, caplog: pytest.Lo
     os.kill(first, signal.SIGKILL)
     psutil.Process(first).wait(LIMIT)
     assert evaluated.call(LIMIT, PARENT) != first
-    assert "has died, and is started again" in caplog.text
+    assert "has died and is being restarted" in caplog.text
 
 
 def test_the_process_of_all_is_replaced(evaluated: ForkedFunction) -> None:

@@ -70,7 +70,7 @@ def change_config(folder: Path, **values: object) -> None:
         ),
         (
             lambda folder: (folder / "tokenizer.json").unlink(),
-            ": there is no tokenizer: neither tokenizer.json nor another file of a vocabulary",
+            ": there is no tokenizer: neither tokenizer.json nor another vocabulary file",
         ),
         (
             lambda folder: (folder / "generation_config.json").write_text('{"eos_token_id": "x"}'),

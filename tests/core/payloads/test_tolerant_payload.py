@@ -25,7 +25,7 @@ def test_unknown_fields_are_dropped_and_named() -> None:
         ({"inputs": "a", "inptus": 1}, True, "`inptus` is not a field of this request. Did you mean `inputs`?"),
         ({"inputs": "a", "zzz": None}, True, "`zzz` is not a field of this request."),
         ({"inputs": 3, "zzz": 1}, False, "`inputs` must be a valid string. Given: 3"),
-        ({"input": "a"}, False, "`inputs` is required. Was it meant by `input`?"),
+        ({"input": "a"}, False, "`inputs` is required. Did you send it as `input`?"),
         ({"zzz": "a"}, False, "`inputs` is required"),
         (
             {"inputs": "a", "output_formatter": "sse"},
@@ -36,8 +36,8 @@ def test_unknown_fields_are_dropped_and_named() -> None:
         (
             {"inputs": "a", "session_id": "1"},
             True,
-            "`session_id` is not a field of this request: a header names a session, and SageMaker's clients set it "
-            "by `SessionId` (docs/reference/sagemaker.md)",
+            "`session_id` is not a field of this request: sessions are named in a header, "
+            "SageMaker's `SessionId` (docs/reference/sagemaker.md)",
         ),
     ],
 )
@@ -49,7 +49,7 @@ def test_errors(given: dict[str, Any], strict: bool, message: str) -> None:
 
 def test_very_many_unknown_fields_are_not_compared() -> None:
     given = {f"input{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}
-    with pytest.raises(InvalidPayload, match=r"^`inputs` is required\. Was it meant by `input\d+`\?$"):
+    with pytest.raises(InvalidPayload, match=r"^`inputs` is required\. Did you send it as `input\d+`\?$"):
         take_known(given, Payload, False)
     with pytest.raises(InvalidPayload, match=r"^`inputs` is required$"):
         take_known({f"{i}": 1 for i in range(MAX_NAMES_COMPARED)} | {"inputz": 1}, Payload, False)

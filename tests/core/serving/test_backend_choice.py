@@ -97,7 +97,7 @@ def test_names_in_other_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [('"slow"', "Values have no quotes"), ("slow # for now", "A comment needs a line of its own")]
+    ("name", "hint"), [('"slow"', "Quotes are not removed"), ("slow # for now", "Comments must be on separate lines")]
 )
 def test_what_was_written_with_a_name(name: str, hint: str) -> None:
     with pytest.raises(PluginError, match=rf"^there is no backend `.*`\. {hint}"):

@@ -180,8 +180,8 @@ FOUR = b"\0" * 16
 @pytest.mark.parametrize(
     ("vectors", "fault"),
     [
-        ([(1, FOUR)], "`embed` must yield one vector for each request. Given: another for the index 1"),
-        ([(0, FOUR), (0, FOUR)], "`embed` must yield one vector for each request. Given: another for the index 0"),
+        ([(1, FOUR)], "`embed` must yield one vector for each request. Given: a second one for the index 1"),
+        ([(0, FOUR), (0, FOUR)], "`embed` must yield one vector for each request. Given: a second one for the index 0"),
         ([], "`embed` must yield one vector for each request. Given: none for the index 0"),
     ],
 )

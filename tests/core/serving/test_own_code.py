@@ -46,7 +46,7 @@ def test_formatters(model_dir: ModelDirectory, properties: str) -> None:
 
 def test_model_functions(model_dir: ModelDirectory) -> None:
     directory = model_dir({"model.py": HANDLE})
-    assert said(directory) == "model.py, in processes of its own"
+    assert said(directory) == "model.py, in separate processes"
     assert not (directory / "model.ran").exists()  # in this one
 
 
@@ -65,17 +65,15 @@ def test_remote_code(model_dir: ModelDirectory) -> None:
 
 def test_remote_code_that_is_not_there(model_dir: ModelDirectory) -> None:
     here = model_dir({"serving.properties": TRUSTED, "config.json": "{}"})
-    assert said(here) == "Python files that the model names, which are none (option.trust_remote_code=true)"
+    assert said(here) == "Python files that the model names (none) (option.trust_remote_code=true)"
     away = model_dir({"serving.properties": f"{TRUSTED}option.model_id=org/name\n"}, name="away")
-    assert said(away) == "whatever Python files the model's repository names (option.trust_remote_code=true)"
+    assert said(away) == "any Python files that the model's repository names (option.trust_remote_code=true)"
 
 
 def test_pickles_and_packages(model_dir: ModelDirectory) -> None:
     properties = "option.rolling_batch=torch\noption.allow_pickle=true\n"
     directory = model_dir({"serving.properties": properties, "config.json": "{}", "requirements.txt": "torch\n"})
-    assert said(directory) == (
-        "none of pickled weights, as far as PyTorch knows, which are read (option.allow_pickle=true)"
-    )
+    assert said(directory) == ("pickled weights, which run only code that PyTorch knows (option.allow_pickle=true)")
 
 
 @pytest.mark.vllm

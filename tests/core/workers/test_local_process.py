@@ -76,7 +76,7 @@ async def death(worker: LocalProcess) -> int:
     died, _, cause = str(raised.value).partition(", ")
     words, _, code = died.rpartition(" ")
     assert words == "the worker ended with exit code"
-    assert cause == ("killed as the system does where memory runs out" if int(code) == -signal.SIGKILL else "")
+    assert cause == ("as if killed by the system for lack of memory" if int(code) == -signal.SIGKILL else "")
     return int(code)
 
 

@@ -104,7 +104,7 @@ async def test_who_kills_is_found_and_takes_nobody_along() -> None:
     later = [asyncio.create_task(answer(engines, f"later {i}")) for i in range(3)]
     assert await asyncio.gather(*asked, *later) == [[*range(LENGTH)]] * 23
     with pytest.raises(
-        GenerationFailed, match=r"^the engine died; it is not tried again, as the engine failed [67] times"
+        GenerationFailed, match=r"^the engine died; it is not tried again, because the engine failed [67] times"
     ):
         await poison
     assert engines.deaths <= 2 + 5  # 24 are halved five times

@@ -85,7 +85,7 @@ async def test_every_server_learns_of_a_death_and_gets_the_same_new_worker(start
     first.kill()
     deaths = [await death(first), await death(second)]
     assert {str(each) for each in deaths} == {
-        "the worker ended with exit code -9, killed as the system does where memory runs out"
+        "the worker ended with exit code -9, as if killed by the system for lack of memory"
     }
     assert all(each.out_of_memory for each in deaths)
     again, other = await start("a"), await start("a")

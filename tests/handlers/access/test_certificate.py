@@ -148,7 +148,7 @@ WRONG = [
     (
         {"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "KEY"}
         | {"SERVING_INFERENCE_ADDRESS": "http://127.0.0.1:8080"},
-        "must be https://HOST:PORT, as there is a certificate_file",
+        "must be https://HOST:PORT, because there is a certificate_file",
     ),
 ]
 

@@ -127,6 +127,6 @@ def test_settings_without_an_origin_are_told(directory: Path) -> None:
 
 def test_every_page_without_a_key_is_said_at_the_start(directory: Path) -> None:
     (line,) = exposures(launched(directory, cors_allowed_origin="*"))
-    assert "every web page in a browser that can reach the server may generate" in line
+    assert "every web page in a browser that can reach the server can generate" in line
     assert not [*exposures(launched(directory, cors_allowed_origin=APP))]
     assert not [*exposures(launched(directory, cors_allowed_origin="*", api_keys="ann sk-ann"))]

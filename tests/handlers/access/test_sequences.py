@@ -113,7 +113,7 @@ async def test_one_request_does_not_shut_out_other_keys(server: RunningServer) -
     )
     assert await message(server, "greedy", 44, 400) == (
         "`prompt` must ask for at most 40 sequences at once, as many as have a place in the model's queue "
-        "(job_queue_size, option.max_rolling_batch_size) beside the 4 places that are kept for other keys. Given: 44"
+        "(job_queue_size, option.max_rolling_batch_size) beside the 4 places reserved for other keys. Given: 44"
     )
     async with AsyncExitStack() as stack:
         held = await hold(stack, server, "greedy", {"prompt": ["a"] * 40})
@@ -156,8 +156,8 @@ async def test_messages_say_which_bound_was_met(server: RunningServer) -> None:
     async with AsyncExitStack() as stack:
         await hold(stack, server, "greedy", {"prompt": ["a"] * 39})
         assert await message(server, "greedy", 2, 503) == (
-            "this key has 40 of the 44 places in the queue of model model: 1 more would leave fewer than the 4 that "
-            "are kept for other keys"
+            "this key has 40 of the 44 places in the queue of model model: 1 more would leave fewer than the 4 "
+            "reserved for other keys"
         )
         assert await message(server, "greedy", 6, 503) == (
             "model model has 39 other requests in its queue, which has no room for the 6 sequences of this one"
@@ -252,7 +252,7 @@ async def test_sequences_per_minute(server: RunningServer, monkeypatch: pytest.M
     late = await post(server, "rate", {"prompt": ["a", "b", "c", "d"]})
     assert (late.status, late.headers["Retry-After"]) == (429, "48")
     assert late.json()["error"]["message"] == (
-        "the API key rate may begin 5 requests per minute, and the sequences of this one count as 4: try again in 48.0 "
+        "the API key rate may start 5 requests per minute, and the sequences of this one count as 4: try again in 48.0 "
         "seconds"
     )
     clock.monotonic = lambda: 48.0

@@ -135,13 +135,13 @@ PLACE = "`messages.1.content.0"
         ({"stop_sequences": [""]}, "`stop_sequences.0` must have at least 1 character"),
         ({"stop_sequences": ["x"], "stop": "x"}, "`stop_sequences` and `stop` are the same parameter"),
         ({"temperature": 3}, "`temperature` must be less than or equal to 2"),
-        ({"n": 2}, "`n` must be 1, as an answer is one message. Given: 2"),
+        ({"n": 2}, "`n` must be 1, because an answer is one message. Given: 2"),
         ({"return_token_ids": True}, "`return_token_ids` must be null"),
         (block(type="search_result"), f"{PLACE}.type` must be 'text', 'image', 'document', 'tool_use', 'tool_result'"),
-        (block(type="text"), f"{PLACE}` must have `text`, as its type is text"),
+        (block(type="text"), f"{PLACE}` must have `text`, because its type is text"),
         (
             block(type="image", source=PDF),
-            f"{PLACE}` must have `source.data`, and as `source.media_type` one of image/",
+            f"{PLACE}` must have `source.data`, and a `source.media_type` that is one of image/",
         ),
         (
             block(type="image", source={"type": "file", "file_id": "x"}),
@@ -153,7 +153,7 @@ PLACE = "`messages.1.content.0"
             block(type="document", source={"type": "text", "data": "x"}, citations={"enabled": True}),
             f"{PLACE}` must have no `citations`: they are not supported",
         ),
-        (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, as its type is tool_result"),
+        (block(type="tool_result"), f"{PLACE}` must have `tool_use_id`, because its type is tool_result"),
         (
             block(type="thinking", thinking="x"),
             "`messages.1` must contain blocks of the types text, image, document, tool_result in a message of the role "
@@ -165,10 +165,10 @@ PLACE = "`messages.1.content.0"
         ),
         (
             block("assistant", type="thinking", thinking="x"),
-            "`messages` must not end with thinking alone: an answer goes on within a text",
+            "`messages` must not end with thinking alone: an answer can only continue a text",
         ),
         ({"system": [{"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}]}, "`system` must contain"),
-        ({"container": "id"}, "`container` must be null: no code is run here. Given: 'id'"),
+        ({"container": "id"}, "`container` must be null: this server does not run code. Given: 'id'"),
         ({"mcp_servers": [{"type": "url"}]}, "`mcp_servers` must be null or []: this server calls no other servers"),
         ({"chat_template_kwargs": {"tools": []}}, "`chat_template_kwargs` must contain names for the template"),
     ],

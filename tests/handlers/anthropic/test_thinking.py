@@ -112,7 +112,7 @@ async def test_budget(server: RunningServer) -> None:
     wrong = [
         (ENABLED | {"budget_tokens": 1000}, "`thinking.budget_tokens` must be greater than or equal to 1024"),
         (ENABLED, "`thinking.budget_tokens` must be less than `max_tokens`, 64. Given: 1024"),
-        ({"type": "enabled"}, "`thinking` must have `budget_tokens` where its `type` is enabled, and only there"),
+        ({"type": "enabled"}, "`thinking` must have `budget_tokens` if and only if its `type` is enabled"),
         ({"type": "on"}, "`thinking.type` must be 'enabled', 'adaptive' or 'disabled'"),
     ]
     for thinking, told in wrong:
@@ -129,7 +129,7 @@ async def test_model_that_keeps_to_no_budget(serve: Serve, model_dir: ModelDirec
         "`thinking.budget_tokens` has no effect: this model's reasoning has no end that could be forced"
     )
     assert (await refusal(strict, model="strict", context_management={})).startswith(
-        "`context_management` has no effect: the conversation is taken as it is"
+        "`context_management` has no effect: the conversation is used as it is"
     )
 
 

@@ -239,7 +239,7 @@ async def test_tools_of_other_types_beside_custom_ones(server: RunningServer) ->
     [
         (
             {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
-            "`tools` must have one of the type custom: this server has no tools of its own. Given: [{'type': 'web_se",
+            "`tools` must have one of the type custom: this server has no built-in tools. Given: [{'type': 'web_se",
         ),
         ({"tools": [{"name": "weather"}]}, "`tools.0` must have an `input_schema`"),
         (
@@ -253,7 +253,7 @@ async def test_tools_of_other_types_beside_custom_ones(server: RunningServer) ->
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "tool"}},
-            "`tool_choice` must have the `name` of a tool where its `type` is tool, and only there",
+            "`tool_choice` must have the `name` of a tool if and only if its `type` is tool",
         ),
     ],
 )

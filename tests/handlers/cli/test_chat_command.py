@@ -65,7 +65,7 @@ def test_fields_are_shown(model_dir: ModelDirectory) -> None:
     assert printed[:3] == [
         "nonsense has no value: /set nonsense VALUE gives it one. Sent with each message: nothing else",
         "Sent with each message: top_k=3",
-        "top_k is not sent any more",
+        "top_k is no longer sent",
     ]
 
 
@@ -87,7 +87,7 @@ def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_
         "/help",
     )
     printed = chat(model_dir({"serving.properties": SAYS}), *typed)
-    assert printed[0] == "there is no /unknown; /help lists what there is"
+    assert printed[0] == "there is no /unknown; /help lists the commands"
     assert printed[1].startswith("error: `max_tokens` must be ")
     assert f"{tmp_path} cannot be written: Is a directory" in printed
     assert "It is warm." in printed

@@ -131,8 +131,8 @@ def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
     (plugins / "mine.py").write_text("")
     directory = model_dir({"model.py": "def handle(inputs):\n    return None\n"})
     printed = lmi("check", directory, "--plugins-dir", str(plugins)).stdout
-    assert "  code that runs: model.py, in processes of its own\n" in printed
+    assert "  code that runs: model.py, in separate processes\n" in printed
     assert f"  plugins, whose code runs in the server: {plugins / 'mine.py'}\n" in printed
     report = json.loads(lmi("check", directory, "--plugins-dir", str(plugins), "--json").stdout)
-    assert report["models"][0]["code_that_runs"] == "model.py, in processes of its own"
+    assert report["models"][0]["code_that_runs"] == "model.py, in separate processes"
     assert report["server"]["plugins"] == [str(plugins / "mine.py")]

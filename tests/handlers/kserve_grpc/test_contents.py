@@ -69,7 +69,7 @@ async def test_bytes(server: RunningServer) -> None:
             [],
             "`a` holds a value that does not fit INT8. Given: [128]",
         ),
-        ([IDS], [b"1234"], "`input_ids` cannot have `contents` where the request has `raw_input_contents`"),
+        ([IDS], [b"1234"], "`input_ids` cannot have `contents` if the request has `raw_input_contents`"),
         ([(*IDS[:3], {})], [b"", b""], "`raw_input_contents` must have the data of each of the 1 inputs. Given: 2"),
         ([(*IDS[:3], {})], [b"1234"], "`input_ids`: INT32 of shape [1, 2] must have 8 bytes. Given: 4"),
         ([("a", "INT", [1], {})], [], "`inputs.0.datatype` must be "),

@@ -148,10 +148,10 @@ def test_check_says_which_schema_and_why(model_dir: ModelDirectory) -> None:
     directory = model_dir({"serving.properties": SCRIPTED + ENTRY_POINT + ignored})
     told = lmi("check", directory).stdout
     reason = ENTRY_POINT.strip()
-    assert f"schema on /invocations and /predictions: that of LMI's asynchronous mode ({reason})" in told
+    assert f"schema on /invocations and /predictions: used in LMI's asynchronous mode ({reason})" in told
     assert "output formatter: async_json; async_jsonlines for streams" in told
     for key in ignored.split():
-        assert f"warning: {key} has no effect with {reason}, whose schema has one form: remove either" in told
+        assert f"warning: {key} has no effect with {reason}, whose schema has only one form: remove one of them" in told
 
 
 @pytest.mark.parametrize(

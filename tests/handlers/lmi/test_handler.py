@@ -216,7 +216,7 @@ BAD_MESSAGE = "`temperature` must be greater than or equal to 0. Given: -1"
         (b'{"inputs": ["a"]}', "`inputs` must be a valid string. Given: ['a']"),
         (b'{"inputs": "a", "stream": "yes"}', "`stream` must be a valid boolean. Given: 'yes'"),
         (b'{"inputs": "a", "parameters": 1}', "`parameters` must be a valid dictionary. Given: 1"),
-        (b'{"input": "a"}', "`inputs` is required. Was it meant by `input`?"),
+        (b'{"input": "a"}', "`inputs` is required. Did you send it as `input`?"),
     ],
 )
 async def test_invalid_payload(server: RunningServer, body: bytes, message: str) -> None:

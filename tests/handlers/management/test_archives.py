@@ -89,8 +89,8 @@ async def test_archives_that_are_refused_leave_nothing(
     answer = await register(server, url)
     assert (answer.status, answer.json()["error"]) == (
         400,
-        f"{url}: the archive cannot be unpacked: '../../evil.py' leads out of the archive: pack the model directory "
-        "anew",
+        f"{url}: the archive cannot be unpacked: '../../evil.py' points outside the archive: pack the model directory "
+        f"again",
     )
     answer = await register(server, web.put("store.zip", zip_of({"a/config.json": b"{}", "b/config.json": b"{}"})))
     assert "is a folder of several models (a, b): register each of them" in answer.json()["error"]

@@ -68,7 +68,7 @@ async def refusal(server: RunningServer, directory: Path, **query: object) -> st
     [
         (RAISES, "MemoryError: the weights are too large"),
         (RAISES_WHEN_CALLED, "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
-        (KILLED, "exit code -9, killed as the system does where memory runs out"),
+        (KILLED, "exit code -9, as if killed by the system for lack of memory"),
     ],
 )
 async def test_model_function_without_memory(
@@ -111,7 +111,7 @@ async def test_weights_are_what_a_model_needs_at_least(server: RunningServer) ->
     told = await refusal(server, HELLO, **{"option.rolling_batch": "torch"})
     size = in_words(weights)
     assert told.startswith(f"model hello needs {size} (the size of its weights), but ")
-    assert told.endswith("unload another model, set evict_models=true, or say by required_memory_mb that it needs less")
+    assert told.endswith("unload another model, set evict_models=true, or set required_memory_mb if it needs less")
 
 
 async def test_models_of_the_start_make_room_for_each_other(model_dir: ModelDirectory) -> None:

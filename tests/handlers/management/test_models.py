@@ -119,7 +119,7 @@ async def test_description(server: RunningServer, second: Path) -> None:
     [
         ({}, 400, "`url` is required"),
         ({"url": "/nowhere"}, 404, "/nowhere does not exist: give the path of a model directory"),
-        ({"url": "/", "model_name": ""}, 400, "`model_name` is required, as `url` has no name. Given: /"),
+        ({"url": "/", "model_name": ""}, 400, "`model_name` is required, because `url` contains no name. Given: /"),
         ({"url": "x", "model_name": "a/b"}, 400, "`model_name` must be printable, at most 255 characters long"),
         (
             {"url": "x", "min_workers": 1},

@@ -55,7 +55,7 @@ def test_contracts_of_lmi() -> None:
     assert list(lmi.run_formatter(of_lmi, "one two").stream.pieces) == ["[one]", "[ two]"]
     assert lmi.run_formatter(sign, "one two").whole.text == '{"generated_text":"one two","signed":true}'
     run = lmi.run_formatter(lambda data: data.get("generated_text"), "one two")
-    assert "is ambiguous: `data` has no annotation that decides it; the function uses `get`" in run.warnings[0]
+    assert "is ambiguous: `data` has no annotation; the function uses `get`" in run.warnings[0]
 
 
 def test_class() -> None:

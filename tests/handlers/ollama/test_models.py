@@ -181,7 +181,7 @@ async def test_pull(server: RunningServer) -> None:
 @pytest.mark.parametrize("path", ["push", "create", "copy"])
 async def test_models_are_not_changed(server: RunningServer, path: str) -> None:
     answer = await server.post(f"/api/{path}", {"model": "model"})
-    assert (answer.status, "models are served from directories" in answer.json()["error"]) == (403, True)
+    assert (answer.status, "models are served from the directories" in answer.json()["error"]) == (403, True)
 
 
 async def test_models_are_not_deleted(server: RunningServer) -> None:

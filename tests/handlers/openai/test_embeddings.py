@@ -322,5 +322,5 @@ async def test_adapter_without_weights(serve: Serve, model_dir: ModelDirectory) 
     for fields in ({"model": "french"}, {"adapters": "french"}):
         answer = await server.post("/v1/embeddings", {"input": "a", **fields})
         assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_parameter")
-        assert answer.json()["error"]["message"].startswith("adapter `french` is code for answers in text")
+        assert answer.json()["error"]["message"].startswith("adapter `french` has only code for text answers")
     assert (await server.post("/v1/embeddings", {"input": "a", "adapters": "frensh"})).status == 404

@@ -300,7 +300,7 @@ async def test_the_token_is_asked_for_and_kept(browser: Browser, model_dir: Mode
         await page.get_by_role("button", name="Give the token").click()
         await dialog.get_by_label("Token").fill("wrong")
         await page.keyboard.press("Enter")
-        await expect(dialog).to_contain_text("the one given is another")
+        await expect(dialog).to_contain_text("the one given is wrong")
         await dialog.get_by_label("Token").fill(TOKEN)
         await dialog.get_by_role("button", name="Use this token").click()
         await expect(row(page, "model")).to_be_visible()

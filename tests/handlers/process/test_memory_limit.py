@@ -23,7 +23,7 @@ STORY = {
     "stream": True,
 }
 MB = 2**20
-KILLED = "the worker ended with exit code -9, killed as the system does where memory runs out"
+KILLED = "the worker ended with exit code -9, as if killed by the system for lack of memory"
 
 
 @pytest.fixture

@@ -109,7 +109,7 @@ async def test_log_on_a_full_disk(model_dir: ModelDirectory, tmp_path: Path) -> 
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert f"{DROPPED}, as nobody read standard error, or its disk was full" in log.read_text()
+    assert f"{DROPPED}, because nothing read standard error, or its disk was full" in log.read_text()
     assert "shutting down" in log.read_text()
 
 

@@ -46,7 +46,7 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
         (
             item(type="reasoning", id="rs_1", summary=[], encrypted_content="xyz"),
             "input.1",
-            "must have the reasoning as `content`: `encrypted_content` is of another server, and cannot be read",
+            "must have the reasoning as `content`: `encrypted_content` comes from another server, and cannot be read",
         ),
         (
             part(type="input_file", file_id="file-1"),
@@ -54,7 +54,11 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "must be 'input_text', 'output_text', 'text', 'refusal' or 'input_image'. Given: 'input_file'",
         ),
         (part(type="input_text"), "input.1.content.1", "must have `text`"),
-        (part(type="input_image", file_id="f"), "input.1.content.1", "must have `image_url`: no files are stored"),
+        (
+            part(type="input_image", file_id="f"),
+            "input.1.content.1",
+            "must have `image_url`: this server stores no files",
+        ),
         (
             part(type="input_image", image_url="https://host/cat.png", detail="low"),
             "input.1.content.1",
@@ -64,26 +68,26 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
         ({"max_output_tokens": 0}, "max_output_tokens", "must be greater than or equal to 1. Given: 0"),
         ({"top_logprobs": 21}, "top_logprobs", "must be less than or equal to 20. Given: 21"),
         ({"include": ["everything"]}, "include.0", "must be 'file_search_call.results', "),
-        ({"n": 2}, "n", "must be null or 1: a response is one answer. Given: 2"),
+        ({"n": 2}, "n", "must be null or 1: a response contains a single answer. Given: 2"),
         (
             {"prompt_logprobs": 1},
             "prompt_logprobs",
-            "must be null: a response holds nothing about its prompt. Given: 1",
+            "must be null: a response has no field for its prompt. Given: 1",
         ),
-        ({"background": True}, "background", "must be null or False: an answer ends with the request for it"),
-        ({"conversation": "conv_1"}, "conversation", "must be null: no conversations are kept here"),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "must be null: no prompts are kept here"),
+        ({"background": True}, "background", "must be null or False: nothing is generated in the background"),
+        ({"conversation": "conv_1"}, "conversation", "must be null: conversations are not stored"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt", "must be null: prompts are not stored"),
         (
             {"tools": [{"type": "web_search"}]},
             "tools",
-            "must have one of the type function: this server has no tools of its own. Given: [{'type': 'web_search'}]",
+            "must have one of the type function: this server has no built-in tools. Given: [{'type': 'web_search'}]",
         ),
         ({"tools": [{"type": "custom", "name": "f"}]}, "tools", "must have one of the type function"),
         ({"tools": [{"type": "function"}]}, "tools.0.name", "is required"),
         (
             {"tools": [{"type": "function", "name": "f", "parameters": {"type": "text"}}]},
             "tools.0.parameters",
-            "is not a valid JSON schema: its `type` must be object, as arguments have names. Given: 'text'",
+            "is not a valid JSON schema: its `type` must be object, because arguments have names. Given: 'text'",
         ),
         ({"tool_choice": "required"}, "tool_choice", "requires `tools`. Given: required"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice.type", "must be 'none', 'auto', 'required', 'function' or"),
@@ -106,7 +110,11 @@ TYPES = "message, function_call, function_call_output, custom_tool_call, custom_
             "tool_choice.tools.0.name",
             "must name one of `tools`. Given: 'x'",
         ),
-        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format", "must have `schema` where its"),
+        (
+            {"text": {"format": {"type": "json_schema", "name": "n"}}},
+            "text.format",
+            "must have `schema` if and only if",
+        ),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "must be 'text', 'json_object' or 'json_schema'"),
         (
             {"text": {"format": {"type": "json_object"}}, "tools": [WEATHER], "tool_choice": "required"},
@@ -292,7 +300,7 @@ async def test_strict_parameters_refuse_tools_of_other_types(serve: Serve, model
     server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
     error = (await ask(server, tools=AGENTS_TOOLS)).json()["error"]
     assert error["message"].startswith(
-        "`tools.0.type` must be function: this server has no tools of its own. Given: 'web_sea"
+        "`tools.0.type` must be function: this server has no built-in tools. Given: 'web_sea"
     )
 
 
@@ -318,7 +326,9 @@ async def test_calls_of_tools_that_another_server_ran(server: RunningServer) -> 
 async def test_strict_parameters_refuse_calls_of_other_tools(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_with(serve, model_dir, "option.strict_parameters=true\n")
     error = (await ask(server, [{"role": "user", "content": "Hi"}, SEARCH])).json()["error"]
-    assert error["message"].startswith("`input.1` has no effect: web_search_call is of a tool that another server ran")
+    assert error["message"].startswith(
+        "`input.1` has no effect: web_search_call belongs to a tool that another server ran"
+    )
 
 
 async def test_strict_parameters(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -45,7 +45,7 @@ async def test_read_and_delete(server: RunningServer) -> None:
     assert (await delete(server, path)).json() == {"id": response["id"], "object": "response", "deleted": True}
     for gone in (await server.get(path), await delete(server, path), await server.get(f"{path}/input_items")):
         assert error(gone, 404) == {
-            "message": f"Response with id '{response['id']}' not found: it was not stored, or no longer is",
+            "message": f"Response with id '{response['id']}' not found: it was not stored, or has been removed",
             "type": "invalid_request_error",
             "param": None,
             "code": "response_not_found",
@@ -109,8 +109,8 @@ async def test_not_stored(server: RunningServer) -> None:
     lost = error(await ask(server, previous_response_id=response["id"]), 404)
     assert (lost["code"], lost["param"]) == ("previous_response_not_found", "previous_response_id")
     assert lost["message"] == (
-        f"Previous response with id '{response['id']}' not found: it is not of model `model`, was not stored, "
-        "was deleted, or has made room for newer ones"
+        f"Previous response with id '{response['id']}' not found: it does not belong to model `model`, was not stored, "
+        "was deleted, or was removed for newer ones"
     )
     assert len(server.model.conversations) == 0
 
@@ -127,7 +127,7 @@ async def test_nothing_is_kept_if_told_so(serve: Serve, model_dir: ModelDirector
     response = await respond(server, store=True)
     assert response["store"] is False
     lost = error(await ask(server, previous_response_id=response["id"]), 404)
-    assert "option.response_store_size=0 keeps no response" in lost["message"]
+    assert "option.response_store_size=0 stores no responses" in lost["message"]
 
 
 async def test_memory_is_bounded(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -253,7 +253,7 @@ async def test_several_models(serve: Serve, model_dir: ModelDirectory) -> None:
         assert (await server.get(f"{PATH}/{response['id']}")).json() == response
     assert (await ask(server, model="two", previous_response_id=second["id"])).status == 200
     lost = error(await ask(server, model="two", previous_response_id=first["id"]), 404)
-    assert "not found: it is not of model `two`" in lost["message"]
+    assert "not found: it does not belong to model `two`" in lost["message"]
     assert (await delete(server, f"{PATH}/{first['id']}")).status == 200
 
 

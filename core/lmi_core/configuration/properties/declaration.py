@@ -39,10 +39,10 @@ class Names:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """A marker of a property that LMI accepts but that has no effect here; any value except the default warns."""
+    """Mark a property that LMI accepts but that has no effect here; any value except the default causes a warning."""
 
     reason: str
-    except_for: tuple[str, ...] = ()  # values that have an effect
+    except_for: tuple[str, ...] = ()  # the only values that have an effect
 
 
 class DeclaredKey(NamedTuple):
@@ -72,7 +72,7 @@ class Properties(BaseModel):
     prefix: ClassVar[str] = OPTION_PREFIX
 
 
-@cache  # cached: each model's plan needs every backend's keys, and a schema takes milliseconds
+@cache  # every model's plan needs the keys of every backend, and creating a schema takes milliseconds
 def declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
     """Return every key of the type, inherited ones first."""
     schemas = properties_type.model_json_schema()["properties"]

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, PositiveInt
 from lmi_core.configuration.properties.declaration import Names, Properties
 
 GENERATION_TASKS = ("text-generation", "generate")
-# By the names of DJLServing, vLLM and Hugging Face.
+# The names are DJLServing's, vLLM's and Hugging Face's.
 EMBEDDING_TASKS = (
     "text-embedding",
     "text_embedding",
@@ -58,7 +58,7 @@ class ModelProperties(Properties):
 
     @property
     def asked_task(self) -> Literal["generate", "embed", "score"] | None:
-        """The model's task; None means the one in its own files."""
+        """The model's task; None means the task in the model's own files."""
         if self.task in EMBEDDING_TASKS:
             return "embed"
         if self.task in SCORE_TASKS:

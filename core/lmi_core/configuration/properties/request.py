@@ -28,7 +28,7 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_vllm.vllm_async_service",
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
-SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that name no backend
+SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that do not name a backend
 NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
 DEFAULT_TIMEOUT = 120  # seconds
 OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"
@@ -249,7 +249,7 @@ class RequestProperties(Properties):
 
     @property
     def asynchronous(self) -> str | None:
-        """The key, with its value, that asks for LMI's async mode, which has a schema of its own; or None."""
+        """The key and value that select LMI's async mode, which has its own schema; or None."""
         if self.async_mode:
             return "option.async_mode=true"
         entry_point = self.entry_point or ""

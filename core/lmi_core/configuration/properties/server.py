@@ -10,7 +10,7 @@ from lmi_core.host.devices import parse_devices
 
 PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
 # DJLServing's engines for models without Python code.
-EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # whose embedding models this server supports
+EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # engines whose embedding models this server supports
 OTHER_ENGINES = (
     "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
     "XGBoost", "LightGBM", "fastText", "SentencePiece",
@@ -162,7 +162,7 @@ class ServerProperties(Properties):
         default=503, description="HTTP status of requests that are refused because the queue is full."
     )
     open_management: bool = Field(
-        default=False, description="Allow other hosts than the server's own to manage the model and its adapters."
+        default=False, description="Allow hosts other than the server's own to manage the model and its adapters."
     )
     allowed_hosts: Annotated[str | None, checked_by(_host_patterns)] = Field(
         default=None,

@@ -40,7 +40,7 @@ class _Prefix(ReasoningParser):
 
 TOOL_CALL = ("<tool_call>",)
 
-# A marker at the end of the prompt, as most current templates write it, decides; `opened` is for the others.
+# A marker at the end of the prompt takes precedence. Most current templates write one; `opened` is for the others.
 THINK = Markers()
 THINK_OPENED = Markers(opened=True)
 THINK_AND_CALL = Markers(interrupts=TOOL_CALL)

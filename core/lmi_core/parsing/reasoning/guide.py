@@ -5,9 +5,9 @@ from typing import Any
 
 import orjson
 
-Format = Mapping[str, Any] | orjson.Fragment  # of xgrammar's structural tags, which vLLM supports too
+Format = Mapping[str, Any] | orjson.Fragment  # xgrammar's structural tags, which vLLM also supports
 
-BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # without a bound some models generate nothing else
+BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # bounded, because some models would generate nothing else
 
 
 def after_reasoning(markers: Sequence[str], guide: Format) -> dict[str, Any]:

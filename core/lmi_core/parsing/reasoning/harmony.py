@@ -71,7 +71,7 @@ class HarmonyReasoning(PhasedReasoning):
         return SplitText()
 
     def _header(self, final: bool) -> SplitText | None:
-        """Read a header; drop one that never ends."""
+        """Read a header; drop it if it never ends."""
         head, found, body = self._held.partition(MESSAGE)
         if not found:
             self._held = "" if final else self._held

@@ -41,9 +41,9 @@ class Markers(ReasoningFormat):
 
     starts: tuple[str, ...] = ("<think>",)
     ends: tuple[str, ...] = ("</think>",)
-    opened: bool = False  # whether answers begin inside the reasoning if the prompt does not show it
+    opened: bool = False  # whether answers start inside the reasoning if the prompt has no marker
     interrupts: tuple[str, ...] = ()  # start a tool call, which also ends the reasoning and is content
-    wrapper: tuple[str, str] | None = None  # markers of some models around the content after the reasoning
+    wrapper: tuple[str, str] | None = None  # markers that some models put around the content after the reasoning
 
     def reads(self, special_token: str) -> bool:
         markers = (*self.starts, *self.ends, *self.interrupts, *(self.wrapper or ()))

@@ -18,7 +18,7 @@ class ReasoningMarkers(NamedTuple):
 
     starts: tuple[str, ...]
     ends: tuple[str, ...]  # any one of them ends the reasoning
-    others: tuple[str, ...]  # end the reasoning too, and are content
+    others: tuple[str, ...]  # also end the reasoning, and are content
     inside: bool  # whether the prompt ends inside the reasoning
 
 
@@ -27,7 +27,7 @@ class AnswerContext:
     """The facts about an answer before it is generated."""
 
     prompt: str
-    continued: str = ""  # the start of the answer, where the prompt ends inside it; "" for a new answer
+    continued: str = ""  # the start of the answer if it is part of the prompt; "" for a new answer
     disabled: bool = False  # whether reasoning was turned off in the chat template
     tools: bool = False  # whether the model may call tools
 
@@ -78,14 +78,14 @@ class ReasoningFormat(ABC):
         return prompt
 
 
-Phase = Callable[[bool], SplitText | None]  # takes whether the text is complete; returns None to wait for more
+Phase = Callable[[bool], SplitText | None]  # receives whether the text is complete; returns None to wait for more
 
 
 class PhasedReasoning(ReasoningParser):
     """A parser in phases. Each phase consumes held text, and may set the next phase."""
 
     def __init__(self, first: Phase) -> None:
-        self._held = ""  # text not returned yet
+        self._held = ""  # text not yet returned
         self._phase = first
 
     def push(self, text: str) -> SplitText:

@@ -11,7 +11,7 @@ class ReasoningReader:
     """A splitter of a sequence's tokens into reasoning and content, with a count of the reasoning tokens."""
 
     def __init__(self, parser: ReasoningParser, reads: Callable[[str], bool], tokenizer: Tokenizer) -> None:
-        self.num_tokens = 0  # of the reasoning, including its markers
+        self.num_tokens = 0  # tokens of the reasoning, including its markers
         self._parser = parser
         self._reads = reads
         self._tokenizer = tokenizer

@@ -25,10 +25,10 @@ from lmi_core.parsing.tool_calls.tagged_parameters import TagForm, TaggedCalls
 class ToolCallFormat:
     """A format of tool calls, of which `make` creates the parser of one sequence."""
 
-    models: str  # that use the format, for documentation
+    models: str  # models that use the format, for documentation
     make: Callable[[Tools], ToolCallParser]
-    markers: tuple[str, ...] = ()  # that the parser must see, even if they are special tokens
-    call_id: CallId | None = None  # makes call ids of the form that the chat templates require; None: any form
+    markers: tuple[str, ...] = ()  # texts that the parser must see, even if they are special tokens
+    call_id: CallId | None = None  # makes call ids in the form that chat templates require; None: any form
 
 
 def find_format(name: str) -> ToolCallFormat:
@@ -307,7 +307,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
     "xlam": _bare("xLAM", "```json", "[TOOL_CALLS]", TOOL_CALL, ends=["```", END_OF_TOOL_CALL]),
 }
 
-# Aliases: vLLM's and SGLang's names of these formats, and names of models that share one.
+# Aliases: the names of these formats in vLLM and SGLang, and names of models that share a format.
 ALIASES: Mapping[str, str] = {
     "apertus2509": "apertus",
     "cohere_command4": "cohere_command3",

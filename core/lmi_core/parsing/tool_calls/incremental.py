@@ -7,7 +7,7 @@ from typing import Any
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser, coalesced
 from lmi_core.parsing.tool_calls.text_reader import TextReader, Waiting
 
-Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of each function's parameters, by the function's name
+Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of the parameters, by function name
 
 
 MAX_REREAD = 200_000  # bounds parsing time: after this many characters of failed calls, all text is content
@@ -20,7 +20,7 @@ class IncrementalParser(ToolCallParser):
         self.tools = tools
         self.reader = TextReader()
         self.count = 0  # calls read so far, which is the index of the current one
-        self.begun = False  # the current call's name was written
+        self.begun = False  # the name of the current call has been written
         self._blanks = ""  # held back: content only if more content follows, or if there is no call
         self._pieces: list[Piece] = []
         self._reading = self.read()

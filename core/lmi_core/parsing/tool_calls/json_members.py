@@ -11,7 +11,7 @@ class JsonMembers:
     """A character-by-character parser that separates members' values from the text around them."""
 
     def __init__(self) -> None:
-        self.values: dict[str, Any] = {}  # of complete members
+        self.values: dict[str, Any] = {}  # values of complete members
         self.closed = False
         self.broken = False  # the text is not a JSON object
         self.member: str | None = None  # the member whose value is being read

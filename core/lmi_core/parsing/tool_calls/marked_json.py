@@ -1,4 +1,4 @@
-"""Tool calls as JSON inside other text, after a marker or anywhere."""
+"""Tool calls as JSON inside other text, with or without a marker before them."""
 
 from collections.abc import Sequence
 

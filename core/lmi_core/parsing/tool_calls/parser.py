@@ -18,7 +18,7 @@ class CallBegun:
 
     index: int
     name: str
-    id: str | None = None  # set where the model's chat template requires a certain form
+    id: str | None = None  # set if the model's chat template requires a certain form
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class SegmentForm:
     """The markers of a format, all of them special tokens, which are dropped from content."""
 
     call: str
-    name_ends: tuple[str, ...]  # "{" is part of the arguments
+    name_ends: tuple[str, ...]  # "{" is already part of the arguments
     call_end: str = ""
     kind_end: str = ""  # between the kind of call, which follows `call`, and the name
     id_begin: str = ""  # between the name and the call's id

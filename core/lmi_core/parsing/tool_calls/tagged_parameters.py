@@ -10,7 +10,7 @@ from lmi_core.parsing.tool_calls.json_calls import read_calls
 from lmi_core.parsing.tool_calls.text_reader import Waiting
 from lmi_core.parsing.tool_calls.typed_values import json_text, json_value, parameter_schema, typed_value, types_of
 
-# Bounded and anchored: an unterminated name would otherwise take quadratic time.
+# Bounded and anchored, because an unterminated name would take quadratic time.
 ATTRIBUTE = re.compile(r"""\b(\w{1,64})\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 NAME_ATTRIBUTES = ("name", "key", "tool")
 TYPE_TAG = re.compile(r"arg_type>\s*([^<\s]{1,64})\s*<")
@@ -21,13 +21,13 @@ FUNCTION_NAME = re.compile(r"[^\s<>{}\"'=]+")
 class TagForm:
     """The tags of a format; a name is the whole content of a tag, or its attribute `name`."""
 
-    call: tuple[str, ...]  # before the name of a function
+    call: tuple[str, ...]  # precedes the name of a function
     name_ends: tuple[str, ...]
     call_end: str
-    parameter: str  # before the name of a parameter
+    parameter: str  # precedes the name of a parameter
     key_end: str
     value_end: str
-    value_begin: str = ""  # if a value has a tag of its own
+    value_begin: str = ""  # if a value has its own tag
     wrappers: tuple[str, ...] = ()  # before one or several calls, which may also be JSON
     ends: tuple[str, ...] = ()  # after calls
     special: tuple[str, ...] = ()  # tags to drop from content
@@ -41,9 +41,9 @@ class TaggedCalls(MarkedParser):
         ends = (form.call_end, *form.ends)
         super().__init__(tools, (*form.wrappers, *form.call), ends=ends, special=form.special)
         self._form = form
-        self._name = ""  # of the current call
-        self._separator = ""  # text before its next parameter
-        self._stray = ""  # text in it that is none of its parameters: content, once the call is over
+        self._name = ""  # the name of the current call
+        self._separator = ""  # text before the next parameter
+        self._stray = ""  # other text inside the call: it becomes content when the call ends
 
     def read_marked(self, marker: str) -> Waiting[bool]:
         yield from self.reader.blanks()

@@ -1,6 +1,6 @@
 """Detection of a model's tool call format from its chat template."""
 
-# Texts that identify each format in a template; a format that shares one with another comes after it.
+# Texts that identify each format in a template; a more specific format precedes one that shares its texts.
 SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("mistral", ("[TOOL_CALLS]",)),
     ("deepseek_v32", ("｜DSML｜", "function_calls")),

@@ -120,7 +120,7 @@ def _container(kind: type, text: str) -> Any:
     try:
         value = _json(text)
     except ValueError:
-        value = ast.literal_eval(text)  # in Python's form: {'a': True}
+        value = ast.literal_eval(text)  # Python syntax: {'a': True}
         json.dumps(value, allow_nan=False)
     if not isinstance(value, kind):
         raise ValueError
@@ -135,7 +135,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-# In this order: what can be read as a number is one, even where the schema also allows a string.
+# In this order: text that can be read as a number is a number, even if the schema also allows a string.
 READERS: dict[str, Callable[[str], Any]] = {
     "null": _null,
     "integer": _integer,

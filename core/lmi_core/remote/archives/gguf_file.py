@@ -1,6 +1,7 @@
 """Conversion of a GGUF file, llama.cpp's format, into a model directory, as transformers reads it.
 
-Weights become bfloat16. The engine quantizes them again, to the nearest type that it has, as serving.properties says.
+Weights become bfloat16. The engine quantizes the weights again, to the nearest type that it has, as set in
+serving.properties.
 """
 
 import re
@@ -17,23 +18,23 @@ from lmi_core.remote.space import check_space
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
-BYTES = 2  # of a weight in bfloat16
-ENDS = ("eos", "eot", "eom")  # kinds of tokens that end an answer, in metadata
+BYTES = 2  # per weight in bfloat16
+ENDS = ("eos", "eot", "eom")  # kinds of end-of-answer tokens in the metadata
 QUANTIZED = re.compile(r"Q(\d)")  # in the names of llama.cpp's types, such as Q4_K_M and IQ3_XS
 INT8_FROM = 5  # bits
-# Llama 3.1's scaling of positions, of which the file has the result for each frequency.
+# Llama 3.1's scaling of positions; the file contains only the resulting factor of each frequency.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 SCALINGS = {"linear": ("factor",), "yarn": ("factor", "original_context_length")}
 
 
 def convert(file: Path, folder: Path, report: Report) -> None:
-    """Write the model directory of a GGUF file into a new folder. Raise ConfigurationError if it cannot be."""
+    """Write the model directory of a GGUF file into a new folder. Raise ConfigurationError if this fails."""
     from gguf import GGUFReader
 
     try:
         metadata = Metadata(GGUFReader(file))
     except (ValueError, KeyError, IndexError, OverflowError) as error:
-        raise ConfigurationError(f"this is no GGUF file, or a damaged one: {error}") from None
+        raise ConfigurationError(f"this is not a GGUF file, or it is damaged: {error}") from None
     if metadata.get("split.count", 1) > 1:
         raise ConfigurationError("this is one of several parts: join them with llama.cpp's llama-gguf-split --merge")
     folder.mkdir(parents=True)
@@ -42,7 +43,7 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     report.begin(file.stat().st_size, 0, 0, folder, unpacks=True)
     try:
         _write(file, folder, metadata)
-    except Exception as error:  # of any kind, where an architecture or a tokenizer is not supported
+    except Exception as error:  # unsupported architectures and tokenizers raise exceptions of many kinds
         if isinstance(error, ConfigurationError) or (isinstance(error, OSError) and error.errno is not None):
             raise
         raise ConfigurationError(f"transformers cannot read the model: {' '.join(str(error).split())}") from error
@@ -50,12 +51,12 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     (folder / "serving.properties").write_text(f"option.quantize={quantization}\n" if quantization else "")
     report.note(
         f"{file.name}: its weights ({metadata.type_name}) become bfloat16, which takes {in_words(size)} of memory"
-        + (f", or {quantization} where the engine has it (option.quantize)" if quantization else "")
+        + (f", or {quantization} if the engine supports it (option.quantize)" if quantization else "")
     )
 
 
 class Metadata:
-    """What a GGUF file says of its model."""
+    """The facts about a model in its GGUF file."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
@@ -99,9 +100,10 @@ class Metadata:
         return has_one and bool(self.get("tokenizer.ggml.add_bos_token", by_default))
 
     def rope(self, theta: float) -> dict[str, Any] | None:
-        """Return the scaling of positions in transformers' words, which itself would leave it out; None without one.
+        """Return the scaling of positions in transformers' form, which transformers itself would omit; None without
+        one.
 
-        Raise ConfigurationError if it is not known: answers would be wrong.
+        Raise ConfigurationError if the scaling is unknown, because answers would be wrong.
         """
         factors = next((each.data for each in self._reader.tensors if each.name == "rope_freqs.weight"), None)
         if factors is not None:
@@ -157,8 +159,8 @@ def _write(file: Path, folder: Path, metadata: Metadata) -> None:
 
 @contextmanager
 def _without_accelerate(loading: dict[str, Any]) -> Iterator[None]:
-    """Have transformers read a GGUF file without a library that it asks for but does not use; importing that would slow
-    each start of an engine.
+    """Let transformers read a GGUF file without a library that it requires but does not use; importing that would slow
+    down every start.
     """
     name = "is_accelerate_available"
     before = loading[name]

@@ -11,8 +11,8 @@ BYTES_VARIABLE = "LMI_MAX_UNPACKED_BYTES"
 FILES_VARIABLE = "LMI_MAX_UNPACKED_FILES"
 DEFAULT_BYTES = 10**12
 DEFAULT_FILES = 100_000
-MAX_RATIO = 100  # weights hardly shrink when they are packed
-FREE_BYTES = 2**30  # that any archive may unpack to, such as one of a test with weights of zeros
+MAX_RATIO = 100  # weights barely compress
+FREE_BYTES = 2**30  # any archive may unpack to this size, for example one with weights of zeros in a test
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Limits:
 
     max_bytes: int = DEFAULT_BYTES
     max_files: int = DEFAULT_FILES
-    max_ratio: int | None = MAX_RATIO  # of the files' size to the archive's; None where an operator gave a size
+    max_ratio: int | None = MAX_RATIO  # of the unpacked to the packed size; None if an operator set a size
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
@@ -43,8 +43,8 @@ class Limits:
             )
         if self.max_ratio is not None and size > max(FREE_BYTES, self.max_ratio * archive_size):
             raise ConfigurationError(
-                f"the archive of {in_words(archive_size)} unpacks to more than {self.max_ratio} times its size, as "
-                f"only an attack does: set {BYTES_VARIABLE} to a number of bytes if the archive is yours"
+                f"the archive of {in_words(archive_size)} unpacks to more than {self.max_ratio} times its size, "
+                f"which only attacks do: set {BYTES_VARIABLE} to a number of bytes if the archive is yours"
             )
 
 

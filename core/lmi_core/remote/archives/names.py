@@ -6,9 +6,9 @@ from pathlib import PurePosixPath
 from lmi_core.errors import ConfigurationError
 
 MAX_DEPTH = 32  # folders
-MAX_NAME = 255  # bytes of a file's name, on common file systems
+MAX_NAME = 255  # bytes of a file name, on common file systems
 MAX_PATH = 1024  # bytes
-SHOWN = 80  # characters of a name in a message
+SHOWN = 80  # characters of a name quoted in a message
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -25,7 +25,7 @@ def member_path(name: str, *, is_folder: bool) -> PurePosixPath:
         raise _refused(name, "is not relative to the archive, or has a backslash")
     path = PurePosixPath(name)
     if ".." in path.parts:
-        raise _refused(name, "leads out of the archive")
+        raise _refused(name, "points outside the archive")
     if len(path.parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.parts):
         raise _refused(
             name, f"is too long: at most {MAX_PATH} bytes in {MAX_DEPTH} parts of {MAX_NAME} bytes are unpacked"
@@ -41,4 +41,4 @@ def shown(name: str) -> str:
 
 
 def _refused(name: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory anew")
+    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory again")

@@ -15,7 +15,7 @@ from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, ref
 
 CHUNK = 1 << 20
 MAX_HEADER = 1 << 20  # bytes between two members: long names and attributes
-MAX_TRAILER = 4 << 20  # bytes after the last member, to the end of a tape's record
+MAX_TRAILER = 4 << 20  # bytes after the last member, which fill the last record of a tape
 END = bytes(tarfile.BLOCKSIZE)
 DEREFERENCE = "pack the files themselves, as `tar -h --hard-dereference` does"
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, RecursionError, ValueError, OverflowError)
@@ -29,7 +29,7 @@ def tar_members(archive: BinaryIO, *, compressed: bool) -> Iterator[Member]:
         while (member := tar.next()) is not None:
             yield _member(member, stream)
             stream.skip_to(tar.offset)
-            cast("Any", tar).members.clear()  # otherwise they add up
+            cast("Any", tar).members.clear()  # otherwise, they accumulate
         stream.check_end()
 
 
@@ -63,7 +63,7 @@ class _Stream(io.RawIOBase):
         return position
 
     def read(self, size: int = -1) -> bytes:
-        """Read a header, or a part of one."""
+        """Read a header, or part of one."""
         self._headers += size
         if not 0 <= size <= MAX_HEADER or self._headers > MAX_HEADER:
             raise ConfigurationError(f"the archive cannot be unpacked: a header takes more than {MAX_HEADER} bytes")
@@ -98,4 +98,4 @@ class _Stream(io.RawIOBase):
         while data := self._content.read(CHUNK):  # gzip's checksum comes last
             left -= len(data)
             if left < 0:
-                raise tarfile.ReadError("it goes on after its end")
+                raise tarfile.ReadError("there is data after its end")

@@ -16,9 +16,9 @@ from lmi_core.remote.archives.zip_archive import zip_members
 GZIP = b"\x1f\x8b"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 TAR, TAR_AT = b"ustar", 257
-START = 512  # bytes, by which a format is recognised
+START = 512  # the bytes from which a format is recognized
 FORMATS = "pack it as .zip, .tar.gz or .tar"
-MAC_FOLDER = "__MACOSX"  # with what macOS adds to zip archives
+MAC_FOLDER = "__MACOSX"  # files that macOS adds to zip archives
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

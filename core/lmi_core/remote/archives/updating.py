@@ -101,7 +101,7 @@ def _checksum(model: RemoteModel) -> str | None:
 def _install(model: RemoteModel, copies: Copies, archive: Path, version: str, limits: Limits, report: Report) -> Path:
     """Unpack an archive into a new copy. If that fails, leave nothing behind."""
     try:
-        copies.discard(version)  # of a process that was killed
+        copies.discard(version)  # left by a process that was killed
         if without_secrets(model.source).lower().endswith(GGUF):
             convert(archive, copies.staged(version), report)
         else:
@@ -122,7 +122,7 @@ def _unpack(archive: Path, target: Path, limits: Limits, report: Report) -> None
         try:
             unpack(file, unpacked, limits, report.progress)
         except ConfigurationError:
-            _check_unchanged(archive, before)  # which tells why
+            _check_unchanged(archive, before)  # its error names the cause
             raise
         _check_unchanged(archive, before)
     model_root(unpacked).replace(target)

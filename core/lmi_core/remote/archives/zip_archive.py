@@ -12,9 +12,9 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, refuse_kind
 
 CHUNK = 1 << 20
-MAX_DIRECTORY = 64 << 20  # bytes of the list of members, which is read whole
+MAX_DIRECTORY = 64 << 20  # bytes of the central directory, which is read at once
 ENCRYPTED = 0x1
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others are unpacked with unbounded memory
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods unpack with unbounded memory
 DAMAGE = (
     zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, ValueError, RuntimeError, OverflowError
 )  # fmt: skip
@@ -29,7 +29,7 @@ def zip_members(archive: BinaryIO) -> Iterator[Member]:
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Member:
-    name = member.orig_filename  # zipfile's own ends at the first null byte
+    name = member.orig_filename  # `filename` is cut at the first null byte
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise refuse_kind(name, OTHER_KIND)

@@ -1,4 +1,4 @@
-"""The files of a folder that engines read, with what tells one version of a file from another."""
+"""The files of a folder that engines read, with the facts that distinguish versions of a file."""
 
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -7,15 +7,15 @@ from pathlib import Path
 from lmi_core.remote.copies import CopiedFile, version_of
 from lmi_core.remote.selection import useless
 
-BLOBS = "blobs"  # folder of the hub's cache, whose files have the names of their hashes
-CONFIG = "adapter_config.json"  # one of these files makes a folder an adapter
-WEIGHTS = "adapter_model"  # start of the names of its weights
+BLOBS = "blobs"  # folder of the hub's cache in which files are named by their hashes
+CONFIG = "adapter_config.json"  # its presence makes a folder an adapter
+WEIGHTS = "adapter_model"  # the names of its weights start with this
 
 
 def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
-    """Return a folder's files by path, and the bytes in those that no engine reads beside others.
+    """Return a folder's files by path, and the bytes in files that engines ignore if there are others.
 
-    Hidden files are left out, and adapters below the folder, which come and go by themselves. Links are followed.
+    Skip hidden files, and adapters below the folder, which are loaded and unloaded separately. Links are followed.
     """
     found = [copied_file(folder, path) for path in _files(folder, ())]
     repeated = useless(each.path for each in found)
@@ -24,7 +24,7 @@ def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
 
 
 def copied_file(folder: Path, file: Path) -> CopiedFile:
-    """Describe a file as it is now. Raise OSError if there is none."""
+    """Describe a file as it is now. Raise OSError if it does not exist."""
     status = file.stat()
     path, target = str(file.relative_to(folder)), file.resolve()
     is_blob = file.is_symlink() and target.parent.name == BLOBS
@@ -33,16 +33,16 @@ def copied_file(folder: Path, file: Path) -> CopiedFile:
 
 
 def _files(folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
-    """Yield the files of a folder, with those of its folders; `above` are the real paths of those that contain it."""
+    """Yield the files of a folder, including its subfolders; `above` contains the real paths of its parent folders."""
     real = folder.resolve()
-    if real in above:  # a link to a folder that contains it
+    if real in above:  # a link to a parent folder
         return
     try:
         entries = list(folder.iterdir())
     except PermissionError:
         if not above:
             raise
-        return  # such as lost+found
+        return  # unreadable, such as lost+found
     if above and any(each.name == CONFIG or each.name.startswith(WEIGHTS) for each in entries):
         return
     for each in entries:

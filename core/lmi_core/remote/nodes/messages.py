@@ -9,26 +9,26 @@ from lmi_core.remote.report import Begin, Failed, Finished, Note, Progress
 from lmi_core.workers.messages import Started
 
 CHUNK = 1 << 20  # bytes of a file in one message
-AT_ONCE = 4  # chunks that a node asks for before it has written the first
+AT_ONCE = 4  # chunks that a node requests before it has written the first
 
 
 class Bring(msgspec.Struct, tag=True, frozen=True):
     """A folder that the worker is about to read."""
 
-    host: str  # of the server
+    host: str  # the server's host
     folder: str
     files: Sequence[CopiedFile]
-    skipped: int  # bytes in other files
+    skipped: int  # bytes of other files
 
 
 class Gone(msgspec.Struct, tag=True, frozen=True):
-    """The folders, of those in the node's `Copied`, that the server's host has no more."""
+    """The folders in the node's `Copied` that no longer exist on the server's host."""
 
     folders: Sequence[str]
 
 
 class Chunk(msgspec.Struct, tag=True, frozen=True):
-    """The next bytes of a file, with its SHA-256 after the last ones; an error if it cannot be read."""
+    """The next bytes of a file, the last with its SHA-256; an error if it cannot be read."""
 
     data: bytes
     digest: str = ""
@@ -36,13 +36,13 @@ class Chunk(msgspec.Struct, tag=True, frozen=True):
 
 
 class Copied(msgspec.Struct, tag=True, frozen=True):
-    """The folders of which the node has copies."""
+    """The folders that the node has copies of."""
 
     folders: Sequence[str]
 
 
 class Next(msgspec.Struct, tag=True, frozen=True):
-    """A request for the next chunk of a file in the folder; files are read one after the other, from their start."""
+    """A request for the next chunk of a file in the folder; files are read one at a time, from the start."""
 
     path: str
 

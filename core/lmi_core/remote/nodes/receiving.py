@@ -1,4 +1,4 @@
-"""The worker's side of copies on its node, in a thread beside the engine."""
+"""The worker's side of copies on its node, in a thread next to the engine."""
 
 import hashlib
 import logging
@@ -37,7 +37,7 @@ def run(channel: Channel) -> None:
         report = Report(channel.send)
         try:
             folder = Receiver(channel, bring, downloads, report).folder()
-            held.keep(bring.folder, folder)  # instead of an older version
+            held.keep(bring.folder, folder)  # replaces an older version
             let_go(folder)
         except ConfigurationError as error:
             report.write(Failed(error.message))
@@ -56,10 +56,11 @@ class Receiver:
         self._downloads = downloads
         self._report = report
         self._copies = Copies(ServerFolder(bring.host, bring.folder), downloads)
-        self._awaited = 0  # chunks
+        self._awaited = 0  # in chunks
 
     def folder(self) -> Path:
-        """Return the folder itself if this node has the same files there, otherwise that of a copy, which is held.
+        """Return the folder itself if this node has the same files there, otherwise the folder of a copy, which is
+        held.
 
         Raise ConfigurationError if it cannot be copied, or OSError from the disk.
         """
@@ -73,13 +74,13 @@ class Receiver:
             try:
                 folder = update(bring.folder, self._copies, files, skipped, self._report, self._transfer)
             finally:
-                while self._awaited:  # of a file that could not be written
+                while self._awaited:  # discard the rest of a file that could not be written
                     self._chunk()
             hold(folder)
             return folder
 
     def _remove_gone(self) -> None:
-        """Remove copies of folders that the server's host has no more, unless they are in use."""
+        """Remove copies of folders that the server's host no longer has, unless they are in use."""
         self._send(Copied(server_folders(self._bring.host, self._downloads)))
         gone = decode_to_node(self._channel.receive())
         assert isinstance(gone, Gone), gone

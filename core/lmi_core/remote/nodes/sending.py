@@ -1,4 +1,4 @@
-"""The server's side of copies on other nodes: it answers what the worker there asks for."""
+"""The server's side of copies on other nodes: answers to the requests of the worker there."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Transport
 from lmi_core.workers.messages import encode
 
-RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the other end, in the worker's process
+RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the receiver, in the worker's process
 
 
 class NodeFiles:
@@ -40,10 +40,10 @@ class NodeFiles:
         return None if place is None or files is None else cls(place.node, files)
 
     async def bring(self, folder: Path, report: Report) -> Path:
-        """Return the path of a folder on the worker's node, after copying it; the worker keeps it while it lives.
+        """Return the path of a folder on the worker's node, after copying it; the worker holds it until it exits.
 
-        Raise ConfigurationError if it cannot be copied, or WorkerDied. A copy that has begun is finished if this is
-        cancelled.
+        Raise ConfigurationError if it cannot be copied, or WorkerDied. If this is cancelled, a copy that has started is
+        completed.
         """
         return await asyncio.shield(self._bring(folder.absolute(), report))
 
@@ -68,13 +68,13 @@ class NodeFiles:
                 reader.close()
 
     async def _next(self, reader: "FileReader") -> Message:
-        """Return the next report, and answer questions before it."""
+        """Return the next report, answering requests before it."""
         while True:
             message: FromNode = decode_from_node(await self._transport.receive())
             if isinstance(message, Next):
                 self._send(await asyncio.to_thread(reader.read, message.path))
             elif isinstance(message, Copied):
-                self._send(Gone(await asyncio.to_thread(_gone, message.folders)))
+                self._send(Gone(await asyncio.to_thread(_missing_folders, message.folders)))
             elif isinstance(message, Failed):
                 return Failed(f"node {self._node}: {message.message}")
             elif isinstance(message, Note):
@@ -87,7 +87,7 @@ class NodeFiles:
 
 
 class FileReader:
-    """A reader of a folder's files in chunks, one file after the other."""
+    """A reader of a folder's files in chunks, one file at a time."""
 
     def __init__(self, folder: Path, files: Sequence[CopiedFile]) -> None:
         self._folder = folder
@@ -121,5 +121,5 @@ class FileReader:
             self._file = None
 
 
-def _gone(folders: Sequence[str]) -> list[str]:
+def _missing_folders(folders: Sequence[str]) -> list[str]:
     return [folder for folder in folders if not Path(folder).is_dir()]

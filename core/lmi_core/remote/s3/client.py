@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
 CONNECT_SECONDS = 4
-READ_SECONDS = 10  # seconds without a byte
+READ_SECONDS = 10  # without receiving a byte
 ATTEMPTS = 2
 SERVER_ERRORS = 500
 QUERY = re.compile(r'\?[^\s"]*')
@@ -76,7 +76,7 @@ def explained(url: str) -> Iterator[None]:
         raise kind(f"{url}: {_refusal(error.response)}") from error
     except RetriesExceededError as error:
         reason = _first_line(error.last_exception)
-        raise Unreachable(f"{url}: the connection to S3 breaks off ({reason}): start again to resume") from error
+        raise Unreachable(f"{url}: the connection to S3 was interrupted ({reason}): start again to resume") from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
         raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:

@@ -40,7 +40,7 @@ def download(
         if each.size == 0:
             (folder / each.identity).touch()
     largest_first = sorted((each for each in objects if each.size), key=lambda each: -each.size)
-    # a threshold of 1, as s3transfer sends the ETag only with requests for parts
+    # a threshold of 1, because s3transfer only sends the ETag with requests for parts
     config = TransferConfig(multipart_threshold=1, multipart_chunksize=PART_SIZE, max_request_concurrency=CONNECTIONS)
     ended: Ended = SimpleQueue()
     lock, received = threading.Lock(), 0
@@ -68,7 +68,7 @@ def download(
 
 
 class _Subscriber:
-    """A subscriber of s3transfer, which provides the known size and ETag of an object to save a HEAD request."""
+    """A subscriber of s3transfer, which provides the known size and ETag of an object, which saves a HEAD request."""
 
     def __init__(self, each: StoredObject, add: Callable[[int], None], ended: Ended) -> None:
         self._object = each
@@ -92,7 +92,7 @@ def _is_change(error: Exception) -> bool:
 
     if isinstance(error, ClientError):
         return error.response["Error"]["Code"] in GONE
-    return isinstance(error, S3DownloadFailedError)  # the ETag is another one
+    return isinstance(error, S3DownloadFailedError)  # the ETag has changed
 
 
 def _publish(each: StoredObject, folder: Path) -> None:

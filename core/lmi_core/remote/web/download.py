@@ -20,11 +20,11 @@ from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 from lmi_core.remote.web.requests import BROKEN, NOT_SATISFIABLE, PARTIAL, Answer, Validators, reason, request
 
-TRIES = 4  # in a row without a byte, or with next to none
+TRIES = 4  # in a row with few bytes or none
 MIN_PAUSE = 0.1  # seconds
 MAX_PAUSE = 2.0
 RATE_SECONDS = 60.0
-MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a server that sends less is given up as one that sends nothing
+MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a slower server counts as one that sends nothing
 
 
 class Partial:
@@ -77,7 +77,7 @@ class Download:
         return same and answer.start() == size and found.size == known.size
 
     async def run(self, answer: Answer) -> Validators:
-        """Read an answer, and resume with further requests if it breaks off, until the whole file is on the disk.
+        """Read an answer, and resume with further requests if it is interrupted, until the whole file is on the disk.
 
         Return the file's validators. Raise ConfigurationError for a permanent failure, Unreachable if a later attempt
         may succeed, or OSError from the disk.
@@ -97,7 +97,8 @@ class Download:
                     raise
                 if failures == TRIES:
                     shown = without_secrets(self._url)
-                    raise Unreachable(f"{shown}: the connection breaks off ({error}): start again to resume") from error
+                    interruption = f"the connection was interrupted ({error})"
+                    raise Unreachable(f"{shown}: {interruption}: start again to resume") from error
             else:
                 return self._partial.known_by
             finally:
@@ -121,7 +122,7 @@ class Download:
             self._limits.check(size, 0, size)
 
     async def _read(self, answer: Answer) -> None:
-        if answer.status != PARTIAL and self._partial.size():  # the file changed, or cannot be had in parts
+        if answer.status != PARTIAL and self._partial.size():  # the file has changed, or the server does not send parts
             self._partial.begin(answer.validators)
         size = answer.validators.size
         with self._partial.path.open("ab") as file:
@@ -134,7 +135,7 @@ class Download:
                     self._check_start()
                 self._report.progress(done)
             if size is not None and file.tell() < size:
-                raise _BrokenOff(f"{file.tell()} of {size} bytes came")
+                raise _BrokenOff(f"received {file.tell()} of {size} bytes")
             os.fsync(file.fileno())
 
     def _check_start(self) -> None:
@@ -163,7 +164,7 @@ async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
             came += len(data)
             if time.monotonic() - since >= RATE_SECONDS:
                 if came < MIN_BYTES:
-                    raise _TooSlow(f"{came} bytes came in {RATE_SECONDS:.0f} seconds")
+                    raise _TooSlow(f"received {came} bytes in {RATE_SECONDS:.0f} seconds")
                 since, came = time.monotonic(), 0
     except BROKEN as error:
         raise _BrokenOff(reason(error)) from error

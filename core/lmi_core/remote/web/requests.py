@@ -1,6 +1,6 @@
 """Requests to web servers, with errors for people; no redirect leads from the Internet into a network.
 
-Whoever can have a public server answer with a redirect could otherwise read what only this host reaches, such as
+Otherwise, anyone who can make a public server send a redirect could read data that only this host can reach, such as
 credentials at 169.254.169.254.
 """
 
@@ -22,7 +22,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.host.addresses import AddressInfo, is_public, public_socket
 from lmi_core.remote.errors import Unreachable
 
-SECONDS = 30.0  # without a byte, to connect and to read
+SECONDS = 30.0  # to connect, and to read the next byte
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 PARTIAL = 206
@@ -34,11 +34,11 @@ REFUSALS = {
     403: "the server refuses access: check the URL, whose signature may have expired",
     404: "the server has no such file: check the URL",
     407: "the proxy asks for a user and a password: give them in HTTPS_PROXY",
-    410: "the server has no such file any more: check the URL",
+    410: "the server no longer has this file: check the URL",
 }
 BROKEN = (OSError, aiohttp.ClientError)
 HEADERS = {"Accept-Encoding": "identity", "User-Agent": "lmi-handlers"}
-UNWRITABLE = re.compile(r"[^\x21-\x7e]")  # in the URL of a request
+UNWRITABLE = re.compile(r"[^\x21-\x7e]")  # characters not allowed in the URL of a request
 
 
 class Validators(NamedTuple):
@@ -94,7 +94,7 @@ class _Sockets:
 
     def __init__(self) -> None:
         self._was_public = False
-        self.refused = ""  # the address that none was made for
+        self.refused = ""  # the address that was refused
 
     def make(self, info: AddressInfo) -> socket.socket:
         """Make a socket. Raise PermissionError for a private address after a public one."""
@@ -143,7 +143,7 @@ async def request(url: str, headers: Mapping[str, str]) -> Answer:
 async def _get(
     target: SplitResult, headers: Mapping[str, str], user: aiohttp.BasicAuth | None, sockets: _Sockets
 ) -> Answer:
-    """Return the answer to one request. The URL is sent as it is written: quoting it anew would break signatures."""
+    """Return the answer to one request. The URL is sent as it is written: quoting it again would break signatures."""
     url, proxy = target.geturl(), _proxy(target)
     if UNWRITABLE.search(url):
         raise ValueError(url)
@@ -256,11 +256,13 @@ def _unreachable(shown: str, error: Exception) -> ConfigurationError:
             "certificate of its authority"
         )
     if isinstance(cause, ssl.SSLError):
-        return ConfigurationError(f"{shown}: there is no TLS ({cause.reason or cause}): check https:// and the port")
+        return ConfigurationError(
+            f"{shown}: the server does not use TLS ({cause.reason or cause}): check https:// and the port"
+        )
     if isinstance(cause, socket.gaierror):
         return Unreachable(f"{shown}: the name of the host is unknown: check it, and this host's DNS")
     if isinstance(cause, TimeoutError):
-        return Unreachable(f"{shown}: the server gave no answer for {SECONDS:.0f} seconds")
+        return Unreachable(f"{shown}: the server did not respond for {SECONDS:.0f} seconds")
     return Unreachable(f"{shown}: the server cannot be reached ({reason(cause)})")
 
 

@@ -12,7 +12,7 @@ from lmi_core.script.djl_names import nd_list
 from lmi_core.script.djl_names.pair_list import PairList
 
 BATCH_SIZE = "batch_size"
-BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request, and its own name of something
+BATCH_KEY = re.compile(r"batch_(\d+)\.(.*)", re.DOTALL)  # the index of a request and the key in that request
 
 
 class Input:
@@ -25,7 +25,7 @@ class Input:
         self.function_name: str | None = None
         self.properties: dict[str, str] = {}
         self.content = PairList()
-        self.unfinished = False  # in a rolling batch: an earlier call held the content
+        self.unfinished = False  # in a rolling batch: an earlier call contained the content
         self._batch: list[Input] = []
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 MAGIC = "NDAR"
 VERSION = 3
 ZIP_MAGIC = b"PK"  # an npz file, which clients also send as an NDList
-NUMPY_TYPES = {"boolean": "bool"}  # DJL's names that differ from numpy's
+NUMPY_TYPES = {"boolean": "bool"}  # DJL's names, if they differ from numpy's
 
 
 def from_npz(data: bytes) -> list["numpy.ndarray[Any, Any]"]:

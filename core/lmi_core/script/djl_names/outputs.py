@@ -59,7 +59,7 @@ class Output:
         return self.add_as_json({"code": code, "message": message, "error": error})
 
     def add_property(self, key: str, val: str) -> Self:
-        """Add a header of the answer."""
+        """Add a response header."""
         self.properties[key] = val
         return self
 
@@ -112,7 +112,7 @@ class Output:
         finalize, self._finalize = self._finalize, None
         return finalize() if finalize is not None else None
 
-    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it by keyword
+    _default_stream_output_formatter = staticmethod(stream_line)  # scripts pass it as a keyword argument
 
     @staticmethod
     def binary_encode(fields: dict[str, Any]) -> EncodedChunk:

@@ -28,7 +28,8 @@ class InputContract(StrEnum):
     PAYLOAD = "(decoded_payload: dict, tokenizer=None, **kwargs) -> dict"
 
 
-# Of the dict that formatter functions of DJLServing get and change: one that names it follows that contract.
+# The parameter name of the dict that DJLServing's formatter functions receive and change; a function with it follows
+# that contract.
 KEY = "generated_text"
 
 C = TypeVar("C", OutputContract, InputContract)
@@ -47,7 +48,7 @@ class _Signs(NamedTuple, Generic[C]):
     annotations: Mapping[str, C]
     names: Mapping[str, C]
     reads: Mapping[str, C]
-    likely_names: Mapping[str, C]  # parameters that suggest another contract
+    likely_names: Mapping[str, C]  # parameters that suggest another contract, and that contract
     otherwise: C
 
 
@@ -129,7 +130,7 @@ def _read_own(parameter: inspect.Parameter) -> Reading[OutputContract]:
             return Reading(_OUTPUT.annotations[name])
     doubt = None
     if parameter.name in _OUTPUT.names:
-        doubt = f"`{parameter.name}` is djl_python's name for it, but the decorator is not djl_python's"
+        doubt = f"`{parameter.name}` is the argument's name in djl_python, but the decorator is not djl_python's"
     return Reading(OutputContract.GENERATION_OUTPUT, doubt)
 
 
@@ -142,12 +143,11 @@ def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) ->
     read = _names_read(function)
     for name, contract in signs.reads.items():
         if name in read:
-            return Reading(
-                contract, f"`{parameter.name}` has no annotation that decides it; the function uses `{name}`"
-            )
+            return Reading(contract, f"`{parameter.name}` has no annotation; the function uses `{name}`")
     likely = signs.likely_names.get(parameter.name, signs.otherwise)
     return Reading(
-        likely, f"`{parameter.name}` has no annotation that decides it, nor do the attributes that the function uses"
+        likely,
+        f"`{parameter.name}` has no annotation, and the attributes that the function uses do not decide it either",
     )
 
 

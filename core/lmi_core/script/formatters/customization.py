@@ -34,7 +34,7 @@ class Customization:
     configs: Any
     options: RequestProperties
     request_id: str
-    adapter: str | None = None  # None also if the prompts have different ones
+    adapter: str | None = None  # None if the prompts have different ones
     adapters: tuple[str | None, ...] = ()  # the backend's adapters: none, one for all prompts, or one for each
     request_input: RequestInput | None = None
     model: str = ""

@@ -12,7 +12,7 @@ WHOLE = "application/json"
 LINES = ("application/jsonlines", "application/x-ndjson")
 EVENTS = "text/event-stream"
 
-_LAST_DATA = re.compile(rb"(?:.*\n)*data:")  # and the lines before it; the data themselves may contain the word
+_LAST_DATA = re.compile(rb"(?:.*\n)*data:")  # includes the lines before it; the data may contain the word too
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 

@@ -35,7 +35,7 @@ class InputFunction:
     function: Callable[..., Any]
     reading: Reading[InputContract]
     directory: Path
-    keywords: tuple[str, ...]  # the available ones that it accepts
+    keywords: tuple[str, ...]  # the available ones that the function accepts
 
 
 def input_function(function: Callable[..., Any], directory: Path) -> InputFunction:

@@ -14,9 +14,7 @@ from lmi_core.script.formatters.model_script import LOADING_SECONDS, SCRIPT, Cus
 from lmi_core.script.formatters.output_formatters import FormatterFunction
 
 ADAPTER_WEIGHTS = "adapter_config.json"
-NO_FORMATTER = (
-    "changes no answer: none of its functions is decorated with @output_formatter or @input_formatter, which `lmi` has"
-)
+NO_FORMATTER = "has no effect: none of its functions is decorated with @output_formatter or @input_formatter from `lmi`"
 
 
 @dataclass(frozen=True)

@@ -49,15 +49,16 @@ def load_script(path: Path, site_packages: Path | None = None, seconds: float = 
     try:
         module = load_within(seconds, lambda: importer.load(path.stem))
     except TimeLimitExceeded as error:
-        importer.unload()  # where a thread could not be ended
-        where = own_traceback(error, directory).rpartition(type(error).__module__)[0]  # without what ended it
+        importer.unload()  # if a thread could not be ended
+        # Without the exception that ended it
+        where = own_traceback(error, directory).rpartition(type(error).__module__)[0]
         raise ConfigurationError(
             f"{path} cannot be loaded: its code did not end within option.model_loading_timeout={seconds:g} seconds\n"
             f"{where}".rstrip()
         ) from error
     except BaseException as error:  # a script may raise anything
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise  # of whoever runs the command
+            raise  # for the command to handle
         hint = missing_package_hint(error, directory)
         raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, directory)}{hint}") from error
     script = ModelScript(path, importer)

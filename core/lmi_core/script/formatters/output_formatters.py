@@ -89,7 +89,7 @@ class CustomFormatter(OutputFormatter):
             words = b""
         if words:
             return words
-        self.content_type = self.base.content_type  # where nothing was sent, the answer is its text alone
+        self.content_type = self.base.content_type  # if nothing was sent, the answer is only the text
         return self.base.error(error)
 
     @abstractmethod
@@ -113,7 +113,7 @@ class PieceFormatter(CustomFormatter):
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
         super().__init__(custom, base, context)
-        self._kept: dict[int, list[bytes]] = {}  # by the place of the prompt in its call
+        self._kept: dict[int, list[bytes]] = {}  # by the prompt's index in its call
         self._typed = custom.content_type is not None
 
     def answer(self, output: GenerationOutput) -> bytes | list[bytes]:
@@ -124,7 +124,7 @@ class PieceFormatter(CustomFormatter):
             kept = self._kept.setdefault(output.prompt_index, [])
             data = self._encode(result)
             if not isinstance(result, str | bytes | bytearray) and result is not None:
-                kept.clear()  # an object is the whole answer so far, which replaces the previous one
+                kept.clear()  # an object is the whole answer so far, and replaces the previous one
             kept.append(data)
         if not output.finished:
             return b""
@@ -178,7 +178,7 @@ class RequestOutputFormatter(PieceFormatter):
 
     def __init__(self, custom: FormatterFunction, base: OutputFormatter, context: CallContext) -> None:
         super().__init__(custom, base, context)
-        self._outputs: dict[int, TextGenerationOutput] = {}  # by the place of the prompt in its call
+        self._outputs: dict[int, TextGenerationOutput] = {}  # by the prompt's index in its call
 
     def results(self, output: GenerationOutput) -> list[Any]:
         request_output = self._outputs.get(output.prompt_index)
@@ -242,7 +242,7 @@ class EngineObjectFormatter(ResponseDataFormatter):
             )
         super().__init__(custom, base, context)
         self._created = int(time.time())
-        self._said = ""  # in the chunks so far
+        self._said = ""  # text of the chunks so far
         self._changed_to = ""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:

@@ -16,7 +16,7 @@ from lmi_core.script.function.protocol import Chunk, End, Head, Reply
 logger = logging.getLogger(__name__)
 
 FAILED = 424
-FAILURES = 300  # and codes above, of a function that answered
+FAILURES = 300  # this status and those above mean that the function failed
 NO_CONTENT = 204
 OUT_OF_MEMORY = 507
 OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server", "transfer-encoding")
@@ -129,5 +129,5 @@ def finalize(output: Output) -> None:
     """Call the function registered to run after the answer is sent. Log its exceptions."""
     try:
         output.execute_finalize()
-    except (Exception, SystemExit):  # whatever the user's function raises; the answer is sent
+    except (Exception, SystemExit):  # a user's function may raise anything; the answer is still sent
         logger.exception("the output's finalizer raised")

@@ -7,7 +7,7 @@ from lmi_core.errors import FormatterFailed, LmiError
 from lmi_core.script.djl_names.inputs import BATCH_KEY
 from lmi_core.script.function.protocol import Chunk, Content, End, Head, Reply, Request
 
-MAX_NAMES = 10  # of contents, in a message
+MAX_NAMES = 10  # contents named in one message
 
 
 class FunctionCall:

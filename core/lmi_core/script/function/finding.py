@@ -13,7 +13,7 @@ from lmi_core.script.tracebacks import own_traceback
 HANDLE = "handle"
 DECORATOR = "prediction_handler"
 ROLLING_BATCH = "option.rolling_batch"
-LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` of model.py, if any
+LMI_MODULES = ("djl_python.huggingface", "djl_python.tensorrt_llm")  # the others run a `handle` in model.py, if any
 
 
 def find_model_function(directory: Path, options: RequestProperties) -> Path | None:

@@ -32,7 +32,7 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
                 if not failures:
                     raise
                 failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explained(error, script)}")
-    except (Exception, SystemExit) as error:  # whatever the script raises
+    except (Exception, SystemExit) as error:  # a script may raise anything
         explained = f"{script.path} cannot be loaded\n{_explained(error, script)}"
         raise (OutOfMemory if is_out_of_memory(error) else ConfigurationError)(explained) from None
     return "\n".join(failures) or None

@@ -21,7 +21,7 @@ from lmi_core.workers.restarts import Restarts
 
 logger = logging.getLogger(__name__)
 
-FAILED = 400  # and codes above
+FAILED = 400  # this status and those above are failures
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class PoolSettings:
     max_workers: int = 1
     batch_size: int = 1
     max_batch_delay: float = 0.1  # seconds
-    retry_threshold: int = 10  # restarts in a row of a process that dies
-    max_idle_time: float = 60  # seconds, after which one of those beyond `min_workers` ends
-    python: str | None = None  # the interpreter; None: this one's
-    devices: tuple[str, ...] = ()  # of the processes, in turn; nothing for all
-    rolling: bool = False  # whether the function itself takes new calls while it works on others
+    retry_threshold: int = 10  # consecutive restarts of a process that dies
+    max_idle_time: float = 60  # seconds after which an idle process ends, if there are more than `min_workers`
+    python: str | None = None  # the interpreter; None: the current one
+    devices: tuple[str, ...] = ()  # assigned to processes in turn; empty: all processes see all devices
+    rolling: bool = False  # whether the function itself accepts new calls while it works on others
 
 
 class FunctionPool:
@@ -48,14 +48,14 @@ class FunctionPool:
         self._load = load
         self._settings = settings
         self._queue: ClientQueue[FunctionCall] = ClientQueue()
-        self._arrived = asyncio.Event()  # a call may wait
-        self._changed = asyncio.Event()  # a process may be free, or there is none left
+        self._arrived = asyncio.Event()  # set when a call may be waiting
+        self._changed = asyncio.Event()  # set when a process may be free, or when none is left
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.Task[None]] = set()  # of processes that are no longer in `processes`
-        self._running: set[FunctionCall] = set()  # requests that a process has
+        self._ends: set[asyncio.Task[None]] = set()  # tasks that end processes already removed from `processes`
+        self._running: set[FunctionCall] = set()  # requests that a process is working on
         self._starting = 0
-        self._numbers: set[int] = set()  # of the workers that there are, as long as each lives
-        self._failures: set[str] = set()  # of first calls, as they were logged
+        self._numbers: set[int] = set()  # of the live workers
+        self._failures: set[str] = set()  # failures of first calls that have already been logged
         self._restarts = Restarts(settings.retry_threshold, "the model function's worker", at_once=True)
         self._why_unhealthy: str | None = "the model function is being loaded"
 
@@ -122,7 +122,7 @@ class FunctionPool:
         """Queue a client's request, and return its call. Raise BackendUnhealthy if no process is left."""
         self.check_health()
         call = FunctionCall(function, request, begin)
-        call.on_cancel = lambda: self._queue.discard(client, call)  # until a process has it
+        call.on_cancel = lambda: self._queue.discard(client, call)  # until a process takes it
         self._queue.add(client, call)
         self._arrived.set()
         return call
@@ -153,12 +153,12 @@ class FunctionPool:
         while True:
             await self._until_waiting()
             deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
-            process = await self._free_process()  # first, so that whose turn it is is known as late as possible
+            process = await self._free_process()  # first, so that the next client is chosen as late as possible
             if process is None:
                 self._fail_queue(BackendUnhealthy(str(self._why_unhealthy)))
             elif calls := await self._gather(deadline):
                 self._spawn(self._answer(process, calls))
-                await asyncio.sleep(0)  # so that the process counts as busy
+                await asyncio.sleep(0)  # lets the process become busy
             else:
                 self._end_once_idle(process)
 
@@ -240,7 +240,7 @@ class FunctionPool:
             self._starting -= 1
         process.number = number
         if process.loaded.failure is not None and process.loaded.failure not in self._failures:
-            self._failures.add(process.loaded.failure)  # every process fails in the same way
+            self._failures.add(process.loaded.failure)  # all processes fail for the same reason
             logger.error(
                 "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
                 "requests; those that it cannot answer get status 424\n%s",
@@ -252,7 +252,7 @@ class FunctionPool:
         self._why_unhealthy = None
         self._changed.set()
         self._spawn(self._supervise(process))
-        self._end_once_idle(process)  # if whoever it was started for is served by another
+        self._end_once_idle(process)  # in case another process has already served the call that needed it
         return process
 
     async def _add_process(self) -> None:
@@ -264,7 +264,7 @@ class FunctionPool:
     async def _supervise(self, process: FunctionProcess) -> None:
         await process.died.wait()
         if process not in self.processes:
-            return  # it was ended
+            return  # the process was ended
         self._end(process)
         if not self.processes:
             self._why_unhealthy = "the model function's worker died and is being restarted"

@@ -14,7 +14,7 @@ from lmi_core.script.formatters.contracts import InputContract, read_input_contr
 
 Function = Callable[..., Any]
 
-PIPELINES = "djl_python.huggingface"  # whose service loads the model of a directory without an init handler
+PIPELINES = "djl_python.huggingface"  # its service loads models without an init handler
 
 
 def adopt_prediction_handler(module: ModuleType, name: str) -> None:

@@ -35,17 +35,17 @@ class FunctionProcess:
 
     def __init__(self, predict_timeout: float, python: str | None = None) -> None:
         self.died = asyncio.Event()
-        self.number = 0  # among the workers of its pool
-        self.calls = 0  # that it works on
-        self.idle_since: float | None = None  # as the event loop counts seconds; None: it is wanted
+        self.number = 0  # its number in the pool
+        self.calls = 0  # running calls
+        self.idle_since: float | None = None  # on the event loop's clock; None: it is in use
         self.loaded = Loaded(1, [])
         self._predict_timeout = predict_timeout
-        self._rolling = False  # whether each call of the function answers all requests that it has
+        self._rolling = False  # whether each call of the function works on all requests of the process
         self._worker = Conversation(LocalProcess(TARGET, python=python), decode_from_worker)
         self._ids = itertools.count(1)
         self._replies: dict[int, ItemQueue[Reply | Working]] = {}
         self._reader: asyncio.Task[None] | None = None
-        self._places: AbstractAsyncContextManager[object] = nullcontext()  # those that the function has for calls
+        self._places: AbstractAsyncContextManager[object] = nullcontext()  # the function's slots for calls
 
     @property
     def process_id(self) -> int | None:
@@ -119,7 +119,7 @@ class FunctionProcess:
             error = GenerationTimeout(
                 f"the model function did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
             )
-            if not self.died.is_set():  # another of its calls may have taken as long
+            if not self.died.is_set():  # another call may have reached the limit at the same time
                 logger.error("%s; worker %s is killed", error.message, self.process_id)
                 others = _lost("its worker was killed because another request took too long")
                 await self._die(error if self._rolling else others)

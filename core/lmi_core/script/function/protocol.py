@@ -18,9 +18,10 @@ class Load(msgspec.Struct, tag=True):
     script: str
     function: str
     properties: dict[str, str]
-    adapters: dict[str, Request]  # by name: what each is registered with
-    rolling_batch_size: int | None = None  # most requests in a rolling batch; None: the function is not of that form
-    content_type: str = "application/json"  # of answers in a rolling batch for which the function sets none
+    adapters: dict[str, Request]  # the registration request of each adapter, by name
+    # Maximum requests in a rolling batch; None: the function is not a rolling batch
+    rolling_batch_size: int | None = None
+    content_type: str = "application/json"  # of rolling-batch answers for which the function sets none
 
 
 class Handle(msgspec.Struct, tag=True):
@@ -38,9 +39,9 @@ class Cancel(msgspec.Struct, tag=True):
 
 
 class Loaded(msgspec.Struct, tag=True):
-    max_calls: int | None  # at the same time; None: any number
+    max_calls: int | None  # at the same time; None: unlimited
     functions: list[str]
-    failure: str | None = None  # of the call without content, in which model functions load their models: its traceback
+    failure: str | None = None  # traceback of the call without content, in which model functions load their models
 
 
 class Head(msgspec.Struct, tag=True):

@@ -27,7 +27,7 @@ class FunctionScript:
     def __init__(self, path: Path, function: str, properties: Mapping[str, str]) -> None:
         self.path = path
         self.function = function
-        self.initialization_error: str | None = None  # until a request is answered all the same
+        self.initialization_error: str | None = None  # until a request succeeds nevertheless
         self._properties = properties
         self._module = ModuleType("not loaded")
 
@@ -74,7 +74,7 @@ class FunctionScript:
 
     def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the model's properties, overridden by the request's except for those that affect loading."""
-        if self.initialization_error is not None:  # so the function may load its model with this request
+        if self.initialization_error is not None:  # then the function may load its model with this request
             return {**self._properties, **given, **self._properties}
         own = {name: value for name, value in self._properties.items() if name == MODEL_DIRECTORY}
         return {**self._properties, **given, **own}

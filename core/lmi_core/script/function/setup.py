@@ -19,7 +19,7 @@ from lmi_core.script.function.pool import PoolSettings
 from lmi_core.script.function.protocol import Load, Request
 from lmi_core.serving_runtime import RuntimeSetup
 
-NAME, SOURCE = "name", "src"  # of an adapter, in the call that registers it
+NAME, SOURCE = "name", "src"  # properties of an adapter, in the call that registers it
 CONTENT_TYPES = {"json": JSON, "jsonlines": "application/jsonlines", "sse": "text/event-stream"}
 
 
@@ -84,7 +84,7 @@ def function_setup(
 def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSettings:
     """Return the settings of processes and batches in the server's options."""
     min_workers, max_workers = server.workers(visible_gpus())
-    devices = max(1, len(server.devices))  # each has workers of its own, as in DJLServing
+    devices = max(1, len(server.devices))  # each has its own workers, as in DJLServing
     return replace(
         settings,
         min_workers=min_workers * devices,
@@ -100,7 +100,7 @@ def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSetti
 def adapter_change(name: str, source: str, fields: Mapping[str, str]) -> Request:
     """Return the request that registers or updates an adapter.
 
-    The further fields are both properties and contents, because scripts read either.
+    Any other fields are passed as both properties and contents, because scripts may read either.
     """
     given = {**fields, NAME: name, SOURCE: source}
     return Request(given, [(key, value.encode()) for key, value in given.items()])

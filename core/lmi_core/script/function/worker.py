@@ -24,7 +24,8 @@ def run(channel: Channel) -> None:
     load = channel.begin(decode_to_worker)
     assert isinstance(load, Load), load
     script = FunctionScript(Path(load.script), load.function, load.properties)
-    with asyncio.Runner() as runner:  # one event loop, so that an engine that is made in the first call works in all
+    # One event loop for all calls, because an engine created in the first call may be bound to it
+    with asyncio.Runner() as runner:
         try:
             failure = load_function(script, load.adapters, runner)
         except ConfigurationError as error:
@@ -38,7 +39,7 @@ def run(channel: Channel) -> None:
             _serve_rolling_batch(script, channel, runner, load.content_type)
         else:
             channel.send(encode(Loaded(1, script.functions, failure)))
-            while True:  # one call at a time, in the main thread, where no event loop runs meanwhile
+            while True:  # one call at a time, in the main thread, where no event loop is running
                 message = decode_to_worker(channel.receive())
                 if isinstance(message, Handle):
                     runner.run(_send_unless_cancelled(_call(script, message), message.call_id, channel))
@@ -48,7 +49,7 @@ async def _send_unless_cancelled(answer: AsyncGenerator[Reply, None], call_id: i
     async with aclosing(answer):
         async for reply in answer:
             channel.send(encode(reply))
-            # Nothing but a Cancel comes while the call runs; one for the call before it may be late.
+            # Only a Cancel arrives while a call runs; it may be a late one for the previous call.
             if not isinstance(reply, End) and _is_cancelled(channel, call_id):
                 channel.send(encode(End(call_id)))
                 return
@@ -120,7 +121,7 @@ def _call(script: FunctionScript, message: Handle) -> AsyncGenerator[Reply, None
     inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:
         result = script.call(message.function, inputs)
-    except (Exception, SystemExit) as error:  # whatever the user's function raises
+    except (Exception, SystemExit) as error:  # a user's function may raise anything
         script.log(error, inputs.get_batches(), message.function)
         words, note = script.name_of(message.function), script.note(error)
         return _each(failure(message.call_id, error, words, begun=False, note=note))

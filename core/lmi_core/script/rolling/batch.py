@@ -17,7 +17,7 @@ from lmi_core.script.rolling.steps import RollingStep, WrongAnswer, read_steps
 
 logger = logging.getLogger(__name__)
 
-RESET = "reset_rollingbatch"  # a property of the call after one that failed: the function is to forget its requests
+RESET = "reset_rollingbatch"  # a property of the call after a failed one, which makes the function forget its requests
 SEED_BITS = 31
 
 
@@ -27,9 +27,9 @@ class RollingRequest:
 
     call_id: int
     inputs: Input
-    known: bool = False  # the function has been given it
-    begun: bool = False  # the head of its answer was sent
-    cancelled: bool = False  # its answers are ignored, but the function counts on its index
+    known: bool = False  # the function has received it
+    begun: bool = False  # the head of its answer has been sent
+    cancelled: bool = False  # its answers are ignored, but the function still counts it
 
     def next_inputs(self) -> Input:
         """Return the request, with a seed, for its first call, and an empty Input for later calls."""
@@ -77,15 +77,15 @@ class RollingBatch:
             return []
         try:
             output = answer_of(self._call(self._inputs()))
-        except (Exception, SystemExit) as error:  # whatever the user's function raises
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             self._script.log(error, [request.inputs for request in self._requests], self._script.function)
             return self._all_raised(error)
         if output.code >= FAILURES:
-            return self._all_fail(output, f"answered {output.code}: {output.message}")
+            return self._fail_all(output, f"answered {output.code}: {output.message}")
         try:
             steps = read_steps(output, len(self._requests), self._content_type)
         except WrongAnswer as error:
-            return self._all_fail(Output().error(f"{self._name} {error}"), str(error))
+            return self._fail_all(Output().error(f"{self._name} {error}"), str(error))
         replies = [
             reply for request, step in zip(self._requests, steps, strict=True) for reply in self._replies(request, step)
         ]
@@ -123,7 +123,7 @@ class RollingBatch:
     def _name(self) -> str:
         return f"{self._script.function} in {self._script.path.name}"
 
-    def _all_fail(self, output: Output, reason: str) -> list[Reply | Working]:
+    def _fail_all(self, output: Output, reason: str) -> list[Reply | Working]:
         """Return an error as every request's answer, or as the end of a stream that has started."""
         logger.error("%s %s", self._name, reason)
         replies: list[Reply | Working] = []

@@ -10,7 +10,7 @@ from lmi_core.script.djl_names.outputs import JSON, EncodedChunk, Output
 from lmi_core.script.function.answers import FAILED, FAILURES, headers_of, sendable
 from lmi_core.script.function.protocol import Chunk, End, Head, Reply, Working
 
-OF_REQUEST = re.compile(r"batch_(\d+)[_.](.+)")  # a property for one request: its index, and the header's name
+OF_REQUEST = re.compile(r"batch_(\d+)[_.](.+)")  # a property of one request: its index and the name of the header
 EXPECTED = (
     "each content must be JSON with `data` and `last`, or come from Output.binary_encode. A function that answers a "
     "request in one call needs option.rolling_batch=disable"
@@ -28,7 +28,7 @@ class RollingStep:
     data: bytes
     last: bool
     error: str | None = None
-    code: int = FAILED  # of the error
+    code: int = FAILED  # the status of an error
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def replies(self, call_id: int, begun: bool) -> list[Reply | Working]:
@@ -37,7 +37,7 @@ class RollingStep:
             return [End(call_id, self.error)]
         if self.error is not None:
             return [Head(call_id, self.code, dict(self.headers), [(None, self.data)]), End(call_id)]
-        if not begun and self.last:  # a whole answer, whose status may be in it
+        if not begun and self.last:  # a complete answer may set its own status
             return [Head(call_id, _status(self.data), dict(self.headers), [(None, self.data)]), End(call_id)]
         if not self.data and not self.last:
             return [Working(call_id)]

@@ -47,7 +47,7 @@ class TextBan:
         tail = self._tail(token_ids, start, KEY_LENGTH)
         found = [each for size in range(1, len(tail) + 1) for each in self._beginnings.get(tail[-size:], ())]
         max_length = max((length for _, length in found), default=0)
-        if max_length > len(tail):  # computed once for all, as there may be thousands
+        if max_length > len(tail):  # computed only when needed, because there may be thousands
             tail = self._tail(token_ids, start, max_length)
         for text, length in found:
             if tail.endswith(text[:length]):

@@ -1,1 +1,1 @@
-"""Rendering of chats by their templates, which are programs; rendering is stopped if it takes too long."""
+"""Rendering of chats by their templates, which are programs and are stopped if they take too long."""

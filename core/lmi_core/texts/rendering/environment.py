@@ -35,7 +35,7 @@ def compiled(template: str) -> Template:
 def renderer(_: str = "") -> Callable[[str, Mapping[str, Any], bytes | None], tuple[str, bytes | None]]:
     """Return the function that renders a template in a fork, given its code, and returns the code if it has none."""
     environment = _environment()
-    environment.from_string("{{ 1 }}")  # prepares what compiles templates
+    environment.from_string("{{ 1 }}")  # initializes the template compiler
 
     def render(template: str, variables: Mapping[str, Any], code: bytes | None) -> tuple[str, bytes | None]:
         known = code or marshal.dumps(environment.compile(template))

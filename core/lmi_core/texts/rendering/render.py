@@ -12,8 +12,8 @@ from lmi_core.generation.chat import Chat
 
 ENVIRONMENT = "lmi_core.texts.rendering.environment"
 MAX_CODES = 16
-MAX_KEPT = 1_000_000  # characters of a template and bytes of its code, together; longer ones are compiled each time
-END = "CONTINUE_FINAL_MESSAGE_TAG "  # in place of the end of the last message, as transformers finds it
+MAX_KEPT = 1_000_000  # characters of a template plus bytes of its code; larger ones are compiled every time
+END = "CONTINUE_FINAL_MESSAGE_TAG "  # marks the end of the last message, as in transformers
 
 
 def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
@@ -48,7 +48,8 @@ def _import_jinja() -> None:
 
 
 def _render(template: str, variables: Mapping[str, Any]) -> str:
-    from lmi_core.texts.rendering.environment import render_template  # Jinja takes longer to import than all else here
+    # Importing Jinja takes longer than all other imports here
+    from lmi_core.texts.rendering.environment import render_template
 
     return render_template(template, variables)
 
@@ -64,7 +65,7 @@ def _render_apart(seconds: float, template: str, variables: Mapping[str, Any]) -
 
 _FORKED = ForkedFunction(f"{ENVIRONMENT}:renderer")
 _RENDERING = Bounded(_render, _render_apart)
-_codes: dict[str, bytes] = {}  # of the latest templates that were rendered in forks
+_codes: dict[str, bytes] = {}  # the most recent templates rendered in forks
 
 
 def _mark_end(message: dict[str, Any], template: str) -> str:

@@ -9,9 +9,9 @@ from lmi_core.payloads.payload import shown
 
 DECODED = ("gzip", "deflate")
 ENCODINGS = ", ".join([*DECODED, "identity"])
-ANY_RATIO = 1 << 20  # bytes up to which a body may expand by any ratio
-MAX_RATIO = 100  # JSON of texts expands by less than 10
-MAX_MEMBERS = 1000  # of gzip, one after the other: each costs more than its bytes
+ANY_RATIO = 1 << 20  # bytes up to which any ratio is allowed
+MAX_RATIO = 100  # JSON with texts expands by a factor of less than 10
+MAX_MEMBERS = 1000  # consecutive gzip members, each of which costs more time than its bytes
 WINDOW = 1 << 16  # bytes of a body that are decompressed at a time
 
 
@@ -40,7 +40,7 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
         _decompress(body, encoding, limit, found)
         return bytes(found)
     finally:
-        found.clear()  # which an error would keep with its frames until its client is told
+        found.clear()  # otherwise, the error's traceback would keep it until the client is informed
 
 
 def _decompress(body: bytes, encoding: str, limit: int, found: bytearray) -> None:

@@ -11,7 +11,7 @@ from lmi_core.errors import InvalidPayload, Overloaded, PayloadTooLarge
 from lmi_core.host.beside_loop import READING
 from lmi_handlers.http.bodies.compressed import body_encoding, decompressed
 
-SHORT = 1 << 16  # bytes of a body that are always taken: as much as a connection has buffers
+SHORT = 1 << 16  # bytes of a body that are always read: the size of a connection's buffers
 
 
 class PendingBodies:
@@ -73,7 +73,7 @@ async def _received(request: web.Request, limit: int, grow: Callable[[int], None
             if len(body) > limit:
                 raise _too_large(limit)
             grow(len(body))
-    except (web.RequestPayloadError, HttpProcessingError) as error:  # not framed as its headers say
+    except (web.RequestPayloadError, HttpProcessingError) as error:  # framed differently than its headers declare
         cause = error.__cause__ or error
         reason = " ".join(str(getattr(cause, "message", cause)).split())
         raise InvalidPayload(f"the body cannot be read: {reason}") from error

@@ -13,16 +13,16 @@ from aiohttp.abc import AbstractStreamWriter
 from lmi_core.errors import BodyTimeout
 from lmi_handlers.http.connections.limits import ConnectionLimits
 
-MAX_UNSENT = 128 * 1024  # bytes that the kernel takes for a client that does not read, beyond what lies at the client
-RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # the kernel too then drops what the client does not read
+MAX_UNSENT = 128 * 1024  # bytes that the kernel buffers for a client that does not read
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # makes the kernel, too, drop unread data
 
 
 class Phase(StrEnum):
     """The phases in which the server waits, with their names in the log."""
 
     HEADERS = "no complete headers within header_timeout"
-    BODY = "a body that came too slowly for body_timeout"
-    ANSWER = "no answer"  # it is the server's own turn: the model's time limits bound that
+    BODY = "a body that arrived too slowly for body_timeout"
+    ANSWER = "no answer"  # it is the server's turn, which the model's time limits bound
     WRITE = "an answer that was read too slowly for write_timeout"
     IDLE = "no request within keep_alive_timeout"
 
@@ -83,12 +83,12 @@ class Connection(asyncio.Protocol):
         """`opened` returns whether to serve the new connection, and `closed` forgets it."""
         self.inner = inner
         self.transport: asyncio.Transport
-        self.request: web.BaseRequest | None = None  # the one that is being answered
+        self.request: web.BaseRequest | None = None  # the request being served
         self.served = False
         self._limits, self._opened, self._closed = limits, opened, closed
-        self._received = 0  # bytes
-        self._answered = -1  # the bytes received until the last answer was made; -1 before the first
-        self._turn = 0  # the number of requests so far, doubled, and one more between two of them
+        self._received = 0  # bytes received
+        self._answered = -1  # bytes received before the last answer was made; -1 before the first answer
+        self._turn = 0  # twice the number of requests so far, plus one between two of them
         self._writer: AbstractStreamWriter | None = None  # of the last answer
         self._deadline = Deadline(limits, asyncio.get_running_loop().time())
 
@@ -155,9 +155,9 @@ class Connection(asyncio.Protocol):
             seconds, rate = self._limits.body_timeout, self._limits.min_transfer_rate
             content.set_exception(
                 BodyTimeout(
-                    f"the body came too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"
+                    f"the body arrived too slowly: the server waits {seconds:g} seconds for {rate} bytes per second"
                 )
-            )  # which whoever reads the body raises, and answers
+            )  # the reader of the body raises and answers it
             return
         if phase is Phase.WRITE and (client := self._socket()) is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)

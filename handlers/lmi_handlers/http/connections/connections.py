@@ -13,11 +13,11 @@ from lmi_handlers.http.connections.limits import ConnectionLimits
 logger = logging.getLogger(__name__)
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-MAX_REFUSED = 64  # that get the refusal and time to read it; others are closed at once
-VERSIONS = (HttpVersion10, HttpVersion11)  # an answer in another one, such as 0.9, may have no status
-AT_A_TIME = 500  # connections that are looked at before others have their turn
+MAX_REFUSED = 64  # refused connections that get an error response and time to read it; others are closed at once
+VERSIONS = (HttpVersion10, HttpVersion11)  # responses in others, such as 0.9, may have no status line
+AT_A_TIME = 500  # connections checked before other tasks run
 
-Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # which aiohttp calls a handler
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]  # aiohttp calls this a handler
 
 
 class Connections:
@@ -27,8 +27,8 @@ class Connections:
         self.limits = limits
         self._max = limits.affordable_connections
         self._by_protocol: dict[asyncio.Protocol, Connection] = {}
-        # Those from which a request, or the rest of one, is to come, beginning with the one that has waited longest.
-        # Some are still here although all has come since.
+        # Connections that still have to send a request, or the rest of one, the longest wait first. Some that have sent
+        # everything since are still included.
         self._waiting: OrderedDict[Connection, None] = OrderedDict()
         self._refused: list[Connection] = []
 
@@ -53,7 +53,7 @@ class Connections:
     async def follow(self, request: web.Request, handler: Responder) -> web.StreamResponse:
         """Track each request while it is answered, and close the connection after an unread body."""
         connection = self._by_protocol.get(request.protocol)
-        if connection is None:  # it has just been closed
+        if connection is None:  # it was just closed
             raise asyncio.CancelledError
         connection.begin(request)
         if not connection.awaits_client:

@@ -3,7 +3,8 @@
 import resource
 from dataclasses import dataclass, replace
 
-RESERVED_DESCRIPTORS = 256  # for all but the clients' connections: models' files, engines, downloads, refused clients
+# For everything except clients' connections: model files, engines, downloads, refused clients
+RESERVED_DESCRIPTORS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class ConnectionLimits:
     write_timeout: float = 60
     keep_alive_timeout: float = 75
     min_transfer_rate: int = 1024  # bytes per second of bodies and answers, over a body_timeout or write_timeout
-    max_pending_body_bytes: int = 512 * 1024 * 1024  # of long bodies whose rest is still to come
+    max_pending_body_bytes: int = 512 * 1024 * 1024  # of long bodies that have not fully arrived
 
     @property
     def sweep_interval(self) -> float:

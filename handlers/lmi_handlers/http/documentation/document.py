@@ -22,9 +22,9 @@ from lmi_handlers.http.documentation.responses import HEADERS, JsonObject, Respo
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 SERVER = "server"
 DESCRIPTION = (
-    "Every route of this server, by dialect: any of them reaches any of the models. `GET /docs` begins with what to "
-    "try first. Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` are those of each "
-    "event or line. Answers may get further members."
+    "Every route of this server, by dialect: every dialect works with every model. `GET /docs` starts with examples. "
+    "Schemas of `text/event-stream`, `application/jsonlines` and `application/x-ndjson` describe a single event or "
+    "line. Later versions may add members to answers."
 )
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("document")
 # The output formatters whose answers have a declared form.
@@ -84,7 +84,7 @@ def document(handlers: Sequence[type[Handler]], served: Served) -> JsonObject:
     }
 
 
-@lru_cache(maxsize=4)  # nine tenths of the work, and the same whatever the models are
+@lru_cache(maxsize=4)  # nine tenths of the work, and independent of the models
 def _schemas(types: tuple[Any, ...]) -> Schemas:
     return Schemas(types)
 
@@ -94,7 +94,8 @@ def _routes(handlers: Sequence[type[Handler]]) -> Iterator[tuple[type[Handler] |
         yield None, route
     for handler in reversed(handlers):  # plugins register first, and their routes come last
         for route in handler.routes:
-            if route.path == "/" or not route.path.endswith("/"):  # otherwise the same route with a slash
+            # The others are the same routes with a trailing slash
+            if route.path == "/" or not route.path.endswith("/"):
                 yield handler, route
 
 
@@ -144,7 +145,7 @@ def add_documentation(
 
 
 async def openapi(request: web.Request) -> web.Response:
-    # Only when somebody asks, as it takes longer than the rest of a start; once, even if many ask at the same time.
+    # Generated on demand, because it takes longer than the rest of the start, and only once for concurrent requests.
     body = await LENGTHY.run(request.app[DOCUMENT])
     return web.Response(body=body, content_type="application/json")
 

@@ -18,9 +18,9 @@ FAILED = "An error, in the dialect's form"
 FAILURES = {
     400: "The request is not valid",
     401: "No API key or token, or a wrong one",
-    403: "Not allowed, from there or at all",
+    403: "Not allowed for this client, or not at all",
     404: "There is no such model, adapter or response",
-    408: "The body came too slowly",
+    408: "The body arrived too slowly",
     409: "It exists already",
     413: "The body is too large",
     415: "The body has an encoding that the server cannot decode",
@@ -31,10 +31,10 @@ FAILURES = {
     500: "The server or the engine failed",
     503: "The model is not ready, or there are too many requests",
     504: "The generation took too long",
-    507: "The model does not fit into the memory that is free",
+    507: "The model does not fit into the free memory",
     529: "Too many requests",
 }
-WITHOUT_LEAVE = (401, 429)  # of every route that asks for a key, in its dialect's form
+WITHOUT_LEAVE = (401, 429)  # errors of every route that requires a key, in its dialect's form
 TO_BE_REPEATED = (429, 503, 529)
 HEADERS: Mapping[str, JsonObject] = {
     "RequestId": {
@@ -42,15 +42,15 @@ HEADERS: Mapping[str, JsonObject] = {
         "schema": {"type": "string"},
     },
     "IgnoredParameters": {
-        "description": "The names of fields and parameters that were dropped, as nothing here knows them.",
+        "description": "The names of unknown fields and parameters, which were dropped.",
         "schema": {"type": "string"},
     },
     "RetryAfter": {
-        "description": "Seconds until it is worth trying again, where there are too many requests.",
+        "description": "The number of seconds after which to retry, if there are too many requests.",
         "schema": {"type": "string"},
     },
 }
-ANYTHING: JsonObject = {"title": "What the model's own code writes"}
+ANYTHING: JsonObject = {"title": "The output of the model's own code"}
 ANY_TYPE = "*/*"
 
 
@@ -67,7 +67,7 @@ class Schemas:
         self.definitions: JsonObject = definitions.get("$defs", {})
 
     def of(self, types: Iterable[Any]) -> JsonObject:
-        """Return the schema of a value of any of the types."""
+        """Return the schema of a value that has one of these types."""
         schemas = [self._schemas[each] for each in types]
         forms = [form for each in schemas for form in (each["anyOf"] if each.keys() == {"anyOf"} else [each])]
         unique = [form for place, form in enumerate(forms) if form not in forms[:place]]
@@ -79,7 +79,7 @@ class Served:
     """The facts, besides the routes, on which the forms of answers depend."""
 
     models: tuple[str, ...]
-    own_code: bool = False  # whether a model has code of its own that writes answers
+    own_code: bool = False  # whether a model has its own code that writes answers
     formatted: bool = False  # whether a model has an `option.output_formatter`
 
 

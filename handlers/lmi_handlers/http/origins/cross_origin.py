@@ -1,4 +1,4 @@
-"""Answers to pages of other web sites, which browsers show them only with certain headers (CORS). aiohttp-cors needs
+"""Access by pages of other web sites (CORS): browsers only show them answers with certain headers. aiohttp-cors needs
 its own declaration of each route, and supports neither operator routes nor patterns of origins. The protocol:
 https://fetch.spec.whatwg.org/#http-cors-protocol
 """
@@ -17,9 +17,9 @@ from lmi_handlers.http.no_such_route import error_of_path
 
 logger = logging.getLogger(__name__)
 
-MAX_AGE = 600  # seconds in which a browser need not ask again
-MAX_HEADERS = 100  # that a page can ask for
-# What pages may read without permission, and what concerns the connection and caches.
+MAX_AGE = 600  # seconds for which a browser caches the permission
+MAX_HEADERS = 100  # request headers that a page can ask for
+# Headers that pages may read without permission, and headers about the connection and caches.
 READ_ANYWAY = frozenset(
     {
         *("cache-control", "content-language", "content-length", "content-type", "expires", "last-modified", "pragma"),
@@ -76,7 +76,7 @@ class CrossOriginAnswers:
         """Return the reason why a page may not send the request of its browser."""
         given = ", ".join(request.headers.getall("Origin"))
         if not is_admitted(self._rules, request):
-            return f"pages of {shown(given)} may not use this server: cors_allowed_origin has those that may"
+            return f"pages of {shown(given)} may not use this server: cors_allowed_origin lists those that may"
         if method not in self._rules.methods:
             return f"pages of other web sites may not use the method {shown(method)}: see cors_allowed_methods"
         if refused := self._rules.refused_headers(asked):
@@ -92,7 +92,7 @@ class CrossOriginAnswers:
         return headers
 
     def _permission(self, request: web.Request, asked: list[str]) -> dict[str, str]:
-        # Names instead of `*`, which would not mean Authorization.
+        # Names instead of `*`, which does not include Authorization.
         headers = {
             "Access-Control-Allow-Methods": ", ".join(self._rules.methods),
             "Access-Control-Max-Age": str(MAX_AGE),

@@ -3,7 +3,7 @@
 A browser sends a page's POST to any address, even of a local server, without asking the server first. But its headers
 contain the page's site (`Origin`, `Sec-Fetch-Site`) and the name used for the server (`Host`), which no page can
 change. Other clients may omit the first two. The content type proves nothing: a page can put everything into the query
-and send no body, and `curl -d` declares a form.
+without a body, and `curl -d` declares a form.
 """
 
 from collections.abc import Collection, Iterable
@@ -33,7 +33,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
         _refuse_foreign_hosts(named, own, request.scheme)
     hosts = {_host(given, request.scheme) for given in named}
     for given in headers.getall("Origin", ()):
-        # `null`, which hides the site, and schemes except HTTP's have no host.
+        # `null`, which hides the site, and other schemes than HTTP have no host.
         scheme, separator, host = given.lower().partition("://")
         origin = _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None
         if origin is None or not (origin in hosts or own.include(origin)):
@@ -42,7 +42,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
             )
     for given in headers.getall("Sec-Fetch-Site", ()):
         if given.lower() == "cross-site":
-            raise Forbidden(f"{FOREIGN_PAGE}: the browser says `Sec-Fetch-Site: {given}`")
+            raise Forbidden(f"{FOREIGN_PAGE}: the browser sent `Sec-Fetch-Site: {given}`")
 
 
 class OwnHosts(NamedTuple):

@@ -27,7 +27,7 @@ class LoraLayer:
         self._down = weight.new_zeros(ins, slots * rank)
         self._up = weight.new_zeros(slots * rank, outs)
         self._rank = rank
-        self.slots: set[int] = set()  # those with weights for this module
+        self.slots: set[int] = set()  # slots with weights for this module
 
     def fill(self, slot: int, pair: LoraPair | None) -> None:
         """Put an adapter's matrices into the columns of its slot, or nothing if it has none for this module."""
@@ -50,7 +50,7 @@ class LoraLayer:
 
 
 class LoraLayers:
-    """The deltas of a model's modules. Modules that no adapter targets are left as they are."""
+    """The deltas of a model's modules. Modules that no adapter targets are left unchanged."""
 
     def __init__(self, model: PreTrainedModel, slots: int, rank: int, run_tokens: Callable[[int], object]) -> None:
         """Find the modules by `run_tokens`, which runs the model over a number of tokens; see ModelRunner."""
@@ -61,7 +61,7 @@ class LoraLayers:
         self._named = dict(model.named_modules())
         self._device = model.device
         self._layers: dict[str, LoraLayer] = {}
-        self._active: set[int] = set()  # slots of the running step
+        self._active: set[int] = set()  # slots used by the running step
         self._columns = slice(0)
         self._mask: torch.Tensor | None = None
 
@@ -98,7 +98,8 @@ class LoraLayers:
         if module is self._head:
             return f"LoRA on the output layer, {name}, is not supported on the torch engine"
         return (
-            f"LoRA on {name} is not supported on the torch engine: it is no linear layer that every token passes once"
+            f"LoRA on {name} is not supported on the torch engine: it is not a linear layer that every token passes "
+            f"exactly once"
         )
 
     def dtype_of(self, name: str) -> torch.dtype:

@@ -20,12 +20,12 @@ from lmi_plugins.torch_engine.messages.tensors import from_data
 from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights, LoraPair
 
 CONFIG_FILE = "adapter_config.json"
-PREFIX = "base_model.model."  # PEFT's own wrapping of the model
+PREFIX = "base_model.model."  # added by PEFT's wrapper of the model
 TENSOR_NAME = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
 
-# Kinds of LoRA that add something else than B times A, or change the model's own weights.
+# Kinds of LoRA that add something other than B times A, or change the model's weights.
 UNSUPPORTED_KEYS = (
-    "context_length",  # LongLoRA, which scales the positions too
+    "context_length",  # LongLoRA, which also scales the positions
     "use_dora",
     "lora_bias",
     "use_qalora",
@@ -35,7 +35,7 @@ UNSUPPORTED_KEYS = (
     "target_parameters",
     "alora_invocation_tokens",
 )
-CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # as the start of `init_lora_weights`
+CHANGED_WEIGHTS = ("pissa", "olora", "corda", "loftq")  # possible beginnings of `init_lora_weights`
 
 
 def read_directory(directory: Path, *, allow_pickle: bool = False) -> AdapterWeights:
@@ -100,7 +100,7 @@ def read_weights(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any] 
     pairs = _pairs(tensors)
     if config is not None:
         targets = config.get("target_modules")
-        for target in targets if isinstance(targets, list) else []:  # else a pattern, such as all-linear
+        for target in targets if isinstance(targets, list) else []:  # otherwise a pattern, such as all-linear
             if not any(module == target or module.endswith(f".{target}") for module in pairs):
                 raise InvalidAdapter(f"target_modules has {target}, but the adapter has no weights for such a module")
     return {module: _pair(module, parts, config) for module, parts in pairs.items()}

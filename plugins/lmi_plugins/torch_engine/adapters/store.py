@@ -36,8 +36,9 @@ class AdapterStore:
         self._allow_pickle = allow_pickle
         self._max_cpu_loras = max_cpu_loras
         self._by_name: dict[str, Adapter] = {}
-        self._in_memory: OrderedDict[Adapter, None] = OrderedDict()  # the latest used last, as below
-        self._slots: OrderedDict[int, int] = OrderedDict()  # by the adapter's serial number, so that it can be freed
+        # Least recently used first; the same applies to the next attribute
+        self._in_memory: OrderedDict[Adapter, None] = OrderedDict()
+        self._slots: OrderedDict[int, int] = OrderedDict()  # from the adapter's serial number to its slot
         self._free_slots = list(range(max_loras))
         self._max_loras = max_loras
         self._pinned: set[str] = set()
@@ -71,7 +72,7 @@ class AdapterStore:
         self._by_name[name] = adapter
         self._remember(adapter)
         if name in self._pinned:
-            with suppress(InvalidAdapter):  # for the requests that need it
+            with suppress(InvalidAdapter):  # reported to the requests that need it
                 self._load_pinned(adapter)
 
     def remove(self, name: str) -> None:
@@ -94,8 +95,8 @@ class AdapterStore:
             return
         if len(self._pinned | {name}) >= self._max_loras:
             raise InvalidAdapter(
-                f"adapter {name} cannot be pinned: at most {self._max_loras - 1} can, so that the others can be used "
-                f"beside them (option.max_loras={self._max_loras}). Pinned: {', '.join(sorted(self._pinned)) or 'none'}"
+                f"adapter {name} cannot be pinned: at most {self._max_loras - 1} can, so that other adapters can be "
+                f"used too (option.max_loras={self._max_loras}). Pinned: {', '.join(sorted(self._pinned)) or 'none'}"
             )
         self._load_pinned(adapter)
         self._pinned.add(name)
@@ -124,7 +125,7 @@ class AdapterStore:
     def begin(self, chunks: Items[Chunk]) -> None:
         """Set up the next forward passes for these chunks, after `prepare`."""
         if not self._slots:
-            return  # none has ever been on the device
+            return  # no adapter has been on the device yet
         slots: list[int | None] = []
         lengths: list[int] = []
         for chunk in chunks:
@@ -204,7 +205,7 @@ def open_store(options: EngineOptions, model: PreTrainedModel, run_tokens: Calla
         except InvalidAdapter as error:
             if not options.leaves_out_adapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from None
-            logger.error("the adapter %s could not be loaded again and is gone: %s", name, error.message)
+            logger.error("the adapter %s could not be loaded again and was removed: %s", name, error.message)
     for name in store.names:
         if name in options.pinned_adapters:
             store.pin(name, True)

@@ -7,7 +7,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, TensorData
 from lmi_plugins.torch_engine.messages.tensors import TYPES
 
-Modules = Mapping[str, tuple[int, int]]  # by name: how many numbers each takes and gives
+Modules = Mapping[str, tuple[int, int]]  # input and output size, by name
 WEIGHTS, CONFIG = "lora_weights", "lora_config"  # in `AdapterTensors.tensors` and `.config`
 
 MODULE_NAMES: Mapping[int, str] = {
@@ -20,7 +20,7 @@ MODULE_NAMES: Mapping[int, str] = {
     6: "mlp_4h_to_h",
     7: "mlp_gate",
 }
-SUFFIXES: Mapping[int, tuple[str, ...]] = {  # what transformers' models call them; the first that there is counts
+SUFFIXES: Mapping[int, tuple[str, ...]] = {  # names in transformers' models; the first that exists is used
     0: ("qkv_proj", "attn.c_attn", "query_key_value", "Wqkv"),
     1: ("q_proj",),
     2: ("k_proj",),
@@ -68,7 +68,7 @@ def _matrices(
     if not names or row.rank < 1:
         known = ", ".join(f"{number} ({name})" for number, name in MODULE_NAMES.items())
         raise InvalidParameter(
-            f"`lora_config` must have rows of module id, layer and rank for modules of this model, of {known}."
+            f"`lora_config` must have rows of module id, layer and rank for modules of this model ({known})."
             f" Given: {list(row)} in row {place}"
         )
     ins, outs = modules[names[0]][0], [modules[name][1] for name in names]

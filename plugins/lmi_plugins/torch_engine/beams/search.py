@@ -24,9 +24,9 @@ class Choice(NamedTuple):
     """One generated token of a beam."""
 
     token_id: int
-    log_prob: float  # in the model's own distribution
+    log_prob: float  # from the model's own distribution
     top_logprobs: TopLogprobs | None
-    rank: int | None  # if asked for
+    rank: int | None  # if requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Hypothesis:
 
     choices: list[Choice]
     reason: FinishReason
-    logits: bytes | None  # of each choice, where they are asked for
+    logits: bytes | None  # of each choice, if requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Candidate:
     """A beam with one more token."""
 
     score: float  # the sum of the log probs, after penalties
-    parent: int  # index of the beam
+    parent: int  # the index of the beam it extends
     choice: Choice
-    reason: FinishReason | None  # why the beam ends with this token, if it does
+    reason: FinishReason | None  # why the beam ends with this token; None if it does not
 
 
 class BeamSearch(SequenceGroup):
@@ -59,10 +59,10 @@ class BeamSearch(SequenceGroup):
         self._pool = pool
         self._texts = texts
         self._width = root.parameters.num_beams
-        # As many as there are beams must remain if every token that can end a beam is among the best.
+        # Enough candidates must remain for all beams even if every token that can end a beam is among the best.
         ends = len(root.eos_token_ids) + len(root.parameters.stop_token_sequences)
         self._num_candidates = max(2, 1 + ends) * self._width
-        self._prefill: list[Token] | None = None  # goes out with the best hypothesis, as do the prompt's logits
+        self._prefill: list[Token] | None = None  # sent with the best hypothesis, like the prompt's logits
         self._prompt_logits: bytes | None = None
         self._num_cached_tokens: int | None = None
         self._queue_time: float | None = None
@@ -70,7 +70,7 @@ class BeamSearch(SequenceGroup):
 
     @property
     def caches_blocks(self) -> bool:
-        return not self.sequences[0].started  # most beams are soon dropped
+        return not self.sequences[0].started  # most beams are dropped soon
 
     def restart(self) -> None:
         """Start over with the prompt alone, which leads to the same beams."""
@@ -81,7 +81,7 @@ class BeamSearch(SequenceGroup):
             self._width, parameters.length_penalty, parameters.early_stopping, root.max_length - root.prompt_length
         )
         self._scores = [0.0]
-        self._choices: list[list[Choice]] = [[]]  # of each beam
+        self._choices: list[list[Choice]] = [[]]  # by beam
 
     def advance(self, logits: torch.Tensor) -> list[GenerationStep]:
         """Continue with the best candidates by the beams' logits, [beams, vocabulary].
@@ -108,7 +108,7 @@ class BeamSearch(SequenceGroup):
         first = self.sequences[0]
         if not first.started:
             self._prefill, self._prompt_logits = self._texts.prefill(first), take_prompt_logits(first)
-            if self._num_cached_tokens is None:  # it was not preempted
+            if self._num_cached_tokens is None:  # the prompt was not preempted
                 self._num_cached_tokens = first.num_cached_tokens
             self._queue_time = self._queue_time or first.queue_time
             first.started = True
@@ -145,7 +145,7 @@ class BeamSearch(SequenceGroup):
         return candidates
 
     def _ranks(self, log_probs: torch.Tensor, indices: torch.Tensor) -> Items[int | None]:
-        """Return the rank of each candidate's token, if asked for; log_probs: [beams, vocabulary]."""
+        """Return the rank of each candidate's token, if requested; log_probs: [beams, vocabulary]."""
         if not self._root.parameters.ranks:
             return [None] * len(indices)
         vocabulary = log_probs.shape[1]
@@ -213,8 +213,8 @@ def check_beams(sequence: Sequence, pool: BlockPool, rows: int, paged: bool, nam
     limit = sequence.recompute_beyond
     if limit is not None and limit < sequence.max_length - 1:
         raise InvalidParameter(
-            f"{names.num_beams} above 1 cannot be used for a prompt of up to {limit} tokens whose continuation may go "
-            f"beyond them, where this model computes everything again: ask for fewer tokens"
+            f"{names.num_beams} above 1 cannot be used if a prompt of up to {limit} tokens may grow beyond this "
+            f"length, at which this model recomputes everything: request fewer tokens"
         )
     if beams > rows:
         raise InvalidParameter(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-BLOCK_SIZE = 16  # tokens, unless a runner has blocks of another size
+BLOCK_SIZE = 16  # tokens, unless a runner needs another block size
 
 
 def blocks_for(length: int, block_size: int = BLOCK_SIZE) -> int:
@@ -23,8 +23,8 @@ class BlockPool:
         self._free = list(range(size, 0, -1))
         self._holders = [0] * (size + 1)
         self._kept: dict[bytes, int] = {}
-        self._keys: dict[int, bytes] = {}  # of the kept blocks
-        self._idle: dict[int, None] = {}  # kept blocks that nobody holds, in the order of their release
+        self._keys: dict[int, bytes] = {}  # keys of the cached blocks
+        self._idle: dict[int, None] = {}  # cached blocks that nothing uses, in order of release
 
     @property
     def free(self) -> int:
@@ -50,7 +50,7 @@ class BlockPool:
 
     def release(self, block_table: list[int]) -> None:
         """Release all blocks of a block table, and empty it."""
-        for block in reversed(block_table):  # the end of a prompt is of less use to others than its beginning
+        for block in reversed(block_table):  # the end of a prompt is less useful to other sequences than its beginning
             self._holders[block] -= 1
             if not self._holders[block]:
                 if block in self._keys:

@@ -38,14 +38,14 @@ class PagedCache:
     ) -> None:
         self._shapes, self._device = shapes, device
         self.block_size = block_size  # tokens
-        # One tensor for all that has the same width, so that clearing blocks is one operation.
+        # One tensor for all layers with the same width, so that clearing blocks is a single operation.
         widths = Counter(width for shape in shapes.values() for width in shape.widths)
         self._storage = {
             width: torch.empty(count, blocks + 1, block_size * width, dtype=dtype, device=device).zero_()
             for width, count in widths.items()
         }
         parts = {width: iter(storage) for width, storage in self._storage.items()}
-        # Of each layer the keys and the values: [blocks, block size * width], and by slot: [slots, width].
+        # Keys and values of each layer: [blocks, block size * width], and by slot: [slots, width].
         self._blocks = {layer: [next(parts[width]) for width in shape.widths] for layer, shape in shapes.items()}
         self._slots = {
             layer: [part.view(-1, width) for part, width in zip(self._blocks[layer], shape.widths, strict=True)]
@@ -89,7 +89,7 @@ class PagedCache:
         part = self._blocks[layer][kind]
         if part.is_cuda:
             return torch.index_select(part, 0, blocks)
-        # Into the same memory for every layer: on other devices, fresh memory would cost more than the copy.
+        # All layers use the same memory: on other devices, new memory would cost more than the copy.
         size = len(blocks) * part.shape[1]
         if self._gathered[kind].numel() < size:
             self._gathered[kind] = part.new_empty(size * 5 // 4)

@@ -11,8 +11,8 @@ from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 logger = logging.getLogger(__name__)
 
-CPU_SHARE = 0.25  # of the memory that is available
-CUDA_SHARE = 0.9  # of what is free once the model is loaded
+CPU_SHARE = 0.25  # of the available memory
+CUDA_SHARE = 0.9  # of the memory that is free once the model is loaded
 
 
 def count_blocks(
@@ -23,9 +23,9 @@ def count_blocks(
     block_size: int = BLOCK_SIZE,
     state_bytes: int = 0,
 ) -> int:
-    """Return the number of blocks that all rows need at full length, or as many as fit in memory.
+    """Return the number of blocks that all rows need at full length, or the number that fit in memory.
 
-    Of what is free, `state_bytes`, but no more than half, are left to other states.
+    Of the free memory, `state_bytes`, but at most half, are reserved for other states.
     """
     needed = options.max_batch_size * blocks_for(max_length, block_size)
     memory = options.kv_cache_memory

@@ -12,9 +12,9 @@ class PrefixCache:
 
     def __init__(self, pool: BlockPool, for_draft_model: bool = False) -> None:
         self.prompt_tokens = 0  # of sequences that were looked up
-        self.cached_tokens = 0  # of those, not computed again
+        self.cached_tokens = 0  # of these, the tokens not computed again
         self._pool = pool
-        self._for_draft_model = for_draft_model  # which has computed what is kept, too
+        self._for_draft_model = for_draft_model  # the draft model has computed the cached blocks too
 
     def restore(self, sequence: Sequence) -> None:
         """Restore the cached blocks of a new sequence's prefix. Its last token is always left to compute."""
@@ -32,7 +32,7 @@ class PrefixCache:
         """Add a sequence with restored tokens to the statistics, and record their number in the sequence."""
         self.prompt_tokens += len(sequence.token_ids)
         self.cached_tokens += sequence.num_computed_tokens
-        # Not those that it finds of its own after a preemption.
+        # Tokens of its own that a sequence finds again after preemption do not count.
         if not sequence.started and sequence.num_cached_tokens is None:
             sequence.num_cached_tokens = sequence.num_computed_tokens
 

@@ -19,7 +19,7 @@ from lmi_plugins.torch_engine.checkpoint.quietness import quiet
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
-SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a mode of tensors belongs to one thread
+SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"  # environment variable; a tensor mode applies to a single thread
 
 
 def load_without_data(

@@ -64,7 +64,7 @@ def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> An
     use.
     """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of how the file was pickled
+        with warnings.catch_warnings(action="ignore"):  # warnings about how the file was pickled
             return torch.load(file, map_location=device, weights_only=True, mmap=mapped)
     except UnpicklingError:
         raise Fault(

@@ -6,10 +6,10 @@ from typing import Any
 
 from lmi_core.inspection.checkpoint import listed
 
-# Older versions of transformers saved these, which every model computes for itself.
+# Older versions of transformers saved these, although every model computes them itself.
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
-POOLER = re.compile(r"(^|\.)pooler\.")  # what embeddings of texts do not use
-CAUSE = "config.json describes another model than the checkpoint is of, or files of the checkpoint are missing"
+POOLER = re.compile(r"(^|\.)pooler\.")  # not used for embeddings
+CAUSE = "config.json describes a different model than the checkpoint, or files of the checkpoint are missing"
 
 
 LoadingInfo = Mapping[str, Any]

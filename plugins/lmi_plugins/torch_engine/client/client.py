@@ -36,7 +36,7 @@ from lmi_plugins.torch_engine.messages.requests import (
 
 
 class EngineClient:
-    """Engines in worker processes. When one dies, its requests continue in another, and a new one is started."""
+    """Engines in worker processes. When one dies, its requests continue in another, and a replacement is started."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class EngineClient:
         placement: Placement = ANYWHERE,
         max_idle_time: float = 60,
     ) -> None:
-        """Create a client that is yet to be started.
+        """Create a client without starting it.
 
-        For `max_stream_delay`, in seconds, see OutputCoalescing; for the other times WorkerClient and Replicas.
+        For `max_stream_delay`, in seconds, see OutputCoalescing; for the other times, see WorkerClient and Replicas.
         """
         self.placement = placement
-        self.report: Report = unheard  # hears how far the first worker is with loading its model
+        self.report: Report = unheard  # receives the first worker's progress in loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
-        shared_as = sha256(encode(options)).hexdigest()  # the same options make the same engine
+        shared_as = sha256(encode(options)).hexdigest()  # engines with the same options are shared
 
         def create(number: int) -> EngineWorker:
             options = placed(self._newest_options(), number, self.placement, self.replicas.count)
@@ -83,7 +83,7 @@ class EngineClient:
 
     @property
     def max_length(self) -> int:
-        """The length of a sequence that fits into each replica."""
+        """The length of a sequence that fits in every replica."""
         return min((each.loaded.max_length for each in self.replicas.members if each.loaded is not None), default=0)
 
     @property
@@ -102,21 +102,21 @@ class EngineClient:
 
     @property
     def adapters(self) -> list[str]:
-        """The adapters that a request can name: those that each replica has."""
+        """The adapters that a request can name: those in every replica."""
         members = self.replicas.members
         names = members[0].adapters if members else self._options.adapters
         return [name for name in names if all(name in other.adapters for other in members)]
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
         await self._change(name, lambda worker: worker.load_adapter(name, source))
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Keep an adapter on the device, or no longer. Raise AdapterNotFound, or InvalidAdapter for one too many."""
+        """Pin an adapter to the device, or unpin it. Raise AdapterNotFound, or InvalidAdapter if too many are."""
         await self._change(name, lambda worker: worker.pin_adapter(name, pinned))
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
+        """Unload an adapter; requests that use it continue. Raise AdapterNotFound if it does not exist."""
         await self._change(name, lambda worker: worker.unload_adapter(name))
 
     def generate(
@@ -134,7 +134,9 @@ class EngineClient:
             given = partial.given
             weights.append(worker.adapter_state(adapter))
             if given and weights[-1] != weights[0]:
-                raise GenerationFailed(f"the request cannot go on: the adapter `{adapter}` was replaced since it began")
+                raise GenerationFailed(
+                    f"the request cannot continue: the adapter `{adapter}` was replaced after it started"
+                )
             request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=given)
             return worker.run(request, partial.unfinished, presence)
 
@@ -142,7 +144,7 @@ class EngineClient:
         return self._resumption.stream(begin, partial.add, work)
 
     def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
-        """Yield the vector of each input, in the order in which they are made; closing it drops those that wait."""
+        """Yield the vector of each input, in the order of computation; closing the generator drops the rest."""
         missing = dict(enumerate(inputs))
 
         def note(vector: Vector) -> int:
@@ -156,7 +158,7 @@ class EngineClient:
         )
 
     def _newest_options(self) -> EngineOptions:
-        """Return the options with the adapters of now."""
+        """Return the options with the current adapters."""
         if not self.replicas.members:
             return self._options
         newest = self.replicas.members[0].options
@@ -179,8 +181,8 @@ class EngineClient:
 
 
 async def _restore(worker: EngineWorker, name: str, before: EngineOptions) -> None:
-    """Give a worker the adapter of that name that it had before, if any."""
-    with suppress(LmiError):  # it died, and the next one loads what it is to have
+    """Load the adapter that a worker previously had under that name, if any."""
+    with suppress(LmiError):  # it died, and the next one loads all adapters
         if name in before.adapters:
             await worker.load_adapter(name, before.adapters[name])
             await worker.pin_adapter(name, name in before.pinned_adapters)

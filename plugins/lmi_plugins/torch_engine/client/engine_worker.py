@@ -49,7 +49,7 @@ NO_FIGURES = EngineFigures()
 
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):
-    """An engine in a worker process. When it dies, its requests are lost and a new one is started."""
+    """An engine in a worker process. When it dies, its requests are lost, and a new engine is started."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     ) -> None:
         """Create a client without starting it; for `endpoint` and the times, in seconds, see WorkerClient.
 
-        A worker that was started early is taken instead of the first.
+        A worker that was started early is used as the first one.
         """
         super().__init__(
             lambda: take_early(TARGET) or endpoint(),
@@ -72,8 +72,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             loading_timeout,
         )
         self.options = options  # for the next worker
-        self.loaded: Loaded | None = None  # what the worker told of its model
-        self.adapters = list(options.adapters)  # that a request can name, as the worker told them last
+        self.loaded: Loaded | None = None  # what the worker reported about its model
+        self.adapters = list(options.adapters)  # available adapters, as last reported by the worker
         self._ids = itertools.count()
         self._coalescing = coalescing
         self._has_worked = False  # the latest worker; one whose every step fails has not
@@ -85,31 +85,31 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
     @property
     def figures(self) -> EngineFigures:
-        """What the worker has told of itself last, with what those before it had counted."""
+        """The worker's last reported figures, including the counts of its predecessors."""
         return msgspec.structs.replace(self._figures, restarts=self.restarts.count)
 
     def adapter_state(self, name: str | None) -> object:
-        """Return what tells the weights of a name from those that it had before, or will have."""
+        """Return an identifier that distinguishes these weights from others under the same name."""
         return None if name is None else self._files.get(name)
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """Load an adapter from a directory, or from tensors, which a new worker will not have. Raise InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories)
         if isinstance(source, str) and self._node_files is not None:
-            source = await _brought(Path(source), self._node_files)
+            source = await _copy_to_node(Path(source), self._node_files)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         self._files[name] = files.get(name, object())
         self._remember_adapters(directories, name)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Keep an adapter on the device, or no longer. Raise AdapterNotFound, or InvalidAdapter for one too many."""
+        """Pin an adapter to the device, or unpin it. Raise AdapterNotFound, or InvalidAdapter if too many are."""
         await self._change_adapters(PinAdapter(str(next(self._ids)), name, pinned))
         others = [each for each in self.options.pinned_adapters if each != name]
         self.options = msgspec.structs.replace(self.options, pinned_adapters=[*others, name] if pinned else others)
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; requests that run with it go on. Raise AdapterNotFound if there is none."""
+        """Unload an adapter; requests that use it continue. Raise AdapterNotFound if there is none."""
         await self._change_adapters(UnloadAdapter(str(next(self._ids)), name))
         self._remember_adapters({}, name)
         pinned = [each for each in self.options.pinned_adapters if each != name]
@@ -141,7 +141,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         return steps
 
     async def embed(self, inputs: dict[int, EmbeddingInput], presence: Presence) -> AsyncGenerator[Vector, None]:
-        """Yield the vectors that the worker makes of the inputs, by their indices."""
+        """Yield the worker's vectors of the inputs, each with its index."""
         request_id, indices = str(next(self._ids)), list(inputs)
         embed = Embed(EmbeddingJob(request_id, list(inputs.values())))
         vectors = ItemQueue[Vector](len(inputs), presence.leave)
@@ -165,7 +165,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             del self._calls[call.call_id]
 
     def _remember_adapters(self, directories: dict[str, str], changed: str) -> None:
-        """Keep the directories of adapters for a worker that may have to replace this one."""
+        """Keep the directories of the adapters for a worker that replaces this one."""
         others = {name: directory for name, directory in self.options.adapters.items() if name != changed}
         self.options = msgspec.structs.replace(self.options, adapters=others | directories)
 
@@ -188,7 +188,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             self.restarts.worked()
         for request_id, step in message.steps:
             queue = self._requests.get(request_id)
-            if isinstance(queue, StepQueue):  # otherwise it was aborted meanwhile
+            if isinstance(queue, StepQueue):  # otherwise, it was aborted in the meantime
                 if self._waiting:
                     self._go_on(request_id)
                 queue.put(step)
@@ -223,7 +223,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         if message.failure is None:
             self.adapters = message.names
         answer = self._calls.get(message.call_id)
-        if answer is None or answer.done():  # whoever called has left
+        if answer is None or answer.done():  # the caller has left
             return
         if message.failure is not None:
             answer.set_exception(message.failure.error)
@@ -242,7 +242,7 @@ def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
     return {name: state_of(Path(directory)) for name, directory in directories.items()}
 
 
-async def _brought(folder: Path, files: NodeFiles) -> str:
+async def _copy_to_node(folder: Path, files: NodeFiles) -> str:
     """Return an adapter's folder on the worker's node. Raise InvalidAdapter if it cannot be copied there."""
     if not folder.is_dir():
         return str(folder)

@@ -1,4 +1,4 @@
-"""The device of a replica, its share of what it has with others, its worker, and the files that the worker reads."""
+"""The device of a replica, its share of common resources, its worker, and the files that the worker reads."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def placed(options: EngineOptions, number: int, placement: Placement, count: ReplicaCount) -> EngineOptions:
-    """Return the options of the replica of a number, from 0; several on a CPU share its cores, too."""
+    """Return the options of a replica, by number from 0; replicas on a CPU also share its cores."""
     if placement.ray_address is not None:
         return options
     device = placement.devices(number)[0]
@@ -36,7 +36,7 @@ def placed(options: EngineOptions, number: int, placement: Placement, count: Rep
 
 
 def trial_turn(number: int, shared_as: str) -> TrialTurn | None:
-    """Return the turn for trials in the replica of a number; None if it is not shared."""
+    """Return the turn for trials in a replica; None if it is not shared."""
     host = host_of_this_process()
     return None if host is None else TrialTurn(host.parent / f"trial-{number}-{shared_as}")
 
@@ -44,9 +44,9 @@ def trial_turn(number: int, shared_as: str) -> TrialTurn | None:
 def endpoint(
     target: str, number: int, placement: Placement, prepare: str | None = None, shared_as: str | None = None
 ) -> Endpoint:
-    """Return the endpoint of a worker for the replica of a number.
+    """Return the endpoint of a worker for a replica.
 
-    Front ends share the workers of a model that has the name `shared_as` in each of them.
+    Front ends share the workers of models with the same `shared_as`.
     """
     if placement.ray_address is None:
         host = host_of_this_process()
@@ -60,14 +60,14 @@ def endpoint(
 async def with_files(options: EngineOptions, files: NodeFiles | None, report: Report) -> EngineOptions:
     """Return the options with the folders of a worker's node, which are copied there if it lacks them.
 
-    Raise ConfigurationError if that fails, or WorkerDied. If the engine leaves out adapters that it cannot load, leave
-    out those that cannot be copied.
+    Raise ConfigurationError if that fails, or WorkerDied. If the engine skips adapters that it cannot load, skip those
+    that cannot be copied.
     """
     if files is None:
         return options
 
     async def brought(source: str) -> str:
-        """Return the folder on the node; other sources, and folders that are gone, as they are."""
+        """Return the folder on the node; other sources, and missing folders, are returned unchanged."""
         return str(await files.bring(Path(source), report)) if Path(source).is_dir() else source
 
     draft = options.speculative_draft_model
@@ -79,5 +79,5 @@ async def with_files(options: EngineOptions, files: NodeFiles | None, report: Re
         except ConfigurationError as error:
             if not options.leaves_out_adapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from None
-            logger.error("the adapter %s could not be copied again and is gone: %s", name, error.message)
+            logger.error("the adapter %s could not be copied again and was removed: %s", name, error.message)
     return replace(options, model=model, speculative_draft_model=draft, adapters=adapters)

@@ -1,4 +1,4 @@
-"""A request's steps on their way from the worker to whoever reads them."""
+"""A request's steps on their way from the worker to their reader."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class StepQueue:
         end: Callable[[], object] = lambda: None,
     ) -> None:
         """`on_complete` is called when the last step has come; `end` when it was read, or by `aclose`."""
-        self._steps: dict[int, GenerationStep] = {}  # not read yet, by sequence
+        self._steps: dict[int, GenerationStep] = {}  # not yet read, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None
         self._on_complete = on_complete
@@ -34,7 +34,7 @@ class StepQueue:
         self._coalescing, self._stream = coalescing, coalescing.begin()
 
     def put(self, step: GenerationStep) -> None:
-        """Add a step to what can be read."""
+        """Add a step to the readable ones."""
         earlier = self._steps.get(step.sequence_index)
         if earlier is None:
             self._steps[step.sequence_index] = step
@@ -58,7 +58,7 @@ class StepQueue:
 
     @property
     def complete(self) -> bool:
-        """Whether every step has come, read or not."""
+        """Whether every step has arrived, read or not."""
         return not self._unfinished
 
     def __aiter__(self) -> Self:

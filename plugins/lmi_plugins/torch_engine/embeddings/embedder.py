@@ -20,7 +20,7 @@ from lmi_plugins.torch_engine.embeddings.recipe import CONFIG, Recipe, pool
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
 
-ACTIVATIONS = "torch.nn.modules."  # the packages of the classes that a dense layer may name
+ACTIVATIONS = "torch.nn.modules."  # the package of the classes that a dense layer may name
 
 
 def _dense(path: Path, allow_pickle: bool) -> Module:
@@ -54,7 +54,7 @@ def activation(name: str) -> Module:
     """Return torch's module of that name. Raise ValueError if there is none."""
     found = getattr(torch.nn, name.rpartition(".")[2], None) if name.startswith(ACTIVATIONS) else None
     if not (isinstance(found, type) and issubclass(found, Module)):
-        raise ValueError(f"its activation_function {name} is no module of torch")
+        raise ValueError(f"its activation_function {name} is not a torch module")
     return found()
 
 
@@ -89,7 +89,7 @@ class Embedder:
         return torch.split(torch.cat(vectors).cpu(), [len(vector) for vector in vectors])
 
     def _vector(self, vector: torch.Tensor, given: EmbeddingInput) -> torch.Tensor:
-        """Return the vector, [size], for pooled hidden states, in the form that its request asks for."""
+        """Return the vector, [size], for pooled hidden states, in the form that its request requires."""
         for layer in self._layers:
             vector = normalize(vector, dim=0) if layer is None else layer(vector)
         if given.dimensions is not None:

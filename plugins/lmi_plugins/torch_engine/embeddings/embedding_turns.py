@@ -36,7 +36,7 @@ class EmbeddingTurns:
             self._allowed = 0
             return self._embeddings.step() if has_work else EmbeddingResults()
         unnoticed = self._generation.unnoticed_tokens
-        self._allowed = min(self._allowed, 0) + unnoticed  # what was not used is not saved up
+        self._allowed = min(self._allowed, 0) + unnoticed  # an unused allowance does not accumulate
         if self._allowed <= 0:
             return EmbeddingResults()
         results = self._embeddings.step(unnoticed)

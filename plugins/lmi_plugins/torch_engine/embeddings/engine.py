@@ -24,7 +24,7 @@ class WaitingInput(NamedTuple):
     input: EmbeddingInput
 
 
-NO_NUMBERS = "the model gave no numbers for one of the inputs"
+NO_NUMBERS = "the model's output for one of the inputs is not a number"
 
 
 @dataclass(slots=True)
@@ -33,14 +33,14 @@ class EmbeddingResults:
 
     vectors: list[tuple[str, int, bytes]] = field(default_factory=list)
     failures: dict[str, GenerationFailed] = field(default_factory=dict)
-    num_tokens: int = 0  # that the step has computed
+    num_tokens: int = 0  # computed by the step
 
 
 class EmbeddingEngine:
     """An embedding model for many requests. Use it from one thread: `add`, `abort`, and `step` while `has_work`."""
 
     def __init__(self, embedder: Embedder, model: EmbeddingModel, max_tokens: int, threads: Threads) -> None:
-        """`max_tokens`: of one step; a longer input takes a step of its own."""
+        """`max_tokens` limits one step; a longer input gets its own step."""
         self.model = model
         self._embedder = embedder
         self._max_tokens = max_tokens
@@ -69,7 +69,7 @@ class EmbeddingEngine:
         self._threads.use(results.num_tokens)
         try:
             vectors = self._embedder.embed([each.input for each in batch])
-        except torch.AcceleratorError:  # the device is beyond use
+        except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception as error:
             logger.exception("Embedding %d inputs failed", len(batch))

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
 
-MAX_PADDING = 0.25  # of the tokens that one pass computes
+MAX_PADDING = 0.25  # of the tokens computed in one pass
 
 
 class HiddenStates(ABC):
@@ -34,7 +34,7 @@ class PaddedStates(HiddenStates):
         self._arguments: dict[str, Any] = {"use_cache": False} if "use_cache" in arguments else {}
         self._takes_mask = "attention_mask" in arguments
         self._takes_types = "token_type_ids" in arguments
-        self.alone = rope is not None or not self._takes_mask  # each text in a pass of its own
+        self.alone = rope is not None or not self._takes_mask  # each text needs its own pass
 
     def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
         found: dict[int, torch.Tensor] = {}

@@ -45,7 +45,7 @@ class PaddedScores(PaddedStates):
 
     def __init__(self, model: PreTrainedModel, rope: RopeByLength | None = None) -> None:
         super().__init__(model, rope)
-        # Models that read from left to right find a text's last token by the padding.
+        # Causal models find the last token of a text by the padding.
         self.alone = self.alone or model.config.get_text_config().pad_token_id is None
 
     def states(self, texts: list[EmbeddingInput]) -> torch.Tensor:
@@ -65,7 +65,7 @@ class BaseModelStates(HiddenStates):
         return self._states.run(texts)
 
 
-ACCELERATOR_TOKENS = 8192  # of a step at least, where nothing else runs: fewer do not fill a GPU
+ACCELERATOR_TOKENS = 8192  # the minimum per step if nothing else runs: fewer do not fill a GPU
 
 
 def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
@@ -138,7 +138,7 @@ def _engine(
 def _load(options: EngineOptions) -> PreTrainedModel:
     config = read_config(options)
     factory = AutoModelForTextEncoding if is_encoder_of_two(config) else AutoModel
-    # The faster attention leaves out Gemma 2's soft cap.
+    # The faster attention does not apply Gemma 2's soft cap.
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None)
     arguments = {"attn_implementation": "eager"} if capped else {}
     return load_weights(factory, config, options, wrong_weights_of_base, **arguments)
@@ -155,7 +155,7 @@ def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Re
     length = context_length(model, options.max_model_len)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
-            # RoBERTa and its kin count positions from behind the padding's.
+            # RoBERTa and related models start counting positions after the padding's.
             first = 0 if module.padding_idx is None else module.padding_idx + 1
             length = min(length, module.num_embeddings - first)
     return length if recipe.max_length is None else min(length, recipe.max_length)

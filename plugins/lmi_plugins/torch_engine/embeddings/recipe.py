@@ -18,7 +18,7 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Pooli
 LENGTH_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 CONFIG = "config.json"
-# sentence-transformers' names of modes, in its older and its newer files.
+# sentence-transformers' names of pooling modes, in older and newer files.
 MODE_KEYS: dict[str, Pooling] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -42,7 +42,7 @@ def _weighted_mean(states: torch.Tensor) -> torch.Tensor:
     return (states * weights[:, None]).sum(0) / weights.sum()
 
 
-# In the order in which sentence-transformers puts several of them one after the other.
+# The order in which sentence-transformers concatenates them.
 _POOLS: Mapping[Pooling, Callable[[torch.Tensor], torch.Tensor]] = {
     "cls": lambda states: states[0],
     "max": lambda states: states.amax(0),
@@ -63,11 +63,11 @@ class Recipe:
     """The steps from hidden states to a vector: pooling, further layers, and optional normalization."""
 
     modes: tuple[Pooling, ...]
-    normalize: bool  # by `activation`
-    layers: tuple[Path | None, ...] = ()  # folders of dense layers, in order; None: made 1 long in between
+    normalize: bool  # normalize a vector; for a score, apply `activation`
+    layers: tuple[Path | None, ...] = ()  # folders of dense layers, in order; None stands for normalization in between
     max_length: int | None = None  # tokens
     lower_case: bool = False
-    default_prompt: str | None = None  # which sentence-transformers puts before each text, and nobody does here
+    default_prompt: str | None = None  # sentence-transformers puts it before each text; this server does not
     activation: Callable[[torch.Tensor], torch.Tensor] = to_length_1
 
 
@@ -98,7 +98,7 @@ def _read(folder: Path) -> Recipe:
             case "Transformer" if path in ("", "."):
                 pass
             case "Dropout":
-                pass  # of training
+                pass  # only used in training
             case "Pooling":
                 modes = _pooling_modes(_object(folder / path / CONFIG))
             case "Dense":

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.messages.embeddings import Pooling, Task
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import CLASSIFIER, SCORING
 
-# Endings of the names of architectures, as vLLM reads them too: the first ones that fit count.
+# Endings of architecture names, which vLLM also reads: the first match applies.
 GENERATING = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel", "ChatModel")
 EMBEDDING = ("Model", "ForMaskedLM", "ForPreTraining", "ForTextEncoding")
 
@@ -26,7 +26,7 @@ def choose_task(options: EngineOptions) -> Task:
             options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
     except Exception:
-        return "generate"  # loading the model says what is wrong
+        return "generate"  # loading the model will report the fault
     if scores_pairs(config):
         return "score"
     return "embed" if _embeds(config) else "generate"
@@ -38,7 +38,7 @@ def scores_pairs(config: PreTrainedConfig) -> bool:
 
 
 def check_scorer(options: EngineOptions, config: PreTrainedConfig) -> None:
-    """Raise ConfigurationError for a model that is no reranker."""
+    """Raise ConfigurationError for a model that is not a reranker."""
     if not scores_pairs(config):
         names = ", ".join(config.architectures or ["no architecture"])
         raise ConfigurationError(

@@ -22,7 +22,7 @@ from lmi_plugins.torch_engine.speculation.verification import begin_checks
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_STEPS = 5  # in a row, after which the engine itself is at fault
+MAX_FAILED_STEPS = 5  # in a row; more are the fault of the engine itself
 
 
 class Engine:
@@ -30,9 +30,9 @@ class Engine:
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        self.latest_chunks: list[Chunk] = []  # what the latest step computed
+        self.latest_chunks: list[Chunk] = []  # what the most recent step computed
         self._failed_steps = 0  # in a row
-        self._speculates = parts.speculation.has_draft_model  # or a request has brought a draft
+        self._speculates = parts.speculation.has_draft_model  # or once a request has brought a draft
 
     @classmethod
     def load(cls, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Self:
@@ -107,7 +107,7 @@ class Engine:
             batch, logits = self._run(chunks)
             output = self._sample(batch, logits)
             self.parts.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
-        except torch.AcceleratorError:  # the device is beyond use
+        except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception as error:
             return ended + self._fail(chunks, error)
@@ -149,7 +149,7 @@ class Engine:
         """End the requests of a failed step; raise the error if the engine itself is at fault."""
         self._failed_steps += 1
         if is_out_of_memory(error) or self._failed_steps == MAX_FAILED_STEPS:
-            raise error  # a new process has its memory whole
+            raise error  # a new process starts with all of its memory
         logger.exception("A step of %d requests failed", len(chunks))
         request_ids = [chunk.sequence.request_id for chunk in chunks]
         return self.parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))

@@ -32,8 +32,8 @@ class StepOutput:
 
     batch: StepBatch
     logits: torch.Tensor  # [rows, vocabulary]
-    outcomes: Items[Outcome]  # of each chunk
-    checks: Items[Check]  # drafts, taken off their sequences
+    outcomes: Items[Outcome]  # one per chunk
+    checks: Items[Check]  # verified drafts, removed from their sequences
 
 
 class OutputProcessor:
@@ -113,7 +113,7 @@ class OutputProcessor:
         if not tokens and reason is None and prefill is None and prompt_logits is None:
             return None
         generation_logits = take_generation_logits(sequence, len(tokens))
-        cached, sequence.num_cached_tokens = sequence.num_cached_tokens, None  # it is told once, and so is the next
+        cached, sequence.num_cached_tokens = sequence.num_cached_tokens, None  # each is reported only once
         queued, sequence.queue_time = sequence.queue_time, None
         return GenerationStep(
             tokens,
@@ -152,7 +152,7 @@ class OutputProcessor:
 def _finish_reason(sequence: Sequence) -> FinishReason | None:
     """Return why a sequence ends with its latest token, if it does."""
     parameters = sequence.parameters
-    # A guided text is whole at its end, and has nothing to go on with.
+    # A guided text is complete at its end, so it cannot be continued.
     ignore_end = parameters.ignore_end and parameters.guide is None
     if sequence.token_ids[-1] in sequence.eos_token_ids and not ignore_end:
         return "eos_token"

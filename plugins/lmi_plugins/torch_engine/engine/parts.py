@@ -108,7 +108,7 @@ def allocate_cache(
 ) -> tuple[BlockPool, int]:
     """Allocate the KV cache; return its number of blocks and its bytes."""
     block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
-    # Twice: they are copied when the sequences of a step change.
+    # Two copies, because they are copied when the sequences of a step change.
     states = 2 * runner.state_bytes * options.max_batch_size
     blocks = count_blocks(options, block_bytes, length, device, runner.block_size, states)
     runner.allocate(blocks)

@@ -15,7 +15,7 @@ from lmi_core.errors import GenerationFailed, Overloaded
 from lmi_core.forks.forked_function import Cancellation
 from lmi_plugins.torch_engine.messages.requests import Guide
 
-PATIENCE = 3.0  # seconds that a guide may keep its place while others wait for one
+PATIENCE = 3.0  # seconds for which a guide keeps its slot while others wait for one
 
 
 def guide_key(guide: Guide) -> bytes:
@@ -35,11 +35,11 @@ class Compilation:
 
     key: bytes
     guide: Guide
-    future: "Future[Any]" = field(default_factory=Future)  # of a CompiledGrammar, or None where it is a trial
+    future: "Future[Any]" = field(default_factory=Future)  # a CompiledGrammar; None for a trial
     cancellation: Cancellation = field(default_factory=Cancellation)
-    num_waiting: int = 1  # requests
-    begun: float | None = None  # when it got its place
-    made_room: bool = False  # it lost its place to others
+    num_waiting: int = 1  # number of requests
+    begun: float | None = None  # when it got its slot
+    made_room: bool = False  # it gave up its slot to others
 
 
 class Compilations:
@@ -65,14 +65,15 @@ class Compilations:
 
     @contextmanager
     def place(self, compilation: Compilation) -> Iterator[None]:
-        """Hold a place for a compilation while it runs. Raise Overloaded if others needed the place."""
+        """Hold a slot for a compilation while it runs. Raise Overloaded if others needed the slot."""
         compilation.begun = time.monotonic()
         try:
             yield
         except GenerationFailed:
             if compilation.made_room:
                 raise Overloaded(
-                    f"`guided_{compilation.guide.kind}` takes long to compile, and others waited: try again later"
+                    f"`guided_{compilation.guide.kind}` takes long to compile, and other requests waited: try again "
+                    f"later"
                 ) from None
             raise
         finally:
@@ -90,7 +91,7 @@ class Compilations:
         compilation.cancellation.cancel()
 
     def make_room(self) -> None:
-        """End the compilation that has held its place longest and too long, if another waits for a place."""
+        """End the compilation that has held its slot longest, if it has taken too long and another waits."""
         with self._lock:
             begun = [each for each in self._by_key.values() if each.begun is not None]
             if len(self._by_key) == len(begun) or len(begun) < self._places:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, TokenizerInfo
 
 DEFAULT_LIMITS = GuideLimits()
-PLACES = 6  # guides that are compiled at once
-MAX_STUCK = 4  # masks that are given up and still computed, above which there are no new guides
+PLACES = 6  # guides compiled at the same time
+MAX_STUCK = 4  # masks that were given up but are still being computed; with more, new guides are refused
 
 
 class GuideCompiler:
-    """A compiler in a process of its own, so that a guide costs only its own request, and only so much.
+    """A compiler in a separate process, so that an expensive guide affects only its own request.
 
     Use it from one thread. xgrammar is imported, and the process started, with the first guide.
     """
@@ -36,7 +36,7 @@ class GuideCompiler:
         limits: GuideLimits = DEFAULT_LIMITS,
     ) -> None:
         own_end = tokenizer.pretrained.eos_token_id
-        # A guided text ends with a token, also where the model's own configuration names none.
+        # A token ends a guided text even if the model's configuration names none.
         self.eos_token_ids = eos_token_ids or (frozenset() if own_end is None else frozenset([own_end]))
         self.limits = limits
         self.cache = GrammarCache()
@@ -50,7 +50,7 @@ class GuideCompiler:
         self._stuck: list[threading.Thread] = []
 
     def submit(self, guide: Guide) -> Compilation:
-        """Begin to compile a guide, or join those who wait for the same one.
+        """Start compiling a guide, or join a running compilation of the same one.
 
         The future's exception is InvalidParameter, Overloaded or GenerationFailed.
         """
@@ -68,15 +68,15 @@ class GuideCompiler:
         return compilation
 
     def leave(self, compilation: Compilation) -> None:
-        """Wait for a guide no longer; nobody else does either: end what compiles it."""
+        """Stop waiting for a guide that nothing else waits for, and end its compilation."""
         self._compilations.leave(compilation)
 
     def make_room(self) -> None:
-        """End what has been compiled for long while others wait for a place."""
+        """End a compilation that has taken long while others wait."""
         self._compilations.make_room()
 
     def compile(self, guide: Guide, cancellation: Cancellation | None = None) -> "CompiledGrammar":
-        """Return the guide's grammar. Raise InvalidParameter if it has none, or takes more than the limits."""
+        """Return the guide's grammar. Raise InvalidParameter if the guide is invalid or exceeds the limits."""
         if not self.eos_token_ids:
             raise InvalidParameter(f"`guided_{guide.kind}` requires a model with an end-of-sequence token")
         key = guide_key(guide)
@@ -98,7 +98,7 @@ class GuideCompiler:
         return grammar
 
     def matcher(self, compilation: Compilation, start: int) -> Matcher:
-        """Return a matcher for a sequence that is generated from its token `start` on; raise what compiling raised."""
+        """Return a matcher for a sequence generated from its token `start` on; raise the error of its compilation."""
         from xgrammar import GrammarMatcher
 
         def give_up(thread: threading.Thread) -> InvalidParameter:
@@ -115,11 +115,11 @@ class GuideCompiler:
         return len(self._stuck) < MAX_STUCK
 
     def _complete(self, compilation: Compilation) -> None:
-        """Set the future of a guide that is not compiled: it is known, or none is taken now."""
+        """Set the future of a guide that is not compiled, because it is known or none are accepted now."""
         try:
             known = self.cache.get(compilation.key)
             if known is None:
-                raise Overloaded("Masks of earlier guides that took too long are still computed: try again later")
+                raise Overloaded("Masks of earlier guides that took too long are still being computed: try again later")
             compilation.future.set_result(known)
         except (InvalidParameter, Overloaded) as error:
             compilation.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Compiled grammars, and the guides that have none."""
+"""Compiled grammars, and the guides that were refused."""
 
 import threading
 from collections import OrderedDict
@@ -9,17 +9,17 @@ from lmi_core.errors import InvalidParameter
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar
 
-MAX_BYTES = 64 * 2**20  # of compiled grammars
+MAX_BYTES = 64 * 2**20  # size of the compiled grammars
 MAX_ENTRIES = 2000
 
 
 class GrammarCache:
-    """The outcomes of the guides that were used last."""
+    """The outcomes of the most recently used guides."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[bytes, CompiledGrammar | str] = OrderedDict()
         self._lock = threading.Lock()
-        self.bytes = 0  # of the grammars
+        self.bytes = 0  # size of the grammars
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -42,7 +42,7 @@ class GrammarCache:
         self._put(key, grammar)
 
     def refuse(self, key: bytes, message: str) -> None:
-        """Answer the next requests with this guide by InvalidParameter."""
+        """Make later requests with this guide raise InvalidParameter."""
         self._put(key, message)
 
     def _put(self, key: bytes, entry: "CompiledGrammar | str") -> None:

@@ -18,10 +18,10 @@ class Matcher:
     """The grammar state of one sequence, updated on demand."""
 
     def __init__(self, matcher: "GrammarMatcher", start: int, mask_seconds: float, give_up: GiveUp) -> None:
-        """Follow a sequence from its token `start` on, which is the length of its prompt.
+        """Follow a sequence from its token `start` on; `start` is the length of its prompt.
 
-        `give_up` is called with the thread in which a mask took more CPU time than `mask_seconds`, and returns what the
-        request ends with.
+        `give_up` is called with the thread in which a mask took more CPU time than `mask_seconds`, and returns the
+        error for its request.
         """
         self.mask_seconds = mask_seconds
         self.give_up = give_up
@@ -34,12 +34,12 @@ class Matcher:
         self._matcher.fill_next_token_bitmask(bitmask, row)
 
     def fork(self) -> "Matcher":
-        """Return a matcher for a sequence that goes on from the same tokens."""
+        """Return a matcher for a sequence that continues from the same tokens."""
         return Matcher(self._matcher.fork(), self._length, self.mask_seconds, self.give_up)
 
     def _follow(self, token_ids: list[int]) -> None:
-        """Accept the tokens that are new, after a rollback of those that were taken back."""
-        if len(token_ids) < self._length:  # tokens were taken back
+        """Roll back removed tokens, then accept new ones."""
+        if len(token_ids) < self._length:  # generated tokens were rolled back
             self._matcher.rollback(self._length - len(token_ids))
             self._length = len(token_ids)
         for token_id in token_ids[self._length :]:

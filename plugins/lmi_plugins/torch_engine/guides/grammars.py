@@ -53,7 +53,7 @@ def _as_format(guide: Guide) -> Format:
 
 
 def _grammar(guide: Guide) -> str:
-    """Return a guide that is no regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
+    """Return a guide other than a regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
     content = guide.content
     if isinstance(content, list):
         return choice_grammar(content)
@@ -68,19 +68,19 @@ def _grammar(guide: Guide) -> str:
 
 
 def json_grammar(schema: str) -> str:
-    """Return the grammar of a JSON schema, as xgrammar's EBNF, with only texts in it; raise RuntimeError."""
+    """Return the grammar of a JSON schema, as xgrammar's EBNF, restricted to valid texts; raise RuntimeError."""
     from xgrammar import Grammar
 
     return str(Grammar.from_json_schema(schema, max_whitespace_cnt=MAX_BLANKS)).replace(CHARACTERS, JSON_CHARACTERS)
 
 
 def choice_grammar(texts: list[str]) -> str:
-    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written as JSON's are."""
+    """Return a grammar of these texts as xgrammar's EBNF, whose strings are written like JSON's."""
     return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts)
 
 
 def _with_json_grammars(form: Any) -> Any:
-    """Return the format with a grammar for each JSON schema in it. Raise ValueError for a keyword not kept to."""
+    """Return the format with a grammar for each JSON schema in it. Raise ValueError for an unenforced keyword."""
     if isinstance(form, list):
         return [_with_json_grammars(each) for each in form]
     if not isinstance(form, dict):

@@ -5,17 +5,17 @@ schema.
 from collections.abc import Iterator
 from typing import Any
 
-# Of each type, the keywords that count only where the `type` is given.
+# By type, the keywords that only apply if `type` is given.
 TYPED = {
     "string": {"pattern", "format", "minLength", "maxLength"},
     "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
     "object": {"required", "minProperties", "maxProperties", "propertyNames"},
     "array": {"minItems", "maxItems"},
 }
-INFERRED = {"object": "properties", "array": "items"}  # the keywords that give the type too
+INFERRED = {"object": "properties", "array": "items"}  # keywords that imply a type
 UNKNOWN = {"not", "if", "then", "else", "dependentRequired", "uniqueItems", "contains", "minContains", "maxContains"}
 VALUES = {"properties", "items", "prefixItems"}.union(*TYPED.values())
-# What xgrammar looks at first, and the keywords that it then passes over.
+# The keywords that xgrammar checks first, and those that it then ignores.
 ALONE = {
     "$ref": VALUES | {"enum", "const"},
     "anyOf": VALUES | {"enum", "const"},

@@ -11,19 +11,19 @@ Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lastto
 class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
     """The options of a model's vectors; None means the model's own files."""
 
-    task: Task | None = None  # a model that generates makes vectors too, where it can
+    task: Task | None = None  # a generating model makes vectors too, if it can
     pooling: Pooling | None = None
     normalize: bool | None = None
     dimensions: list[int] | None = None  # the smaller sizes of a matryoshka model
-    any_dimensions: bool = False  # of one that has all of them
+    any_dimensions: bool = False  # every size is possible
 
 
 class EmbeddingInput(msgspec.Struct, array_like=True, frozen=True):
     """One text to embed, or pair of texts to score."""
 
     prompt_ids: list[int]
-    dimensions: int | None = None  # numbers of the vector; None: all
-    normalize: bool | None = None  # None: as the model does
+    dimensions: int | None = None  # length of the vector; None: full length
+    normalize: bool | None = None  # None: the model's default
     token_types: list[int] | None = None  # None: 0 for all
 
 

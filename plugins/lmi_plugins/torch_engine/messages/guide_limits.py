@@ -10,5 +10,5 @@ class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
 
     size: int = MIB  # bytes of text
     compile_seconds: int = 20  # of CPU time
-    memory: int = 512 * MIB  # bytes, while it is compiled
-    mask_seconds: float = 0.05  # of CPU time, for the tokens allowed next in one sequence
+    memory: int = 512 * MIB  # bytes, during compilation
+    mask_seconds: float = 0.05  # of CPU time, to compute the next allowed tokens of one sequence

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
-DATA_TYPES = {"float32", "bfloat16"}  # by PyTorch's names
+DATA_TYPES = {"float32", "bfloat16"}  # PyTorch's names
 
 
 def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, config: Mapping[str, Any]) -> str | None:
@@ -21,7 +21,7 @@ def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, co
     if importlib.util.find_spec("openvino") is None:
         return "OpenVINO is not installed (`pip install 'lmi-handlers[cpu]'`)"
     if options.adapters:
-        return "adapters that are there from the start run faster with PyTorch"
+        return "adapters loaded at the start run faster with PyTorch"
     if dtype is not None and dtype not in DATA_TYPES:
         return f"OpenVINO computes float32 and bfloat16, but the model has {dtype}"
     if config.get("quantization_config"):

@@ -73,7 +73,7 @@ class Loaded(msgspec.Struct, tag=True):
     max_length: int
     adapters: list[str]
     generates: bool = True
-    embedding: EmbeddingModel | None = None  # None: it makes no vectors
+    embedding: EmbeddingModel | None = None  # None: the model makes no vectors
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -97,7 +97,7 @@ def failure(request_id: str, error: LmiError) -> Failure:
     return Failure(request_id, error.kind, error.message)
 
 
-# Those that a request causes; any other is the engine's.
+# Errors caused by a request; all others are the engine's.
 _ERRORS: dict[str, type[LmiError]] = {
     each.kind: each for each in (InvalidParameter, ContextLengthExceeded, AdapterNotFound, InvalidAdapter, Overloaded)
 }
@@ -107,7 +107,7 @@ class AdapterAnswer(msgspec.Struct, tag=True):
     """The answer to a call that loads, pins or unloads an adapter."""
 
     call_id: str
-    names: list[str]  # of all adapters that there are now
+    names: list[str]  # all adapters that are now available
     failure: Failure | None
 
 
@@ -120,13 +120,13 @@ class Steps(msgspec.Struct, tag=True):
 
 
 class Begun(msgspec.Struct, tag=True):
-    """The engine works on requests, which waited in it for those of other servers that share it."""
+    """The engine has started these requests, which had waited in it for other servers' requests."""
 
     request_ids: list[str]
 
 
 class Worked(msgspec.Struct, tag=True):
-    """The engine has produced results, of another server that shares it."""
+    """The engine has produced results for another server that shares it."""
 
 
 class Figures(msgspec.Struct, tag=True):

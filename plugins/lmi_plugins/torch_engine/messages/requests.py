@@ -8,7 +8,7 @@ from lmi_core.generation.output import Given
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
 from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
-GREEDY_BELOW = 1e-5  # the temperature at which dividing by it overflows
+GREEDY_BELOW = 1e-5  # dividing by a temperature below this overflows
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
 CpuRunner = Literal["auto", "torch", "openvino"]
@@ -28,7 +28,7 @@ class AdapterTensors(msgspec.Struct, array_like=True, frozen=True):
     """A LoRA adapter without files, with tensors named as in PEFT's adapter_model.safetensors."""
 
     tensors: dict[str, TensorData]
-    config: dict[str, Any] | None = None  # adapter_config.json; None: B times A is added as it is, of any rank
+    config: dict[str, Any] | None = None  # adapter_config.json; None: add B times A unscaled, with any rank
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
@@ -38,8 +38,8 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     """
 
     kind: Literal["choice", "json", "regex", "grammar", "structural_tag"]
-    content: str | list[str]  # a list for `choice` alone
-    reasoning: list[str] | None = None  # what begins and what ends a text before it, as LMI's `guided_reasoning`
+    content: str | list[str]  # a list only for `choice`
+    reasoning: list[str] | None = None  # the begin and end markers of a text before it, as in LMI's `guided_reasoning`
 
 
 class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):
@@ -66,7 +66,7 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     top_k: int = 0
     top_p: float = 1.0
     repetition_penalty: float = 1.0
-    seed: int | None = None  # None: unlike any other time
+    seed: int | None = None  # None: a new one each time
     max_new_tokens: int = 30
     stop_sequences: list[str] = []
     prompt_log_probs: bool = False  # fills `GenerationStep.prefill` of the first step
@@ -76,32 +76,33 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     typical_p: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    penalize_prompt: bool = False  # presence and frequency penalties count the tokens of the prompt too
+    penalize_prompt: bool = False  # whether presence and frequency penalties also count prompt tokens
     no_repeat_ngram_size: int = 0
     logit_bias: dict[int, float] = {}
-    embedding_bias: bytes | None = None  # float32, little-endian: what is added to each of the vocabulary's logits
-    bad_sequences: list[list[int]] = []  # token ids that never follow each other so; one alone never comes
-    bad_texts: list[str] = []  # that are never generated, however they are split into tokens
-    min_length: int = 0  # of generated tokens, before one that ends the generation by itself
-    ignore_end: bool = False  # go on after the end-of-sequence token
-    eos_token_ids: list[int] | None = None  # None: the model's own
+    embedding_bias: bytes | None = None  # float32, little-endian: added to the logits of the vocabulary
+    bad_sequences: list[list[int]] = []  # token ids that must not follow each other; a single id must never occur
+    bad_texts: list[str] = []  # texts that must not be generated, however they are split into tokens
+    min_length: int = 0  # tokens generated before the model may end the sequence
+    ignore_end: bool = False  # continue after the end-of-sequence token
+    eos_token_ids: list[int] | None = None  # None: the model's own ones
     stop_token_sequences: list[list[int]] = []
     include_stop: bool = False  # in the text
     skip_special_tokens: bool = True  # in the text
     spaces_between_special_tokens: bool = True
-    markers: tuple[str, ...] = ()  # special tokens that are a part of one are in the text even so
+    markers: tuple[str, ...] = ()  # special tokens that are part of one of these always remain in the text
     num_top_tokens: int = 0  # fills `Token.top_tokens`
     num_prompt_top_tokens: int = 0  # the same in `GenerationStep.prefill`
-    num_samples: int = 1  # sequences, each with a seed of its own that follows from `seed`
+    num_samples: int = 1  # number of sequences, each with a seed derived from `seed`
     guide: Guide | None = None
-    num_beams: int = 1  # above 1: so many sequences come, all of them at the end, best first
+    num_beams: int = 1  # above 1: return this many sequences, all at the end, best first
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
-    allowed_ids: list[int] | None = None  # no other tokens are generated
+    allowed_ids: list[int] | None = None  # if set, only these tokens are generated
     reasoning_limit: ReasoningLimit | None = None
-    top_ids: list[int] = []  # tokens that `Token.top_tokens` has instead of the likeliest, after the generated one
+    # Tokens reported in `Token.top_tokens` instead of the most likely ones, after the generated token
+    top_ids: list[int] = []
     repetition: Repetition | None = None
-    cache_salt: str | None = None  # sequences that differ in it share no blocks
+    cache_salt: str | None = None  # sequences with different salts share no blocks
     ranks: bool = False  # fills `Token.rank` of generated tokens
 
     @property
@@ -120,14 +121,15 @@ class EngineRequest(msgspec.Struct, array_like=True, frozen=True):
     request_id: str
     prompt_ids: list[int]
     parameters: SamplingParameters
-    adapter: str | None = None  # the name of one that was loaded; None: the model as it is
-    # [virtual tokens, hidden size]: the embeddings of the ids from the vocabulary's size on. Where the prompt has none
-    # of these, they all come ahead of it.
+    adapter: str | None = None  # the name of a loaded adapter; None: the base model
+    # [virtual tokens, hidden size]: the embeddings of the ids from the vocabulary's size upwards. If the prompt
+    # contains none of these ids, all of the embeddings precede it.
     soft_prompt: TensorData | None = None
-    draft_ids: list[int] = []  # a guess of the first tokens of the answer, which are checked in one step
-    # [draft tokens, vocabulary]: that whose softmax they were drawn from; without it, sampling takes them for certain.
+    draft_ids: list[int] = []  # a guess of the answer's first tokens, verified in a single step
+    # [draft tokens, vocabulary]: the draft was drawn from the softmax of these; without them, sampling treats the draft
+    # as certain.
     draft_logits: TensorData | None = None
-    given: list[Given] = []  # of each sequence, where an engine before this one has begun the request
+    given: list[Given] = []  # by sequence, if a previous engine has started the request
 
 
 class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
@@ -139,28 +141,29 @@ class EngineOptions(msgspec.Struct, array_like=True, frozen=True):
     allow_pickle: bool = False
     dtype: DataType = "auto"
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
-    cpu_runner: CpuRunner = "auto"  # what computes on the CPU
-    quantize: Quantization | None = None  # of the weights, on the CPU
-    enforce_eager: bool = False  # without CUDA graphs
-    max_batch_size: int = 32  # sequences that run at once
+    cpu_runner: CpuRunner = "auto"  # the implementation that computes on the CPU
+    quantize: Quantization | None = None  # of the weights, on the CPU only
+    enforce_eager: bool = False  # do not use CUDA graphs
+    max_batch_size: int = 32  # sequences that run at the same time
     max_prefill_tokens: int = 512  # prompt tokens in one step, over all sequences
-    max_model_len: int | None = None  # None: what the model's configuration says
+    max_model_len: int | None = None  # None: from the model's configuration
     kv_cache_memory: int | None = None  # bytes
     kv_cache_share: float | None = None  # of the memory that is free once the model is loaded
-    replicas_on_device: int = 1  # which share that memory
-    gpu_memory_utilization: float | None = None  # share of a GPU's memory that the weights and the cache may take
+    replicas_on_device: int = 1  # they share that memory
+    gpu_memory_utilization: float | None = None  # share of a GPU's memory for weights and cache
     threads: int | None = None  # on the CPU; None: torch's choice
     enable_lora: bool = True
-    max_loras: int = 4  # adapters in the sequences that run at once, and on the device
+    max_loras: int = 4  # adapters used by running sequences at the same time, and kept on the device
     max_cpu_loras: int | None = None  # adapters in main memory; None: as many as max_loras
     max_lora_rank: int = 16
-    adapters: dict[str, str] = {}  # the directories of those that are there from the start, by name
-    pinned_adapters: list[str] = []  # those of them that stay on the device
-    leaves_out_adapters: bool = False  # those that cannot be loaded, rather than to fail: some came while it served
+    adapters: dict[str, str] = {}  # the directories of adapters loaded at the start, by name
+    pinned_adapters: list[str] = []  # those that stay on the device
+    # Skip adapters that cannot be loaded instead of failing, because some were added while serving
+    leaves_out_adapters: bool = False
     enable_prefix_caching: bool = True
-    speculative_draft_model: str | None = None  # a directory or a model id, of the same vocabulary
-    speculative_length: int = 5  # tokens that the draft model is ahead at most
-    record_acceptance_rate: bool = False  # log it with each request that ends
+    speculative_draft_model: str | None = None  # a directory or a model id; must have the same vocabulary
+    speculative_length: int = 5  # maximum number of tokens drafted at a time
+    record_acceptance_rate: bool = False  # log it for each completed request
     guide_limits: GuideLimits = GuideLimits()
     embedding: EmbeddingOptions = EmbeddingOptions()
 

@@ -14,37 +14,37 @@ from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
-NAME = "lmi_paged"  # as `attn_implementation`
-MAX_SHARED_LENGTH = 16  # tokens of a chunk, for several chunks to be in one call
+NAME = "lmi_paged"  # the value of `attn_implementation`
+MAX_SHARED_LENGTH = 16  # tokens of a chunk; several chunks this short can share one call
 
 
 class AttentionOptions(NamedTuple):
     """The attention options of one layer."""
 
     scale: float | None = None
-    window: int | None = None  # tokens that one token sees, itself among them
+    window: int | None = None  # how many tokens a token attends to, including itself
     softcap: float | None = None
-    sinks: torch.Tensor | None = None  # [heads], a logit beside those of the keys
-    slopes: torch.Tensor | None = None  # of ALiBi: [heads], added to the logits for each position of a key
+    sinks: torch.Tensor | None = None  # [heads], a logit added to those of the keys
+    slopes: torch.Tensor | None = None  # ALiBi's: [heads], added to the logits per position of a key
 
     def is_plain(self, length: int) -> bool:
-        """Return whether it is nothing but causal attention for prompts of that length."""
+        """Return whether it is plain causal attention for prompts of this length."""
         whole = self.window is None or self.window >= length
         return whole and self.softcap is None and self.sinks is None and self.slopes is None
 
 
 class AttentionStep(ABC):
-    """What mixes the tokens of one forward pass, which each layer calls in turn."""
+    """The attention of one forward pass, which each layer calls in turn."""
 
     @abstractmethod
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """Return the output, [1, tokens, heads, size of a value], for [1, heads, tokens, size] each."""
+        """Return the output, [1, tokens, heads, size of a value], given [1, heads, tokens, size] each."""
 
     @abstractmethod
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], as `hidden` is."""
+        """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], like `hidden`."""
 
 
 _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
@@ -52,7 +52,7 @@ _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")
 
 @contextmanager
 def running(step: AttentionStep) -> Iterator[None]:
-    """Have the layers of a forward pass call this step, as not all of them get the model's arguments."""
+    """Make the layers of a forward pass call this step, because not all of them receive the model's arguments."""
     token = _RUNNING.set(step)
     try:
         yield
@@ -82,14 +82,14 @@ def paged_attention(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Serve a model whose `attn_implementation` is `lmi_paged` by the step that runs."""
+    """Serve a model whose `attn_implementation` is `lmi_paged` with the running step."""
     for name, argument in kwargs.items():
         if isinstance(argument, torch.Tensor):
             raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
-    # Some models take views of it, as transformers' own functions return it contiguous.
+    # Some models use views of it, because transformers' own functions return it contiguous.
     return _RUNNING.get().attend(module.layer_idx, query, key, value, options).contiguous(), None
 
 
@@ -99,7 +99,7 @@ class LayoutProbe(AttentionStep):
     def __init__(self) -> None:
         self.shapes: dict[int, LayerShape] = {}
         self.options: dict[int, AttentionOptions] = {}
-        self.state_bytes: dict[int, int] = {}  # of a sequence, by layer
+        self.state_bytes: dict[int, int] = {}  # per sequence, by layer
 
     @property
     def windows(self) -> dict[int, int | None]:
@@ -112,7 +112,8 @@ class LayoutProbe(AttentionStep):
             raise UnsupportedAttention(f"layer {layer} attends more than once")
         self.shapes[layer] = LayerShape(key.shape[1], key.shape[3], value.shape[3])
         self.options[layer] = options
-        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)  # of each token itself
+        # Value of each token itself
+        return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2)
 
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         output, self.state_bytes[layer.index] = layer.try_out(hidden)
@@ -126,12 +127,13 @@ class AttentionRows:
         """Take the positions, [rows, tokens], and the blocks of the longest context."""
         self._positions, self.width, self._dtype, self._block_size = positions, width, dtype, block_size
         self.length = positions.shape[1]
-        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window, and the sharing of key heads
+        self._masks: dict[tuple[int | None, int], torch.Tensor] = {}  # by window and number of queries per key head
 
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, options: AttentionOptions
     ) -> torch.Tensor:
-        """Return the output, as `query` is: [tokens, heads, size]; keys, values: [chunks, key heads, context, size].
+        """Return the output, shaped like `query`: [tokens, heads, size]; keys, values: [chunks, key heads, context,
+        size].
 
         Query heads that share a key head are treated as additional tokens, so that keys are never repeated.
         """
@@ -143,7 +145,7 @@ class AttentionRows:
         mask = self._masks.get((options.window, sharing))
         if mask is None:
             mask = self._masks[options.window, sharing] = self._mask(options, sharing)
-        # Float32 products over what lies together are faster on the CPU.
+        # On the CPU, float32 products of contiguous data are faster.
         spelled_out = query.dtype == torch.float32 and query.device.type == "cpu" and keys.is_contiguous()
         if options.softcap is None and options.sinks is None and not spelled_out:
             output = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=options.scale)
@@ -181,7 +183,7 @@ class AttentionGroup(AttentionRows):
     ) -> None:
         self.chunks = batch.chunks[part]
         rows = batch.token_rows[part]
-        self.rows = slice(rows[0].start, rows[-1].stop)  # of the batch's tokens
+        self.rows = slice(rows[0].start, rows[-1].stop)  # the batch's tokens
         positions = torch.tensor([chunk.start for chunk in self.chunks], device=device)[:, None]
         if (length := len(self.chunks[0])) > 1:
             positions = positions + torch.arange(length, device=device)
@@ -223,7 +225,7 @@ def cut_groups(
 
 
 def attend_to_itself(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None) -> torch.Tensor:
-    """Return causal attention for a prompt's first chunk, which sees nothing but itself. All: [tokens, heads, size]."""
+    """Return causal attention for a prompt's first chunk, which only attends to itself. All: [tokens, heads, size]."""
     query, key, value = (states.transpose(0, 1)[None] for states in (query, key, value))
     sharing = query.shape[1] != key.shape[1]
     output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=sharing)

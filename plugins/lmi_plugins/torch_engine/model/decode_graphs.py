@@ -19,21 +19,21 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 256  # beyond which the GPU needs longer for a step than Python does to start it
+MAX_ROWS = 256  # with more, the GPU takes longer for a step than Python does to start it
 MIN_WIDTH = 16  # blocks
 
 Pass = Callable[[], torch.Tensor]
-Capture = Callable[[Pass], Pass]  # returns what repeats a pass on the same memory
+Capture = Callable[[Pass], Pass]  # returns a function that repeats a pass on the same memory
 Forward = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, AttentionStep], torch.Tensor]
 
 
 class CudaCapture:
-    """The capture of passes on one GPU. They share their memory, as they run one after another."""
+    """The capture of passes on one GPU. They share memory, because they run one at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = None
-        self._stream: Any = None  # the same for all, as its memory is for no other
+        self._stream: Any = None  # shared, because its memory is of no other use
 
     def __call__(self, run: Pass) -> Pass:
         with torch.cuda.device(self._device):
@@ -43,12 +43,12 @@ class CudaCapture:
             graph: Any = torch.cuda.CUDAGraph()
             try:
                 with torch.cuda.stream(stream):
-                    run()  # libraries allocate their own memory in the first pass, which cannot be captured
+                    run()  # in their first pass, libraries allocate memory, which cannot be captured
                 before.wait_stream(stream)
                 with torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"):
                     output = run()
             finally:
-                torch.cuda.set_stream(before)  # which a capture that fails leaves behind
+                torch.cuda.set_stream(before)  # a failed capture leaves its own stream set
         self._pool = graph.pool()
 
         def repeat() -> torch.Tensor:
@@ -59,7 +59,7 @@ class CudaCapture:
 
 
 class DecodeStep(AttentionStep):
-    """The attention of a step of single tokens, given in tensors that stay where they are."""
+    """The attention of a step of single tokens, in tensors that stay in place."""
 
     def __init__(self, cache: PagedCache, rows: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
         self._cache, self._dtype = cache, dtype
@@ -114,7 +114,7 @@ class DecodeGraphs:
         self._max_blocks = max_blocks
         self._capture: Capture | None = capture
         self._graphs: dict[tuple[int, int], tuple[DecodeStep, Pass]] = {}
-        self._logits: dict[int, torch.Tensor] = {}  # by the number of rows, [rows, vocabulary]
+        self._logits: dict[int, torch.Tensor] = {}  # by number of rows; [rows, vocabulary]
 
     def run(self, batch: StepBatch) -> torch.Tensor | None:
         """Return the logits of a batch, valid until the next run; None for a batch that cannot be captured."""
@@ -145,14 +145,16 @@ class DecodeGraphs:
         return all(sequence.adapter is None and sequence.soft_prompt is None for sequence in sequences)
 
     def _captured(self, step: DecodeStep, blocks: int) -> Pass | None:
-        """Return the captured pass; None if it fails, after which no other one is tried, or no larger one for want of
-        memory.
+        """Return the captured pass; None on failure, after which no other capture, or if memory ran out no larger one,
+        is tried.
         """
         assert self._capture is not None
         try:
             return self._capture(lambda: self._pass(step))
         except torch.OutOfMemoryError:
-            logger.warning("Decode steps of %d blocks and more run without CUDA graphs, for want of memory", blocks)
+            logger.warning(
+                "Decode steps of %d blocks and more run without CUDA graphs, because there is too little memory", blocks
+            )
             self._max_blocks = blocks - 1
             return None
         except RuntimeError as error:
@@ -166,7 +168,7 @@ class DecodeGraphs:
         logits = self._forward(step.ids[None], step.positions[None], step.rows, step)
         rows = logits.shape[0]
         if rows not in self._logits:
-            self._logits[rows] = torch.empty_like(logits)  # outside of the graphs' memory, which the next one reuses
+            self._logits[rows] = torch.empty_like(logits)  # not in the graphs' memory, which the next graph reuses
         return self._logits[rows].copy_(logits)
 
 

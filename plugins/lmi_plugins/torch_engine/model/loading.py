@@ -51,7 +51,7 @@ DATA_TYPES = {
 }
 CAUSAL_CLASSES: Any = MODEL_FOR_CAUSAL_LM_MAPPING  # not typed
 MULTIMODAL_CLASSES: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-# Endings of the names of classes whose output is not a next token.
+# Endings of class names for models whose output is not a next token.
 CLASSIFIER = "ForSequenceClassification"
 SCORING = (
     CLASSIFIER,
@@ -61,7 +61,7 @@ SCORING = (
     "RewardModel",
 )
 NOT_CAUSAL = {"xlnet", "paligemma"}
-# Models of images and texts that generate the same text as transformers does; tests hold that for each.
+# Multimodal models that generate the same text as transformers; tests check each of them.
 WHOLE = {
     "glm4v",
     "idefics3",
@@ -79,7 +79,7 @@ WHOLE = {
 }
 UNLOADABLE = (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError, UnpicklingError)
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
-UNKNOWN_LENGTH = 2048  # tokens, for models that name no limit
+UNKNOWN_LENGTH = 2048  # tokens, for models that do not declare a limit
 
 
 def load_model(options: EngineOptions) -> PreTrainedModel:
@@ -94,7 +94,7 @@ def text_factory(config: PreTrainedConfig) -> Any:
     causal, multimodal = (each.get(type(config), None) for each in (CAUSAL_CLASSES, MULTIMODAL_CLASSES))
     if multimodal is None or "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {}):
         return AutoModelForCausalLM
-    # Classes of the text model alone, of which some do not read the weights of the whole one.
+    # Classes of the text model alone; some of them cannot read the weights of the whole model.
     apart = causal is not None and causal.base_model_prefix == "language_model"
     is_whole = multimodal.__name__ in (config.architectures or [])
     return AutoModelForImageTextToText if causal is None or (apart and is_whole) else AutoModelForCausalLM
@@ -120,7 +120,7 @@ def _wrong_kind(config: PreTrainedConfig) -> str | None:
     reads_left_to_right = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     encodes = type(config) in MODEL_FOR_MASKED_LM_MAPPING or model_type == "bert-generation"
     if model_type in NOT_CAUSAL or (encodes and not reads_left_to_right):
-        return f"{model_type} reads texts in both directions; the torch engine generates with models that do not"
+        return f"{model_type} reads texts in both directions; the torch engine generates only with models that do not"
     if text_factory(config) is AutoModelForImageTextToText and model_type not in WHOLE:
         return f"{model_type} is for images and texts; the torch engine does not serve its texts, but vLLM may"
     return None
@@ -134,7 +134,7 @@ def read_config(options: EngineOptions) -> PreTrainedConfig:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
-    except Exception as error:  # of many classes, which also depend on the version of huggingface_hub
+    except Exception as error:  # many classes, which also depend on the version of huggingface_hub
         raise ConfigurationError(_why_not_loaded(options.model, error)) from error
     return config
 
@@ -163,7 +163,7 @@ def load_weights(
                 trust_remote_code=options.trust_remote_code,
                 use_safetensors=None if options.allow_pickle else True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # they are told of with the others
+                ignore_mismatched_sizes=True,  # mismatches are reported with other faults
                 **arguments,
             )
     except UNLOADABLE as error:
@@ -184,7 +184,7 @@ def _check_files(options: EngineOptions, device: torch.device) -> None:
     checkpoint = read_checkpoint(folder, named_weights(folder))
     if fault := refusal([*checkpoint.pickled, *pickled_adapter(folder)], options.allow_pickle):
         raise ConfigurationError(fault)
-    if checkpoint.faults:  # an index may name files that are not to be read
+    if checkpoint.faults:  # an index may name files that must not be read
         raise ConfigurationError("; ".join(wrong_files(folder, checkpoint)))
     if fault := too_little_memory(least_bytes(checkpoint), 0, device):
         raise ConfigurationError(f"{options.model}: {fault}")
@@ -233,7 +233,7 @@ def max_context_length(config: PreTrainedConfig, max_model_len: int | None) -> i
     config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == GROWING:  # stretches the length of the training by this factor
+    if rope.get("rope_type") == GROWING:  # extends the trained length by this factor
         limits = [int(limit * rope["factor"]) for limit in limits]
     if not limits:
         return max_model_len or UNKNOWN_LENGTH

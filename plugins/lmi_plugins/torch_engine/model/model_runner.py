@@ -23,15 +23,15 @@ class UnsupportedGraph(Exception):
 class ModelRunner(ABC):
     """A model and its KV cache. The scheduler chooses the blocks."""
 
-    adapters: AdapterStore | None = None  # told before each forward pass which adapters are in it
+    adapters: AdapterStore | None = None  # informed before each forward pass which adapters it uses
     progress: Callable[[], None] = staticmethod(_unheard)  # called several times in each forward pass
-    paged: ClassVar[bool]  # keys and values lie in the blocks, which sequences can share
-    rewinds: bool = False  # a sequence can go back to any of its tokens: for cached prefixes and rejected drafts
-    state_bytes: int = 0  # what a sequence takes beside its blocks
-    rope: RopeByLength | None = None  # where the length of a sequence counts
-    splits_prompts: bool = True  # computes a prompt in several steps
+    paged: ClassVar[bool]  # keys and values are in blocks, which sequences can share
+    rewinds: bool = False  # whether a sequence can return to an earlier token, for cached prefixes and rejected drafts
+    state_bytes: int = 0  # memory of a sequence in addition to its blocks
+    rope: RopeByLength | None = None  # set if the length of a sequence matters
+    splits_prompts: bool = True  # whether a prompt can be computed in several steps
     block_size: int = BLOCK_SIZE  # tokens
-    block_bytes: int  # what a block of the cache takes, over all layers
+    block_bytes: int  # memory of a block, over all layers
 
     @abstractmethod
     def allocate(self, blocks: int) -> None:

@@ -1,4 +1,5 @@
-"""Attention of models that take no attention function: their modules call the step that runs instead of their own.
+"""Attention of models that do not accept an attention function: their modules call the step that runs instead of their
+own.
 
 transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese and BLOOM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py
@@ -41,7 +42,7 @@ def _attended(
 
 def _falcon(module: Any, hidden: torch.Tensor, *_: Any, position_embeddings: Any, **__: Any) -> Any:
     fused = module.query_key_value(hidden)
-    if module.new_decoder_architecture:  # transformers repeats the keys and values for each head
+    if module.new_decoder_architecture:  # transformers repeats the keys and values for each query head
         groups = fused.view(*hidden.shape[:2], module.num_kv_heads, -1, module.head_dim)
         split = groups[..., :-2, :].flatten(2, 3), groups[..., -2, :], groups[..., -1, :]
     else:
@@ -59,7 +60,7 @@ def _bloom(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, residual: to
     return residual + module.dense(output.flatten(2)), None
 
 
-REPLACED: dict[str, tuple[str, Attend]] = {  # the method, by the module's class
+REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by the module's class
     "GPTJAttention": ("_attn", _attend_as_gptj),
     "CodeGenAttention": ("_attn", _attend_as_gptj),
     "GPTNeoSelfAttention": ("_attn", _attend_as_gpt_neo),
@@ -89,7 +90,7 @@ def restore_own_attention(model: PreTrainedModel) -> None:
 
 
 def _replaceable(model: PreTrainedModel) -> Iterator[tuple[Any, str, Attend]]:
-    if getattr(model.config, "alibi", False):  # Falcon's, which is rounded as no other
+    if getattr(model.config, "alibi", False):  # Falcon's variant, whose rounding is unique
         return
     for module in model.modules():
         if (found := REPLACED.get(type(module).__name__)) is not None:

@@ -10,9 +10,9 @@ from torch.nn.functional import pad
 
 from lmi_plugins.torch_engine.model import onednn
 
-ROWS = 512  # that the order of the weights is chosen for; it is no worse with fewer
-UNPADDED_ROWS = 4  # up to which each number of rows has a product of its own
-MAX_COMPILED_ROWS = 64  # up to which products are compiled at the start, as running streams would wait for them
+ROWS = 512  # the layout of the weights is chosen for this many; it is no worse with fewer
+UNPADDED_ROWS = 4  # up to this many rows, each number of rows has its own product
+MAX_COMPILED_ROWS = 64  # up to this many, products are compiled at the start, so that running streams need not wait
 
 
 class PackedProduct:
@@ -23,10 +23,11 @@ class PackedProduct:
         weight = torch.cat([linear.weight.detach() for linear in linears])
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
         self.is_shared = len(linears) > 1
-        self.shape = (*weight.shape, bool(biases))  # which products that oneDNN compiles only once have in common
+        # Modules with the same shape share the products that oneDNN compiles
+        self.shape = (*weight.shape, bool(biases))
         self._zeros = weight.new_zeros(1, weight.shape[1])
         self._multiply = onednn.pack(weight, torch.cat(biases) if biases else None, ROWS)
-        self._input: torch.Tensor | None = None  # that the outputs are of
+        self._input: torch.Tensor | None = None  # the input that the outputs belong to
         self._outputs: Items[torch.Tensor] = ()
 
     def compile(self) -> None:

@@ -35,7 +35,7 @@ class PagedRunner(ModelRunner):
     ) -> None:
         """Replace the model's attention; if that fails, raise UnsupportedAttention and leave the model unchanged.
 
-        With `capture`, decode steps are captured where the model allows it.
+        With `capture`, decode steps are captured if the model allows it.
         """
         check_model(model, max_length)
         self.rope = RopeByLength.of(model, max_length)
@@ -74,10 +74,10 @@ class PagedRunner(ModelRunner):
 
     def allocate(self, blocks: int) -> None:
         self._cache = self._new_cache(blocks)
-        # As much memory, at most, as one layer's share of the cache: more blocks than there are may be read together.
+        # At most as much memory as one layer's share of the cache, because more blocks than exist may be read together.
         self._copy = WorkingCopy(self._cache, blocks // max(len(self._shapes), 1), self._model.device)
         if self._capture is not None:
-            # What one layer gathers takes half of its share of the cache at most.
+            # Gathering a layer takes at most half of its share of the cache.
             self._graphs = DecodeGraphs(
                 self._forward, self._cache, blocks // 2, self._model.dtype, self._model.device, self._capture
             )
@@ -163,5 +163,5 @@ class PagedRunner(ModelRunner):
         others = torch.tensor([[1, 0]], device=ids.device)
         after_another = self._forward(others, positions, positions[0, 1:], LayoutProbe())
         if not torch.allclose(logits, after_another, atol=1e-2 * float(logits.abs().max()), equal_nan=True):
-            raise UnsupportedAttention("some of its layers mix tokens in a form of their own")
+            raise UnsupportedAttention("some of its layers mix tokens in their own way")
         return probe

@@ -35,7 +35,7 @@ class WorkingCopy:
         self._group: AttentionGroup | None = None
         self._sequences: list[Sequence] = []
         self._width = 0
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # those gathered so far
+        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # layers gathered so far
 
     def follow(self, group: AttentionGroup) -> bool:
         """Prepare for this group in the next step; return False if it is not in decode, or does not fit in memory."""
@@ -89,7 +89,7 @@ class PagedStep(AttentionStep):
             [slot for chunk in batch.chunks for slot in _slots(chunk, cache.block_size)], device=device
         )
         self._groups = cut_groups(batch, dtype, device, cache.block_size)
-        # Those that decode come first.
+        # Decoding chunks come first.
         self._copied = self._groups[0] if copy.follow(self._groups[0]) else None
         self._states = [
             states_of([chunk.sequence for chunk in group.chunks], state_layers)

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.model.state_layers import has_state_layers
 from lmi_plugins.torch_engine.model.transformers_internals import is_stateful, takes_attention_functions
 
 LAYER_TYPES = {"full_attention", "sliding_attention", "chunked_attention"}
-STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # in models that have layers with a state
+STATE_TYPES = {"linear_attention", "conv", "hybrid", "mlp", "moe"}  # types of layers with a state
 
 
 def check_model(model: PreTrainedModel, max_length: int) -> None:
@@ -20,13 +20,13 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
         raise UnsupportedAttention("it does not support custom attention functions")
     has_states = has_state_layers(model)
     if is_stateful(model) and not has_states:
-        raise UnsupportedAttention("it carries a state from token to token in a form of its own")
+        raise UnsupportedAttention("it carries a state from token to token in its own way")
     if "logits_to_keep" not in inspect.signature(model.forward).parameters:
         raise UnsupportedAttention("it does not accept logits_to_keep")
     known = LAYER_TYPES | STATE_TYPES if has_states else LAYER_TYPES
     if unknown := set(getattr(config, "layer_types", None) or ()) - known:
         raise UnsupportedAttention(f"it has layers of type {', '.join(sorted(unknown))}")
-    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):  # Llama 4's
+    if "chunked_attention" in (getattr(config, "layer_types", None) or ()):  # Llama 4
         limit = min(config.attention_chunk_size, getattr(config, "floor_scale", max_length + 1))
         if max_length >= limit:
             raise UnsupportedAttention(
@@ -37,12 +37,12 @@ def check_model(model: PreTrainedModel, max_length: int) -> None:
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
-    """Return whether the model takes the tokens' positions; ALiBi and layers with a state need none."""
+    """Return whether the model uses the tokens' positions; ALiBi and layers with a state need none."""
     return "position_ids" in inspect.signature(model.forward).parameters
 
 
 def fix_scales(model: PreTrainedModel) -> None:
-    """Have the layers of Llama 4 without a rotary embedding scale no query by its place in the step.
+    """Keep Llama 4's layers without a rotary embedding from scaling queries by their position in the step.
 
     The scale is 1 for all positions that `check_model` lets through.
     """

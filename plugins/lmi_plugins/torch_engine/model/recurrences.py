@@ -1,7 +1,7 @@
-"""Recurrences of layers with a state: one step in a quarter of the passes over it, and Mamba's over part of a prompt,
-which transformers lacks.
+"""Recurrences of layers with a state: single steps with a quarter of the passes over memory, and Mamba's recurrence
+over part of a prompt, which transformers lacks.
 
-transformers' own functions of these names are for reading, where no package has a fast one:
+transformers' own functions of these names are for reading, used if no package has a fast one:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/qwen3_next/modeling_qwen3_next.py
 """
 
@@ -27,7 +27,7 @@ def step_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
     **_: object,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gated delta rule's output for one token, [rows, 1, heads, value], and the state, updated in place.
+    """Return the gated delta rule's output for one token, [rows, 1, heads, value], and the updated state.
 
     Query and key: [rows, 1, heads, key]; value: [rows, 1, heads, value]; decay `g` (its logarithm) and `beta`:
     [rows, 1, heads]; the state: [rows, heads, key, value].
@@ -56,7 +56,7 @@ def step_mamba2(
     z: torch.Tensor | None = None,
     **_: object,
 ) -> torch.Tensor:
-    """Return Mamba 2's output for one token, [rows, heads, size], as `hidden_states` are, and update the state,
+    """Return Mamba 2's output for one token, [rows, heads, size], like `hidden_states`, and update the state,
     [rows, heads, size, state], in place.
 
     B and C: [rows, groups, state]. The others are expanded from one number for each head: `dt` as `hidden_states`, A to
@@ -101,7 +101,7 @@ def scan_mamba(
     return (output * silu(z)).to(hidden_states.dtype), state
 
 
-STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name, where no package has a faster one
+STEPS: dict[str, Callable[..., Any]] = {  # by transformers' name; used if no package has a faster implementation
     name: step
     for name, package, step in (
         ("torch_recurrent_gated_delta_rule", "fla", step_delta_rule),
@@ -116,10 +116,11 @@ _swapping = Lock()  # engines in several threads run the same classes
 
 @contextmanager
 def recurrences_of(module: torch.nn.Module, state: torch.Tensor | None) -> Iterator[None]:
-    """Have the code of a module's class call the functions here for a while, for sequences with this state, if any."""
+    """Temporarily make the code of a module's class call the functions here, for sequences with this state, if any."""
     functions = dict(STEPS)
     if state is not None:
-        functions["mamba_selective_scan"] = partial(scan_mamba, state)  # packages have none that begins with a state
+        # No package's implementation takes an initial state
+        functions["mamba_selective_scan"] = partial(scan_mamba, state)
     names = vars(sys.modules[type(module).__module__])
     with _swapping:
         before = {name: names[name] for name in functions if name in names}

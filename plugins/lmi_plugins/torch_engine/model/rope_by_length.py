@@ -1,7 +1,7 @@
 """Rotary embeddings that depend on the length of a sequence: transformers' rope types `longrope` and `dynamic`.
 
-transformers chooses the frequencies of a whole pass by its highest position. Here each token has those of its own
-sequence, whatever else is in the pass, and whichever part of a prompt the pass computes.
+transformers chooses the frequencies of a whole pass by its highest position. Here, each token has the frequencies of
+its own sequence, regardless of the rest of the pass and of the part of the prompt that it computes.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ from transformers import PreTrainedModel
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
-GROWING = "dynamic"  # its frequencies change with each token; those of cached keys stay as they are
-SWITCHING = "longrope"  # has two sets of frequencies: beyond a length, everything is computed again with the other one
+GROWING = "dynamic"  # its frequencies change with each token; keys already cached keep theirs
+SWITCHING = "longrope"  # has two sets of frequencies: above a certain length, everything is recomputed with the second
 
 
 class RopeByLength:
     """The rotary embeddings of a model with such a rope type."""
 
     def __init__(self, modules: list[Any], grows: bool, original: int) -> None:
-        self.modules = modules  # none where the model has a form of its own
+        self.modules = modules  # empty if the model has its own form
         self.grows = grows
-        self._original = original  # tokens, up to which the length makes no difference
+        self._original = original  # tokens; up to this, the length does not matter
 
     @classmethod
     def of(cls, model: PreTrainedModel, max_length: int) -> Self | None:
-        """Return the rotary embeddings of a model if the length of its sequences, of up to that many tokens, counts."""
+        """Return the rotary embeddings of a model if they depend on the length of sequences of up to `max_length`."""
         config = model.config.get_text_config()
         rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
         for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):
@@ -45,7 +45,7 @@ class RopeByLength:
         return None
 
     def prepare(self, sequence: Sequence) -> None:
-        """Tell a new sequence when its tokens have to be computed again, and what its keys depend on."""
+        """Record in a new sequence when its tokens must be recomputed, and what its keys depend on."""
         if not self.grows:
             sequence.recompute_beyond = self._original
             if sequence.outgrown:
@@ -65,7 +65,7 @@ class RopeByLength:
 
     @contextmanager
     def applied(self, lengths: Items[int]) -> Iterator[None]:
-        """Have a pass compute each token as one of a sequence of that length."""
+        """Make a pass compute each token as part of a sequence of that length."""
         places: dict[int, list[int]] = {}
         for index, length in enumerate(lengths):
             places.setdefault(self._deciding(length), []).append(index)
@@ -75,10 +75,10 @@ class RopeByLength:
             yield
         finally:
             for module in self.modules:
-                del module.forward  # that of its class is in effect again
+                del module.forward  # restores the method of its class
 
     def _deciding(self, length: int) -> int:
-        """Return a length with the same frequencies as this one, the same for as many as possible."""
+        """Return a representative of all lengths that have the same frequencies as this one."""
         if length <= self._original:
             return 1
         return length if self.grows else self._original + 1
@@ -89,7 +89,7 @@ class RopeByLength:
         """Return the cosines and sines of positions, [..., tokens], for the tokens at `places` of each length."""
         parts = []
         for length, indices in places.items():
-            if self.grows:  # it remembers the longest pass before
+            if self.grows:  # it remembers the longest previous pass
                 module.inv_freq, module.max_seq_len_cached = module.original_inv_freq, module.original_max_seq_len
             deciding = position_ids.new_full((*position_ids.shape[:-1], 1), length - 1)
             found = type(module).forward(module, states, torch.cat([position_ids[..., indices], deciding], -1))

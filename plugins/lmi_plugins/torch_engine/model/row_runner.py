@@ -17,8 +17,8 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 
 logger = logging.getLogger(__name__)
 
-UNSPLIT = {"minimax", "moshi"}  # what they keep of a part of a prompt is not what the next part needs
-CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, of Mamba, of RWKV
+UNSPLIT = {"minimax", "moshi"}  # they cannot continue a prompt from the state of its first part
+CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")  # of attention, Mamba and RWKV layers
 
 
 class RowRunner(ModelRunner):
@@ -52,7 +52,7 @@ class RowRunner(ModelRunner):
         """Return the logits of the chunk's last tokens; NaN if its sequence fails alone."""
         try:
             return self._run(chunk, num_logits)
-        except torch.AcceleratorError:  # the device is beyond use
+        except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception:
             logger.exception("Request %s failed", chunk.sequence.request_id)
@@ -60,8 +60,8 @@ class RowRunner(ModelRunner):
 
     def _run(self, chunk: Chunk, num_logits: int) -> torch.Tensor:
         sequence = chunk.sequence
-        start = 0 if sequence.row_cache is None else chunk.start  # from the beginning, for models that keep nothing
-        # State-space models take up an earlier state one token at a time only.
+        start = 0 if sequence.row_cache is None else chunk.start  # from the start, for models that keep no state
+        # State-space models resume from a state only one token at a time.
         stride = 1 if self._is_stateful and start else chunk.end - start
         if self.adapters is not None:
             self.adapters.begin([chunk])

@@ -27,7 +27,7 @@ def choose_runner(model: PreTrainedModel, max_length: int, options: EngineOption
 
 
 def slower_path(model: PreTrainedModel, reason: UnsupportedAttention) -> str:
-    """Return the sentence about a model that does not run with a paged cache."""
+    """Return a sentence about a model that cannot run with a paged cache."""
     return f"{type(model).__name__} runs each sequence separately, which is slower with many: {reason}"
 
 
@@ -48,14 +48,14 @@ def choose_paged_runner(
 
 
 def capture_for(model: PreTrainedModel, options: EngineOptions) -> Capture | None:
-    """Return what captures decode steps on the model's device, if they are to be."""
+    """Return the capture of decode steps on the model's device, if enabled."""
     return CudaCapture(model.device) if model.device.type == "cuda" and not options.enforce_eager else None
 
 
 def _openvino_runner(
     model: PreTrainedModel, max_length: int, options: EngineOptions, block_size: int | None, asked: bool
 ) -> PagedRunner:
-    """Return OpenVINO's runner; raise UnsupportedGraph if PyTorch is to compute the model."""
+    """Return OpenVINO's runner; raise UnsupportedGraph if PyTorch should compute the model."""
     config, dtype = model.config.get_text_config().to_dict(), str(model.dtype).removeprefix("torch.")
     if reason := reason_for_torch(options, model.device.type == "cpu", dtype, config):
         raise UnsupportedGraph(reason)

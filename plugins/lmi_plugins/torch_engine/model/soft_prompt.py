@@ -41,7 +41,7 @@ def _read(soft_prompt: TensorData, request: EngineRequest, model: PreTrainedMode
         )
     if request.parameters.prompt_log_probs:
         raise InvalidParameter(
-            "prompt log probabilities cannot be returned with a soft prompt, as its virtual tokens have none"
+            "prompt log probabilities cannot be returned with a soft prompt, because its virtual tokens have none"
         )
     return table.to(weight.device, weight.dtype)
 

@@ -1,7 +1,7 @@
 """Layers that carry a state of fixed size from token to token: Mamba, linear attention, short convolutions.
 
 transformers computes them for rows of equal length, not for packed tokens, so their modules get each group of a step
-by itself. The states of the sequences that decode stay in one batch, as long as the steps have the same sequences.
+by itself. The states of decoding sequences stay in one batch, as long as the steps have the same sequences.
 """
 
 import inspect
@@ -19,28 +19,28 @@ from lmi_plugins.torch_engine.model.recurrences import recurrences_of
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 CACHE_ARGUMENTS = ("cache_params", "past_key_values")
-STATES = ("conv_states", "recurrent_states")  # of a layer of transformers' cache, each by index
+STATES = ("conv_states", "recurrent_states")  # attributes of a layer in transformers' cache, each a mapping by index
 
 
 class StateRow(NamedTuple):
-    """The states of one sequence: a row in those of several. A sequence has none before its first chunk."""
+    """The states of one sequence: a row in a batch of states. A sequence has none before its first chunk."""
 
     states: Cache
     row: int
 
 
 class StateLayer:
-    """A module whose forward pass is computed by the step that runs."""
+    """A module whose forward pass is computed by the running step."""
 
     def __init__(self, module: Any, number: int) -> None:
         self.index: int = module.layer_idx
-        self._number = number  # of states in the layer
+        self._number = number  # number of states in the layer
         self._module = module
         self._cache_argument = _cache_argument(module)
         module.forward = lambda hidden_states, *_, **__: current_step().mix(self, hidden_states)
 
     def restore(self) -> None:
-        """Have the module compute as its class does again."""
+        """Restore the computation of the module's class."""
         del self._module.forward
 
     def new_cache(self) -> LinearAttentionLayer:
@@ -85,14 +85,14 @@ def _cache_argument(module: torch.nn.Module) -> str:
 
 
 def new_states(layers: Items[StateLayer]) -> Cache:
-    """Return the states of sequences that begin."""
+    """Return the states of new sequences."""
     by_index = {layer.index: layer for layer in layers}
     other: Any = DynamicLayer  # not typed
     return Cache([by_index[index].new_cache() if index in by_index else other() for index in range(max(by_index) + 1)])
 
 
 def states_of(sequences: Items[Sequence], layers: Items[StateLayer]) -> Cache:
-    """Return the states of the sequences, a row for each, to be updated in place; from then on, they are theirs."""
+    """Return the states of the sequences, one row each, to be updated in place; the sequences then own them."""
     rows = [row if isinstance(row := sequence.row_cache, StateRow) else None for sequence in sequences]
     known = [row for row in rows if row is not None]
     if not known:
@@ -112,7 +112,7 @@ def states_of(sequences: Items[Sequence], layers: Items[StateLayer]) -> Cache:
 
 
 def _is_whole(rows: Items[StateRow | None]) -> bool:
-    """Return whether the rows are all those of the same states, in their order."""
+    """Return whether the rows are all rows of the same states, in order."""
     first = rows[0]
     if first is None or len(rows) != _height(first.states):
         return False
@@ -125,7 +125,7 @@ def _height(states: Cache) -> int:
 
 
 def _joined(rows: Items[tuple[Any, int] | None]) -> Any:
-    """Return a layer of the cache with these rows of others; zeros are the state of a sequence that begins."""
+    """Return a layer of the cache with these rows of others; zeros are the state of a new sequence."""
     like, place = next(row for row in rows if row is not None)
     joined = copy(like)
     for name in STATES:

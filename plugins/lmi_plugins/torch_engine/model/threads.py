@@ -3,8 +3,8 @@
 import torch
 from transformers import PreTrainedModel
 
-FEW_PARAMETERS = 8_000_000  # of a model whose operations are done before a second thread could help
-FEW_TOKENS = 64  # in a step; with more, it helps such a model too
+FEW_PARAMETERS = 8_000_000  # operations of smaller models end before a second thread could help
+FEW_TOKENS = 64  # in a step; with more, threads help small models too
 
 
 class Threads:

@@ -30,11 +30,11 @@ FLOAT32 = 4  # bytes
 class EngineLimits:
     """The sizes of a loaded model and of its cache."""
 
-    max_length: int  # of a prompt and what is generated from it, in tokens
-    max_batch_size: int  # sequences that run at once
+    max_length: int  # of a prompt and its output, in tokens
+    max_batch_size: int  # sequences that run at the same time
     vocabulary: int  # token ids
-    cache_bytes: int  # what keys and values take at most
-    eos_token_ids: frozenset[int]  # the model's own
+    cache_bytes: int  # maximum size of keys and values
+    eos_token_ids: frozenset[int]  # of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class InputProcessor:
         sequence = Sequence.of(request, self.limits.max_length, stream, index)
         own = request.parameters.eos_token_ids
         sequence.eos_token_ids = self.limits.eos_token_ids if own is None else frozenset(own)
-        sequence.started = index > 0  # what is told of the prompt comes once
+        sequence.started = index > 0  # the first sequence alone reports on the prompt
         return sequence
 
     def _text_ban(self, parameters: SamplingParameters) -> TextBan | None:
@@ -138,8 +138,8 @@ def _resume(sequence: Sequence, given: Given) -> None:
         sequence.outgrow()
     for token_id in given.token_ids:
         sequence.stream.push(token_id)
-    sequence.stream.finish()  # what it still holds back was given: no stop sequence begins in it
-    if sequence.generator is not None:  # which drew a number for each token
+    sequence.stream.finish()  # send the text held back, in which no stop sequence begins
+    if sequence.generator is not None:  # it drew one number per token
         torch.rand(len(given.token_ids), dtype=torch.float64, generator=sequence.generator)
 
 

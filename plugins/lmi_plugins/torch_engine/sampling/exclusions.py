@@ -19,7 +19,7 @@ class Exclusion(LogitsProcessor):
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.excluded(sequence)]
-        pairs = [pair for pair in pairs if pair[1] < scores.shape[1]]  # ids beyond stand for a soft prompt
+        pairs = [pair for pair in pairs if pair[1] < scores.shape[1]]  # larger ids stand for a soft prompt
         if not pairs:
             return scores
         rows, ids = torch.tensor(pairs, device=scores.device).unbind(1)
@@ -53,7 +53,7 @@ class BadSequences(Exclusion):
 
 
 class BadTexts(LogitsProcessor):
-    """Exclusion of tokens that would complete a bad text, of which there are many where the text is short."""
+    """Exclusion of tokens that would complete a bad text, of which there are many if the text is short."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         found = [(row, ids) for row, sequence in enumerate(sequences) for ids in _completing(sequence)]

@@ -12,7 +12,7 @@ from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor,
 
 logger = logging.getLogger(__name__)
 
-BITS = 32  # of the vocabulary, in each number of a mask
+BITS = 32  # tokens of the vocabulary per number of a mask
 
 
 class GrammarMask(LogitsProcessor):
@@ -28,7 +28,7 @@ class GrammarMask(LogitsProcessor):
         return scores.masked_fill(allowed.flatten(1)[:, : scores.shape[1]] == 0, float("-inf"))
 
     def _bitmask(self, sequences: Items[ProcessedSequence], numbers: int) -> torch.Tensor:
-        """Return the masks of all sequences; one whose mask takes too long fails by itself."""
+        """Return the masks of all sequences; one whose mask takes too long fails alone."""
         bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
         first = 0
         while first < len(sequences):
@@ -41,7 +41,7 @@ class GrammarMask(LogitsProcessor):
                 break
             thread.leave()
             self._thread = None
-            bitmask = bitmask.clone()  # the thread will still write into the former one
+            bitmask = bitmask.clone()  # the thread still writes to the original
             bitmask[first + slow] = -1
             sequence = sequences[first + slow]
             sequence.failure = _matcher(sequence).give_up(thread.thread)
@@ -56,9 +56,9 @@ def _matcher(sequence: ProcessedSequence) -> Matcher:
 
 
 def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
-    """Set the bits of a sequence's row; one that does not follow its guide fails by itself."""
+    """Set the bits of a sequence's row; a sequence that does not follow its guide fails alone."""
     try:
         _matcher(sequence).fill(bitmask, row, sequence.token_ids)
-    except Exception as error:  # of this sequence alone
+    except Exception as error:  # affects only this sequence
         logger.exception("The grammar of request %s failed", sequence.request_id)
         sequence.failure = str(error)

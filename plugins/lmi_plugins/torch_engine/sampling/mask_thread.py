@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 
-LOOK_SECONDS = 0.01  # between two looks at a mask that takes long
+LOOK_SECONDS = 0.01  # between checks of a mask that takes long
 LOWEST_PRIORITY = 19
 
 
 class Masks:
-    """Masks to be filled one after the other, and the progress of that."""
+    """Masks to be filled one by one, and the progress."""
 
     def __init__(self, fills: Sequence[Callable[[], None]]) -> None:
         self._fills = fills
         self._done = threading.Event()
-        self._current = (0, float("inf"))  # the index of a mask, and the thread's CPU time when it was begun
+        self._current = (0, float("inf"))  # the index of a mask, and the thread's CPU time at its start
 
     def run(self, thread: "MaskThread") -> None:
-        """Fill the masks, until the thread is left behind."""
+        """Fill the masks, until the thread is abandoned."""
         for index, fill in enumerate(self._fills):
             self._current = (index, cpu_seconds(thread.clock))
             fill()
@@ -30,7 +30,7 @@ class Masks:
         self._done.set()
 
     def wait(self, seconds: Sequence[float], thread: "MaskThread") -> int | None:
-        """Wait until all are filled; return the index of one that takes more CPU time than it may, if there is one."""
+        """Wait until all are filled; return the index of one that exceeds its CPU time, if any."""
         if self._done.wait(min(seconds)):
             return None
         while not self._done.wait(LOOK_SECONDS):
@@ -41,7 +41,7 @@ class Masks:
 
 
 class MaskThread:
-    """A thread that fills masks, until it is left behind."""
+    """A thread that fills masks until it is abandoned."""
 
     def __init__(self) -> None:
         self.left = False
@@ -54,10 +54,10 @@ class MaskThread:
         self._masks.put(masks)
 
     def leave(self) -> None:
-        """Let the thread finish its mask where nothing else wants the core, and then end."""
+        """Let the thread finish its mask on idle cores, and then end."""
         self.left = True
         if sys.platform == "linux" and self.thread.native_id is not None:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the thread has exited
                 os.setpriority(os.PRIO_PROCESS, self.thread.native_id, LOWEST_PRIORITY)
 
     def _run(self) -> None:
@@ -66,7 +66,7 @@ class MaskThread:
 
 
 def clock_of(thread: threading.Thread) -> int | None:
-    """Return the clock of a thread's CPU time, None where the system has none."""
+    """Return the clock of a thread's CPU time, None if the system has none."""
     known = hasattr(time, "pthread_getcpuclockid") and thread.ident is not None
     return time.pthread_getcpuclockid(thread.ident) if known and thread.ident is not None else None
 

@@ -18,10 +18,10 @@ class Outcome:
 
     token_id: int | None = None  # the token after it; None within a prompt
     log_prob: float = 0.0
-    rank: int | None = None  # of the token, if asked for
-    prompt_log_probs: list[float] = field(default_factory=list)  # from the chunk's second token on, if asked for
+    rank: int | None = None  # rank of the token, if requested
+    prompt_log_probs: list[float] = field(default_factory=list)  # starting with the chunk's second token, if requested
     prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
-    top_logprobs: TopLogprobs | None = None  # of the token's position, if asked for
+    top_logprobs: TopLogprobs | None = None  # at the token's position, if requested
     prompt_top_logprobs: list[TopLogprobs] = field(default_factory=list)  # for each of the prompt's log probs
 
 
@@ -114,7 +114,7 @@ def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:
 
 
 def _keep_logits(chunk: Chunk, logits: torch.Tensor) -> None:
-    """Keep the rows of a chunk's logits that its request asks for with its sequence. Checked drafts bring their own."""
+    """Store the requested rows of a chunk's logits with its sequence. Verified drafts have their own."""
     sequence = chunk.sequence
     if sequence.parameters.prompt_logits and not sequence.started:
         sequence.prompt_logits.append(logits[: sequence.prompt_length - chunk.start].float().cpu())
@@ -123,7 +123,7 @@ def _keep_logits(chunk: Chunk, logits: torch.Tensor) -> None:
 
 
 def keep_generation_logits(sequence: Sequence, logits: torch.Tensor) -> None:
-    """Keep a copy of the logits, [vocabulary], that a token is chosen by: a view would keep the whole batch's."""
+    """Store a copy of the logits, [vocabulary], from which a token is chosen: a view would keep the whole batch."""
     sequence.generation_logits.append(logits.float().cpu().clone())
 
 

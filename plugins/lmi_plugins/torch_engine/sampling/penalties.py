@@ -10,14 +10,14 @@ from lmi_plugins.torch_engine.sequences.processor_state import TokenCounts
 
 
 class Bias(LogitsProcessor):
-    """The numbers that a request has for tokens, added to their scores."""
+    """A request's biases of tokens, added to their scores."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         return scores + torch.stack([_bias(sequence, scores) for sequence in sequences])
 
 
 class RepetitionPenalty(LogitsProcessor):
-    """A factor that lowers the scores of tokens that have occurred, in the prompt too, as in transformers."""
+    """A factor that lowers the scores of tokens that have occurred, including in the prompt, as in transformers."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
         seen = torch.stack([_token_counts(sequence, scores) for sequence in sequences]) > 0
@@ -28,7 +28,7 @@ class RepetitionPenalty(LogitsProcessor):
 class FrequencyPenalty(LogitsProcessor):
     """Lowered scores of generated tokens: once for presence, and each time for frequency, as in OpenAI's API.
 
-    Where `penalize_prompt` is set, as TensorRT-LLM has it, the tokens of the prompt count too.
+    With `penalize_prompt`, as in TensorRT-LLM, the tokens of the prompt count too.
     """
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
@@ -39,7 +39,7 @@ class FrequencyPenalty(LogitsProcessor):
 
 
 def _bias(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
-    """Return the sequence's biases, [vocabulary], which are made once."""
+    """Return the sequence's biases, [vocabulary], which are created once."""
     state = sequence.state
     if state.bias is None:
         state.bias = dense_bias(sequence.parameters, scores.shape[1]).to(scores.device)
@@ -57,7 +57,7 @@ def dense_bias(parameters: SamplingParameters, vocabulary: int) -> torch.Tensor:
 
 
 def _token_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
-    """Return how often each token has occurred, in the prompt too, [vocabulary]."""
+    """Return how often each token has occurred, including in the prompt, [vocabulary]."""
     state = sequence.state
     if state.token_counts is None:
         state.token_counts = TokenCounts(0, scores.shape[1], scores.device)
@@ -65,7 +65,7 @@ def _token_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Te
 
 
 def _penalized_counts(sequence: ProcessedSequence, scores: torch.Tensor) -> torch.Tensor:
-    """Return the counts that presence and frequency penalties go by, [vocabulary]."""
+    """Return the counts for presence and frequency penalties, [vocabulary]."""
     counts = _token_counts if sequence.parameters.penalize_prompt else _generated_counts
     return counts(sequence, scores)
 

@@ -1,4 +1,4 @@
-"""Turns the model's logits into the scores by which next tokens are chosen."""
+"""Conversion of the model's logits into the scores by which next tokens are chosen."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
@@ -14,7 +14,7 @@ from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
 from lmi_plugins.torch_engine.sequences.logits_processor import Condition, LogitsProcessor
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
-# The order is transformers', here and in SAMPLING.
+# The same order as in transformers, here and in SAMPLING.
 CHOICE: dict[LogitsProcessor, Condition] = {
     Bias(): lambda parameters: bool(parameters.logit_bias) or parameters.embedding_bias is not None,
     RepetitionPenalty(): lambda parameters: parameters.repetition_penalty != 1,
@@ -32,9 +32,11 @@ CHOICE: dict[LogitsProcessor, Condition] = {
 def process(
     logits: torch.Tensor, sequences: Items[Sequence], order: Iterable[LogitsProcessor] = (*CHOICE, *SAMPLING)
 ) -> torch.Tensor:
-    """Return the scores of logits, [rows, vocabulary], float32. A batch that asks for nothing comes back as it is.
+    """Return the scores of logits, [rows, vocabulary], float32. If no request needs a processor, the logits are
+    returned unchanged.
 
-    Each row passes the processors that its request asks for, in this order; sampled rows alone pass those of SAMPLING.
+    Each row passes through the processors of its request, in this order; only sampled rows pass through those of
+    SAMPLING.
     """
     rows: dict[LogitsProcessor, list[int]] = {}
     for row, sequence in enumerate(sequences):
@@ -51,7 +53,7 @@ def process(
 def _apply(
     processor: LogitsProcessor, scores: torch.Tensor, sequences: Items[Sequence], rows: list[int]
 ) -> torch.Tensor:
-    """Return the scores after one processor, which only these rows pass."""
+    """Return the scores after one processor, applied only to these rows."""
     if len(rows) == len(sequences):
         return processor.process(scores, sequences)
     index = torch.tensor(rows, device=scores.device)
@@ -59,6 +61,6 @@ def _apply(
 
 
 def processors_of(parameters: SamplingParameters) -> tuple[LogitsProcessor, ...]:
-    """Return the processors that a request asks for, in order."""
+    """Return the processors of a request, in order."""
     conditions = CHOICE if parameters.greedy else CHOICE | SAMPLING
     return tuple([processor for processor, applies in conditions.items() if applies(parameters)])

@@ -7,7 +7,7 @@ import torch
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
-DraftToken = tuple[int, torch.Tensor]  # and the distribution that it was drawn from, [vocabulary]
+DraftToken = tuple[int, torch.Tensor]  # a token and the distribution that it was drawn from, [vocabulary]
 
 
 class Sampler:
@@ -48,12 +48,12 @@ class Sampler:
         because float32 is too coarse for rare tokens.
         """
         device = probabilities.device
-        if device.type == "mps":  # has no float64
+        if device.type == "mps":  # MPS has no float64
             probabilities = probabilities.cpu()
         cumulative = probabilities.double().cumsum(-1)  # [rows, vocabulary]
         drawn = self._random_numbers(sequences)[:, None].to(cumulative.device) * cumulative[:, -1:]
         ids = torch.searchsorted(cumulative, drawn, right=True)[:, 0]
-        return ids.clamp_(max=probabilities.shape[1] - 1).to(device)  # beyond the end where probabilities are NaN
+        return ids.clamp_(max=probabilities.shape[1] - 1).to(device)  # NaN probabilities would lead beyond the end
 
     def _draw_or_accept(
         self, probabilities: torch.Tensor, sequences: Items[Sequence], drafts: Items[DraftToken | None]
@@ -71,7 +71,7 @@ class Sampler:
         ratio = probabilities[index, kept] / proposed.gather(1, kept[:, None])[:, 0]
         numbers = self._random_numbers([sequences[row] for row in rows]).to(ratio)
         lacking = (probabilities[index] - proposed).clamp_(min=0)
-        enough = lacking.sum(-1, keepdim=True) > 0  # not so where both are the same, but for rounding
+        enough = lacking.sum(-1, keepdim=True) > 0  # false if both distributions are equal except for rounding
         rest = probabilities.index_copy(0, index, torch.where(enough, lacking, probabilities[index]))
         ids = self.draw(rest, sequences)
         ids[index] = torch.where(numbers < ratio, kept, ids[index])

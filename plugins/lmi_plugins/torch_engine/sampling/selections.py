@@ -45,7 +45,7 @@ def _allowed_ids(sequence: ProcessedSequence, device: torch.device) -> torch.Ten
 
 def _forced(sequence: ProcessedSequence) -> int | None:
     limit, state = sequence.parameters.reasoning_limit, sequence.state
-    assert limit is not None, "its request must ask for one"
+    assert limit is not None, "only requests with a limit have this processor"
     if state.reasoning is None:
         budget = ReasoningBudget(tokens=limit.tokens, starts=limit.starts, ends=limit.ends, inside=limit.inside)
         state.reasoning = ReasoningCountdown(budget)

@@ -31,7 +31,7 @@ class TopP(LogitsProcessor):
     """The most likely tokens that make up the probability p."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        # Beginning with the least likely, as in transformers: excluded tokens add up to at most 1 - top_p.
+        # From the least likely, as in transformers: excluded tokens add up to at most 1 - top_p.
         limit = column([1 - sequence.parameters.top_p for sequence in sequences], scores)
         probabilities = scores.softmax(-1)
         ordered, order = probabilities.topk(_possible(probabilities, limit))
@@ -44,7 +44,7 @@ class TopP(LogitsProcessor):
 def _possible(probabilities: torch.Tensor, limit: torch.Tensor) -> int:
     """Return how many tokens may be kept: those below an equal share of the limit are excluded together."""
     vocabulary = probabilities.shape[1]
-    if probabilities.device.type != "cpu":  # sorting them all costs less there than waiting for the count
+    if probabilities.device.type != "cpu":  # on the CPU, waiting for the count costs less than sorting all
         return vocabulary
     return max(1, int((probabilities * vocabulary > limit).sum(-1).max()))
 
@@ -73,7 +73,7 @@ class TypicalP(LogitsProcessor):
 def _farthest(distances: torch.Tensor, probabilities: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
     """Return the distance at which the nearest tokens make up the probability, [rows, 1]."""
     vocabulary = distances.shape[1]
-    # A few of them are mostly enough; off the CPU, sorting them all costs less than waiting to know.
+    # A few are usually enough; outside the CPU, sorting all costs less than waiting for the count.
     count = min(FIRST_CANDIDATES, vocabulary) if distances.device.type == "cpu" else vocabulary
     while True:
         nearest, order = distances.topk(count, largest=False)
@@ -83,7 +83,7 @@ def _farthest(distances: torch.Tensor, probabilities: torch.Tensor, limit: torch
         count = min(8 * count, vocabulary)
 
 
-# The order is transformers'; vLLM's differs in that min_p comes before top-k there, and typical_p does not exist.
+# The order is the same as in transformers. vLLM applies min_p before top-k, and has no typical_p.
 SAMPLING: dict[LogitsProcessor, Condition] = {
     Temperature(): lambda parameters: parameters.temperature != 1,
     TopK(): lambda parameters: parameters.top_k > 0,

@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.torch_engine.sequences.sequence import SequenceGroup
 
-PATIENCE = 0.01  # seconds of waiting after which the engine hears whether there are other requests
+PATIENCE = 0.01  # seconds to wait before the engine checks for other requests
 
 
 class Waiting(NamedTuple):

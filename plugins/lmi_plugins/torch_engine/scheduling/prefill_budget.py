@@ -5,22 +5,22 @@ from collections.abc import Sequence as Items
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 
 MIN_TOKENS = 16
-INITIAL_TOKENS = 64  # while nothing is known
-STRETCH = 1.0  # how much longer a step with prompt tokens may take, as a share of one without
+INITIAL_TOKENS = 64  # used until measurements exist
+STRETCH = 1.0  # how much longer a step with prompt tokens may take, as a fraction of a step without
 LEARNING_RATE = 0.2
 
 
 class PrefillBudget:
     """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
 
-    If nothing decodes, the limit is that of the options; on a GPU always, as hundreds of prompt tokens take it hardly
+    If nothing decodes, the limit is that of the options; on a GPU always, because hundreds of prompt tokens take hardly
     longer than one.
     """
 
     def __init__(self, max_tokens: int, on_gpu: bool = False) -> None:
         self._max_tokens, self._on_gpu = max_tokens, on_gpu
-        self._decode_seconds: float | None = None  # of a step without prompt tokens
-        self._token_seconds: float | None = None  # what a prompt token adds
+        self._decode_seconds: float | None = None  # duration of a step without prompt tokens
+        self._token_seconds: float | None = None  # additional time per prompt token
 
     def tokens(self, decoding: int, prefilling: int) -> int:
         """Return the maximum for a step with these numbers of decoding streams and prefilling prompts; more prompts

@@ -35,8 +35,8 @@ class Scheduler:
         self._splits_prompts = splits_prompts
         self._waiting: deque[SequenceGroup] = deque()
         self._running: list[SequenceGroup] = []
-        self.new_blocks: list[int] = []  # handed out for the latest step
-        self.copies: dict[int, int] = {}  # for the latest step: target block to source block
+        self.new_blocks: list[int] = []  # allocated for the most recent step
+        self.copies: dict[int, int] = {}  # for the most recent step, from target block to source block
 
     @property
     def has_work(self) -> bool:
@@ -48,7 +48,7 @@ class Scheduler:
 
     @property
     def running_ids(self) -> list[str]:
-        """The ids of the running requests, once for each of their sequences that was asked for."""
+        """The ids of the running requests, once per requested sequence."""
         return [group.request_id for group in self._running]
 
     @property
@@ -90,7 +90,7 @@ class Scheduler:
         return decoding + prefilling
 
     def _outgrow(self) -> None:
-        """Have sequences that are too long for what was computed of them computed again."""
+        """Restart sequences that have become too long for their computed state."""
         for group in self._running:
             for sequence in group.sequences:
                 if sequence.outgrown:
@@ -102,7 +102,7 @@ class Scheduler:
         few.
         """
         index = 0
-        while index < len(self._running):  # the list may lose its end
+        while index < len(self._running):  # a preemption may remove the last sequences
             for sequence in self._running[index].sequences:
                 while index < len(self._running) and not self._allocate(sequence):
                     self._preempt()
@@ -123,7 +123,7 @@ class Scheduler:
             if self._prefix_cache is not None:
                 self._prefix_cache.restore(sequence)
             missing = self._pool.blocks_for(len(sequence.token_ids)) - len(sequence.block_table)
-            # A block to spare for each that runs, or it would soon have to leave again.
+            # Keep one spare block per running sequence, or the new one would soon be preempted.
             if self._running and missing + rows > self._pool.free:
                 self._release(group)
                 return
@@ -161,7 +161,7 @@ class Scheduler:
         if new is None:
             return False
         self.new_blocks += new
-        index = sequence.num_computed_tokens // self._pool.block_size  # of the block that is written next
+        index = sequence.num_computed_tokens // self._pool.block_size  # the block that is written next
         return not self._pool.is_shared(sequence.block_table[index]) or self._copy_on_write(sequence, index)
 
     def _copy_on_write(self, sequence: Sequence, index: int) -> bool:

@@ -30,6 +30,6 @@ class Adapter:
     """One loaded adapter. A later adapter of the same name is a different one; sequences keep theirs until they end."""
 
     name: str
-    directory: Path | None  # None: it came as tensors, and cannot be read again
-    weights: AdapterWeights | None  # None: not in memory at the moment
-    serial: int = field(default_factory=lambda: next(_serials))  # unlike that of any other, also after it is gone
+    directory: Path | None  # None: it was sent as tensors, and cannot be read again
+    weights: AdapterWeights | None  # None: currently not in memory
+    serial: int = field(default_factory=lambda: next(_serials))  # unique, even after the adapter is removed

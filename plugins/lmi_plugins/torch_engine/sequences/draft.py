@@ -14,7 +14,7 @@ class Acceptance:
     """The number of accepted drafted tokens."""
 
     drafted: int = 0  # tokens
-    accepted: int = 0  # of these
+    accepted: int = 0  # of the drafted tokens
 
     @property
     def rate(self) -> float:
@@ -27,7 +27,7 @@ class Draft:
     """Likely next tokens, and the distributions from which they were sampled, if any."""
 
     token_ids: list[int]
-    probabilities: list[torch.Tensor] = field(default_factory=list)  # of each token, [vocabulary]
+    probabilities: list[torch.Tensor] = field(default_factory=list)  # distribution of each token, [vocabulary]
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -42,7 +42,8 @@ def read_draft(request: EngineRequest, vocabulary: int, rewinds: bool, names: Pa
     ids, logits = request.draft_ids, request.draft_logits
     if not rewinds:
         raise InvalidParameter(
-            f"{names.draft_ids} is not supported by this model, which cannot take tokens back, as rejected drafts need"
+            f"{names.draft_ids} is not supported by this model, which cannot roll back tokens, as rejected drafts "
+            f"require"
         )
     if request.parameters.num_beams > 1:
         raise InvalidParameter(f"{names.num_beams} above 1 and {names.draft_ids} cannot be used together")

@@ -17,11 +17,11 @@ class ProcessedSequence(Protocol):
 
     request_id: str
     parameters: SamplingParameters
-    token_ids: list[int]  # the prompt's and the generated ones
+    token_ids: list[int]  # prompt and generated tokens
     prompt_length: int
     eos_token_ids: frozenset[int]
     state: ProcessorState
-    failure: LmiError | str | None  # set by a processor that cannot go on with the sequence
+    failure: LmiError | str | None  # set by a processor that cannot continue the sequence
 
 
 class LogitsProcessor(ABC):
@@ -34,7 +34,7 @@ class LogitsProcessor(ABC):
         """
 
 
-Condition = Callable[[SamplingParameters], bool]  # whether a request with these parameters asks for a processor
+Condition = Callable[[SamplingParameters], bool]  # whether a request with these parameters needs a processor
 
 
 def column(values: Items[float], like: torch.Tensor) -> torch.Tensor:

@@ -19,10 +19,10 @@ class TokenCounts:
 
     def of(self, token_ids: list[int]) -> torch.Tensor:
         """Return the counts in these tokens, [vocabulary], float32."""
-        if len(token_ids) < self._length:  # tokens were taken back
+        if len(token_ids) < self._length:  # generated tokens were rolled back
             self._counts.zero_()
             self._length = self._start
-        # Ids beyond the vocabulary stand for a soft prompt.
+        # Larger ids stand for a soft prompt.
         new = [token_id for token_id in token_ids[self._length :] if token_id < len(self._counts)]
         if new:
             index = torch.tensor(new, device=self._counts.device)
@@ -41,7 +41,7 @@ class Ngrams:
 
     def completions(self, token_ids: list[int]) -> set[int]:
         """Return the tokens that would complete an n-gram that has occurred before."""
-        if len(token_ids) < self._length:  # tokens were taken back
+        if len(token_ids) < self._length:  # generated tokens were rolled back
             self._followers.clear()
             self._length = 0
         for index in range(max(self._length, self._size - 1), len(token_ids)):
@@ -56,11 +56,11 @@ class ProcessorState:
     """The parts of all processors, each created on demand."""
 
     bias: torch.Tensor | None = None  # [vocabulary]
-    token_counts: TokenCounts | None = None  # of the prompt's and the generated tokens
+    token_counts: TokenCounts | None = None  # of prompt and generated tokens
     generated_counts: TokenCounts | None = None
     ngrams: Ngrams | None = None
     matcher: Matcher | None = None
-    text_ban: TextBan | None = None  # what its request asks for; the same for all its sequences
+    text_ban: TextBan | None = None  # requested texts, shared by all sequences of the request
     allowed_ids: torch.Tensor | None = None
     reasoning: ReasoningCountdown | None = None
 

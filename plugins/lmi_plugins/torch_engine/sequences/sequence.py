@@ -25,39 +25,39 @@ class Sequence:
 
     request_id: str
     parameters: SamplingParameters
-    token_ids: list[int]  # the prompt's and the generated ones
+    token_ids: list[int]  # prompt and generated tokens
     prompt_length: int
-    max_length: int  # at which it is as long as was asked for, or as the context
+    max_length: int  # the requested length, or the context length if that is smaller
     stream: TokenStream
-    generator: torch.Generator | None = None  # None: greedy, or sampled without a seed
+    generator: torch.Generator | None = None  # None: greedy decoding, or sampling without a seed
     num_computed_tokens: int = 0  # tokens whose keys and values are in the cache
-    block_table: list[int] = field(default_factory=list)  # blocks of the cache, in the order of the tokens
-    row_cache: object = None  # what its runner keeps beside the blocks: transformers' cache, or its row of one
-    prompt_log_probs: list[float] = field(default_factory=list)  # of the second and later tokens of the prompt
+    block_table: list[int] = field(default_factory=list)  # cache blocks, in token order
+    row_cache: object = None  # what the runner stores outside the blocks: transformers' cache, or a row of it
+    prompt_log_probs: list[float] = field(default_factory=list)  # starting with the prompt's second token
     prompt_ranks: list[int] = field(default_factory=list)  # of the same tokens
     prompt_top_logprobs: list[TopLogprobs] = field(default_factory=list)  # of the same tokens
-    started: bool = False  # its first step was handed out
+    started: bool = False  # whether its first step has been delivered
     adapter: Adapter | None = None
-    soft_prompt: torch.Tensor | None = None  # [virtual tokens, hidden], of the ids from the vocabulary's size on
-    # What its keys and values depend on besides its tokens: sequences that differ in it can share none.
+    soft_prompt: torch.Tensor | None = None  # [virtual tokens, hidden], for ids from the vocabulary's size upwards
+    # Everything besides tokens that determines keys and values: sequences share blocks only if it is equal.
     variant: tuple[object, ...] = ()
-    recompute_beyond: int | None = None  # tokens; once it is longer, its keys and values are others
+    recompute_beyond: int | None = None  # a length in tokens beyond which keys and values change
     block_keys: list[bytes] = field(default_factory=list)  # of its full blocks, in the prefix cache
-    num_cached_blocks: int = 0  # of its blocks that can be found in the prefix cache
-    num_cached_tokens: int | None = None  # found there when it was first admitted, until they are told
+    num_cached_blocks: int = 0  # number of its blocks in the prefix cache
+    num_cached_tokens: int | None = None  # found there at first admission; reported once
     arrived: float = field(default_factory=monotonic)
-    queue_time: float | None = None  # seconds until it was first admitted, until they are told
-    draft: Draft | None = None  # that its request brought, until it is checked
+    queue_time: float | None = None  # seconds until first admission; reported once
+    draft: Draft | None = None  # from its request, until it is verified
     num_draft_computed_tokens: int = 0  # `num_computed_tokens` of the draft model
     acceptance: Acceptance = field(default_factory=Acceptance)
-    # Where they are asked for, the model's own logits that were not handed out yet, on the CPU:
+    # The model's own logits that have not been delivered yet, on the CPU, if requested:
     prompt_logits: list[torch.Tensor] = field(default_factory=list)  # each [tokens, vocabulary]
     generation_logits: list[torch.Tensor] = field(default_factory=list)  # each [vocabulary]
     index: int = 0  # among the sequences of its request
     eos_token_ids: frozenset[int] = frozenset()
-    processors: tuple[LogitsProcessor, ...] | None = None  # that its parameters ask for, once that was looked up
+    processors: tuple[LogitsProcessor, ...] | None = None  # set when the parameters have been examined
     state: ProcessorState = field(default_factory=ProcessorState)
-    failure: LmiError | str | None = None  # why it cannot go on
+    failure: LmiError | str | None = None  # why it cannot continue
 
     @classmethod
     def of(cls, request: EngineRequest, max_length: int, stream: TokenStream, index: int = 0) -> "Sequence":
@@ -101,11 +101,11 @@ class Sequence:
 
     @property
     def outgrown(self) -> bool:
-        """Whether what was computed of it holds only for a shorter sequence."""
+        """Whether its computed state is only valid for a shorter sequence."""
         return self.recompute_beyond is not None and len(self.token_ids) > self.recompute_beyond
 
     def outgrow(self) -> None:
-        """Discard what holds only for a shorter sequence."""
+        """Discard the state that is only valid for a shorter sequence."""
         self.recompute_beyond = None
         self.variant += ("outgrown",)
         self.block_keys.clear()
@@ -128,11 +128,11 @@ class SequenceGroup:
     The samples of a request are separate groups, because they can run at different times.
     """
 
-    sampled: ClassVar[bool] = True  # the sampler chooses the next tokens of its sequences
+    sampled: ClassVar[bool] = True  # whether the sampler chooses the next tokens of its sequences
 
     def __init__(self, sequence: Sequence) -> None:
-        self.sequences = [sequence]  # a single one while the group waits
-        self.num_rows = 1  # of the batch that it takes, or will take as soon as it has branched
+        self.sequences = [sequence]  # only one while the group waits
+        self.num_rows = 1  # rows of the batch that it takes, or will take once it has branched
 
     @property
     def request_id(self) -> str:

@@ -15,7 +15,7 @@ class Chunk:
     sequence: Sequence
     start: int  # positions in the sequence
     end: int
-    draft: Draft | None = None  # whose tokens are the last ones of the chunk and of its sequence
+    draft: Draft | None = None  # its tokens are the last ones of the chunk and of the sequence
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -53,8 +53,8 @@ class StepBatch:
         self.chunks = chunks
         self.token_rows: list[slice] = []
         self.logits_rows: list[slice] = []
-        self.logits_indices: list[int] = []  # of the tokens whose logits are wanted, among all tokens
-        self.next_token_rows: dict[Sequence, int] = {}  # of sequences that are computed to their end
+        self.logits_indices: list[int] = []  # indices, among all tokens, of those whose logits are needed
+        self.next_token_rows: dict[Sequence, int] = {}  # rows of sequences that are computed completely
         tokens = 0
         for chunk in chunks:
             end = tokens + chunk.end - chunk.start

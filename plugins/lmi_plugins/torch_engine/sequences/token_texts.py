@@ -10,11 +10,11 @@ from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
 
 
 class TokenTexts(TokenWriter):
-    """The texts of the engine's tokens, in the form that requests ask for."""
+    """The texts of the engine's tokens, in the form that requests require."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, eos_token_ids: frozenset[int], vocabulary: int) -> None:
         super().__init__(tokenizer, eos_token_ids)
-        self._vocabulary = vocabulary  # ids beyond it stand for a soft prompt, and have no text
+        self._vocabulary = vocabulary  # larger ids stand for a soft prompt, and have no text
 
     def stream(self, prompt_ids: list[int], parameters: SamplingParameters) -> TokenStream:
         """Return a stream for the tokens of one sequence that continues the prompt."""
@@ -35,5 +35,5 @@ class TokenTexts(TokenWriter):
             return None
         log_probs = [None, *sequence.prompt_log_probs]
         top_logprobs: list[TopLogprobs | None] = [None, *sequence.prompt_top_logprobs]
-        top_logprobs += [None] * (len(log_probs) - len(top_logprobs))  # where none were asked for
+        top_logprobs += [None] * (len(log_probs) - len(top_logprobs))  # empty if none were requested
         return self.prompt(sequence.prompt_ids, log_probs, top_logprobs, [None, *sequence.prompt_ranks])

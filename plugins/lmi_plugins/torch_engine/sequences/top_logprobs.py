@@ -6,7 +6,7 @@ import torch
 
 from lmi_core.generation.parameters import ALL_TOKENS
 
-TopLogprobs = list[tuple[int, float]]  # token ids and log probs of one position, the most likely token first
+TopLogprobs = list[tuple[int, float]]  # token ids and log probs at one position, the most likely first
 
 
 def read_top_logprobs(logits: torch.Tensor, counts: Items[int]) -> list[TopLogprobs]:
@@ -15,7 +15,7 @@ def read_top_logprobs(logits: torch.Tensor, counts: Items[int]) -> list[TopLogpr
         return []
     vocabulary = logits.shape[1]
     counts = [vocabulary if count == ALL_TOKENS else count for count in counts]
-    log_probs = logits.float().log_softmax(-1)  # as the sampler computes them, to the last digit
+    log_probs = logits.float().log_softmax(-1)  # exactly as the sampler computes them
     best = log_probs.topk(min(max(counts), vocabulary))
     rows = zip(counts, best.indices.tolist(), best.values.tolist(), strict=True)
     return [list(zip(ids, values, strict=True))[:count] for count, ids, values in rows]

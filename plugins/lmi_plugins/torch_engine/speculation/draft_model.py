@@ -37,7 +37,7 @@ class DraftModel:
         context = context_length(draft, None)
         if context < max_length:
             raise ConfigurationError(
-                f"speculative_draft_model: the context of {name} has {context} tokens, but that of the model "
+                f"speculative_draft_model: the context of {name} has {context} tokens, but the model's has "
                 f"{max_length}; reduce it with max_model_len"
             )
         try:
@@ -48,7 +48,7 @@ class DraftModel:
             ) from reason
         if not self._runner.rewinds:
             raise ConfigurationError(
-                f"speculative_draft_model: {name} cannot take tokens back, as rejected drafts need"
+                f"speculative_draft_model: {name} cannot roll back tokens, as rejected drafts require"
             )
         self.block_bytes = self._runner.block_bytes
         self.allocate = self._runner.allocate
@@ -88,7 +88,7 @@ class DraftModel:
     ) -> None:
         rows = torch.stack(logits).float()
         ids = rows.argmax(-1)
-        # With a seed the most likely token is drafted: then the text does not depend on the drafts.
+        # With a seed, the most likely token is drafted, so that the text does not depend on the drafts.
         drawn = [row for row, each in enumerate(sequences) if not each.parameters.greedy and each.generator is None]
         if drawn:
             drawing = [sequences[row] for row in drawn]
@@ -110,5 +110,5 @@ def load_draft_model(
         return None
     if not runner.rewinds:
         kind = type(model).__name__
-        raise ConfigurationError(f"speculative_draft_model requires a model that can take tokens back: {kind} cannot")
+        raise ConfigurationError(f"speculative_draft_model requires a model that can roll back tokens: {kind} cannot")
     return DraftModel(options, name, model, runner.block_size, max_length)

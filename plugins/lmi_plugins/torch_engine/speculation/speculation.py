@@ -60,7 +60,7 @@ class Speculation:
             wanted = len(sequence.draft)
         else:
             wanted = self._length if self._draft_model is not None and sequence.soft_prompt is None else 0
-        wanted = min(wanted, sequence.max_length - len(sequence.token_ids) - 1)  # the model adds a token of its own
+        wanted = min(wanted, sequence.max_length - len(sequence.token_ids) - 1)  # the model itself adds one token
         if sequence.recompute_beyond is not None:
             wanted = min(wanted, sequence.recompute_beyond - len(sequence.token_ids))
         return wanted if wanted > 0 and scheduler.reserve(sequence, wanted) else 0
@@ -73,10 +73,10 @@ class Speculation:
         scheduler: Scheduler,
         sampler: Sampler,
     ) -> None:
-        # The draft model cannot read a soft prompt, and beams go on in too many ways.
+        # The draft model cannot read a soft prompt, and beams branch too often.
         readable = [each for each in chunks if each.group.sampled and each.sequence.soft_prompt is None]
         drafted = {sequence: length for sequence, length in lengths.items() if sequence.draft is None}
-        # All that is read becomes part of the prefix cache: prompts are read even where nothing is drafted.
+        # All tokens read become part of the prefix cache, so prompts are read even if nothing is drafted.
         read = [chunk for chunk in readable if len(chunk) > 1 or chunk.sequence in drafted]
         if read:
             drafts = model.draft(read, drafted, scheduler.new_blocks, sampler)

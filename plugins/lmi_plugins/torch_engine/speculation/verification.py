@@ -24,7 +24,7 @@ class Check:
     chunk: Chunk
     draft: Draft
     logits: torch.Tensor  # [draft tokens + 1, vocabulary]: before each of its tokens, and after the last
-    total: Acceptance  # of all drafts
+    total: Acceptance  # over all drafts
     results: Results = field(default_factory=list)
 
     @property

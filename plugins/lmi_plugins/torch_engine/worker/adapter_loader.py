@@ -10,7 +10,7 @@ from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, LoadAdapter, PinAdapter, UnloadAdapter, failure
 from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights
 
-PATIENCE = 0.01  # seconds of waiting after which the worker looks whether there are messages
+PATIENCE = 0.01  # seconds to wait before the worker checks for messages
 
 
 class Loading(NamedTuple):
@@ -50,7 +50,7 @@ class AdapterLoader:
             self._engine.adapters.pin(call.name, call.pinned)
         except LmiError as error:
             self._answer(call.call_id, error)
-        except Exception as error:  # whatever the device makes of it
+        except Exception as error:  # the device's libraries may raise anything
             self._answer(call.call_id, InvalidAdapter(f"the adapter cannot be pinned: {type(error).__name__}: {error}"))
         else:
             self._answer(call.call_id)
@@ -77,7 +77,7 @@ class AdapterLoader:
                 self._engine.adapters.add(loading.name, loading.source, loading.weights.result())
             except LmiError as error:
                 self._answer(call_id, error)
-            except Exception as error:  # whatever a broken file makes the libraries raise
+            except Exception as error:  # libraries may raise anything for a broken file
                 self._answer(call_id, InvalidAdapter(f"the adapter cannot be loaded: {type(error).__name__}: {error}"))
             else:
                 self._answer(call_id)

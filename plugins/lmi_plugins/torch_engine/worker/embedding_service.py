@@ -48,7 +48,7 @@ def handle(engine: EmbeddingEngine, message: bytes, channel: Channel) -> list[Fa
             error = InvalidParameter("the model makes embeddings and generates no text")
             return [failure(unique(request.request_id, channel), error)]
         case LoadAdapter(call_id) | UnloadAdapter(call_id):
-            refusal = InvalidAdapter("embeddings are made with the model alone: it takes no adapters")
+            refusal = InvalidAdapter("the model makes embeddings without adapters")
             send_answer(AdapterAnswer(unique(call_id, channel), [], failure(call_id, refusal)), channel)
         case Load():
             greet(channel)

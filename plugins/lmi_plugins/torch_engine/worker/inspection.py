@@ -68,7 +68,7 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
     yield from wrong_files(folder, checkpoint)
     if checkpoint.others:
         yield f"{options.model}: {_other_weights(checkpoint.others)}"
-    if has_wrong_json(folder):  # transformers would tell the same again, in other words
+    if has_wrong_json(folder):  # transformers would report the same fault in other words
         return
     task = choose_task(options)
     try:
@@ -118,8 +118,8 @@ def _inspect_weights(
         model, found = load_without_data(factory, config, options, DATA_TYPES[options.dtype], checkpoint.weights)
     except (ImportError, OSError, ValueError, KeyError) as error:
         yield f"{options.model}: the model cannot be loaded: {reason(error)}"
-    except Exception as error:  # operations of quantized weights, for one, need their data
-        logger.debug("what loading would find is not known without data", exc_info=error)
+    except Exception as error:  # for example, operations on quantized weights need their data
+        logger.debug("the result of loading cannot be predicted without data", exc_info=error)
     else:
         if fault := find_fault(found):
             yield f"{options.model}: {fault}"
@@ -132,7 +132,7 @@ def _inspect_weights(
 def _path(model: PreTrainedModel, options: EngineOptions) -> Iterator[str]:
     try:
         check_model(model, max_context_length(model.config, options.max_model_len))
-    except ConfigurationError:  # of the length, which is a fault of its own
+    except ConfigurationError:  # the length is a separate fault
         return
     except UnsupportedAttention as reason:
         yield Note(slower_path(model, reason))
@@ -144,7 +144,7 @@ def _too_little_memory(options: EngineOptions, config: PreTrainedConfig, weights
     except ConfigurationError:
         return
     cache = options.kv_cache_memory or 0
-    with suppress(RuntimeError):  # transformers' own for a size that differs from layer to layer
+    with suppress(RuntimeError):  # transformers raises it for sizes that differ between layers
         cache = min(cache, _max_cache_bytes(options, config))
     if fault := too_little_memory(weights, cache, device):
         yield f"{options.model}: {fault}"

@@ -48,7 +48,7 @@ from lmi_plugins.torch_engine.worker.sharing import (
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 0.25  # seconds between two reports, except the one when the engine has no more work
+INTERVAL = 0.25  # seconds between reports, except for the one when the engine runs out of work
 
 
 class FiguresReport:
@@ -59,7 +59,7 @@ class FiguresReport:
         self._channel = channel
         self._told: dict[str, EngineFigures] = {}
         self._next = 0.0
-        self._begun: set[str] = set()  # that run
+        self._begun: set[str] = set()  # running requests
 
     def report(self) -> None:
         """Send the requests that have begun, and the figures if it is time."""
@@ -90,7 +90,7 @@ def load_model(
     try:
         serve = load_generation if choose_task(options) == "generate" else load_embeddings
         return serve(options, channel, report)
-    except Exception as error:  # no memory on the device, a model's own code, ...
+    except Exception as error:  # not enough device memory, an error in the model's own code, and others
         logger.debug("the model could not be loaded", exc_info=True)
         send_failure(LoadFailed.because_of(error, options.model), channel)
     return None

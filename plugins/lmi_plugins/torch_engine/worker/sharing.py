@@ -1,4 +1,4 @@
-"""One worker for several servers: each gets the results of its own requests, under the ids that it has chosen."""
+"""One worker for several servers: each gets the results of its own requests, under its own ids."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -11,11 +11,11 @@ from lmi_core.workers.messages import LoadFailed, encode
 from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Begun, Failure, Figures, Loaded, Steps, Worked
 
 WORKED = encode(Worked())
-MARK = "/"  # between a server and its own id
+MARK = "/"  # separates the server from its own id
 
 
 def send_loaded(loaded: Loaded, channel: Channel) -> None:
-    """Send the end of the start, also to servers that come later."""
+    """Send the end of the start, including to servers that connect later."""
     message = encode(loaded)
     channel.send(message)
     if isinstance(channel, SharedChannel):
@@ -23,7 +23,7 @@ def send_loaded(loaded: Loaded, channel: Channel) -> None:
 
 
 def send_failure(failure: LoadFailed, channel: Channel) -> None:
-    """Send the reason why the model cannot be loaded, also to servers whose messages were not received yet."""
+    """Send the reason why the model cannot be loaded, including to servers whose messages are yet to arrive."""
     if isinstance(channel, SharedChannel):
         while channel.pending() is not None:
             pass
@@ -31,20 +31,20 @@ def send_failure(failure: LoadFailed, channel: Channel) -> None:
 
 
 def greet(channel: Channel) -> None:
-    """Answer a server that has asked for the model to be loaded, as another one has already."""
+    """Answer a server that requests the model's loading when another server has already done so."""
     assert isinstance(channel, SharedChannel), "a worker loads one model"
     channel.send_to(channel.sender, channel.greeting)
 
 
 def unique(request_id: str, channel: Channel) -> str:
-    """Return an id that no other server's requests have, for the request in the message that was received last."""
+    """Return an id that is unique among all servers, for the request in the last received message."""
     return f"{channel.sender}{MARK}{request_id}" if isinstance(channel, SharedChannel) else request_id
 
 
 def send_results(
     results: Steps, channel: Channel, abort: Callable[[str], None], unfinished: Iterable[str] = ()
 ) -> None:
-    """Send results to the servers that asked for them; abort the unfinished requests of those that are gone."""
+    """Send results to the servers that asked for them; abort the unfinished requests of disconnected servers."""
     if not isinstance(channel, SharedChannel):
         channel.send(encode(results))
         return
@@ -78,7 +78,7 @@ def send_results(
 
 
 def send_begun(request_ids: Iterable[str], channel: SharedChannel) -> None:
-    """Send each server which of its requests the engine has begun."""
+    """Report to each server which of its requests the engine has started."""
     begun: dict[str, list[str]] = {}
     for request_id in request_ids:
         sharer, _, own_id = request_id.partition(MARK)
@@ -88,7 +88,7 @@ def send_begun(request_ids: Iterable[str], channel: SharedChannel) -> None:
 
 
 def send_answer(answer: AdapterAnswer, channel: Channel) -> None:
-    """Send every server the names of all adapters, and the one that called the answer."""
+    """Send every server the names of all adapters, and the caller its answer."""
     channel.send(encode(answer))
     if isinstance(channel, SharedChannel):
         sharer, _, own_id = answer.call_id.partition(MARK)

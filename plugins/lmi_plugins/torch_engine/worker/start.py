@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 REPORT_SECONDS = 0.1
 
-LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large ones, each with all that it needs
+LIBRARIES = {"torch": ("libtorch_cpu.so", "libtorch_python.so")}  # large libraries, with their dependencies
 
 
 def run(channel: Channel) -> None:
     """Load the model in the first message, then serve forever: the worker's `target`."""
-    gc.disable()  # nothing becomes garbage while libraries are imported, but looking for it takes a quarter of the time
+    gc.disable()  # imports create no garbage, and collection takes a quarter of the time
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",), daemon=True)
     libraries.start()
     with ThreadPoolExecutor(1) as other:
-        importing = other.submit(_import_service)  # whatever there will be to load, which may be a second from now
+        importing = other.submit(_import_service)  # while the options are read, which may take a second
         first = channel.begin(decode_to_worker)
         assert isinstance(first, Load), first
         reporter = Reporter(channel)
@@ -45,20 +45,20 @@ def run(channel: Channel) -> None:
             serve_next = service.load_model(first.options, channel, reporter.begin)
     if serve_next is None:
         return
-    gc.freeze()  # spares the collector what was loaded
+    gc.freeze()  # the garbage collector then skips all loaded objects
     gc.enable()
     while True:
         serve_next()
 
 
 def prepare() -> None:
-    """Import what `run` needs, in a process from which workers are forked."""
+    """Import the dependencies of `run`, in a process from which workers are forked."""
     gc.disable()
     libraries = threading.Thread(target=load_shared_libraries, args=("torch",))
     libraries.start()
     _import_service()
-    libraries.join()  # a fork would not have the thread
-    gc.freeze()  # looking through the imported modules would copy their memory in each fork
+    libraries.join()  # a fork would not inherit the thread
+    gc.freeze()  # collecting garbage would copy the memory of imported modules in each fork
 
 
 def _import_service() -> None:
@@ -74,7 +74,7 @@ class Sender(Protocol):
 
 
 class Reporter:
-    """A sender of progress to the server, some times a second; any thread may call it, one at a time sends."""
+    """A sender of progress to the server, a few times per second; any thread may call it, but one sends at a time."""
 
     def __init__(self, channel: Sender) -> None:
         self._channel = channel
@@ -106,7 +106,7 @@ class Reporter:
 def load_shared_libraries(package: str) -> None:
     """Load a package's large libraries, if found, before it is imported.
 
-    A call of a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
+    Calling a C function releases the interpreter's lock, which `import` and `ctypes.CDLL` hold while they load.
     """
     dlopen = getattr(ctypes.CDLL(None), "dlopen", None) if os.name == "posix" else None
     spec = importlib.util.find_spec(package)

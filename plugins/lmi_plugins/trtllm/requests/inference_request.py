@@ -15,14 +15,15 @@ from lmi_plugins.trtllm.requests.value_checks import check_values
 if TYPE_CHECKING:
     import torch
 
-KINDS = {"BOOL": "b", "FP16": "biuf", "FP32": "biuf", "FP64": "biuf"}  # numpy's, of lists that become such a tensor
+# Numpy's kinds of lists that can become such a tensor
+KINDS = {"BOOL": "b", "FP16": "biuf", "FP32": "biuf", "FP64": "biuf"}
 INTEGERS = "biu"
 
 LAST_ID = 2**64 - 1
 
 
 class InferenceRequest:
-    """A request whose tensors are right for some model; they are given as numpy's, torch's, `Tensor`, or lists."""
+    """A request whose tensors are valid for some model; they may be numpy or torch arrays, `Tensor`s, or lists."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class InferenceRequest:
         tensors: Mapping[str, Any],
         bad_texts: Sequence[str] = (),
     ) -> None:
-        """Check the tensors; raise InvalidParameter for whatever no model could take.
+        """Check the tensors; raise InvalidParameter for values that no model could accept.
 
         `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
         """
@@ -58,7 +59,7 @@ class InferenceRequest:
 
     @property
     def output_length(self) -> int:
-        """The number of tokens to generate at most."""
+        """The maximum number of tokens to generate."""
         return int(self.number("request_output_len", 0))
 
     def number(self, name: str, default: float) -> float:
@@ -117,7 +118,7 @@ def _from_torch(value: "torch.Tensor") -> Tensor:
 
 
 def _from_list(value: object, dtype: TensorType) -> "numpy.ndarray[Any, Any]":
-    array = numpy.asarray(value)  # raises ValueError where rows are of different lengths
+    array = numpy.asarray(value)  # raises ValueError if rows have different lengths
     if array.size == 0:
         return array.astype(NUMPY_TYPES[dtype])
     if array.dtype.kind not in KINDS.get(dtype, INTEGERS):

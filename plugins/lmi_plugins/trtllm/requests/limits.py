@@ -1,4 +1,4 @@
-"""The limits of requests, as they are set when TensorRT-LLM builds an engine."""
+"""The limits of requests, as set when TensorRT-LLM builds an engine."""
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
-    """Limits on the requests of a model; None: as its context and memory allow."""
+    """Limits on the requests of a model; None: limited only by its context and memory."""
 
-    max_input_len: int | None = None  # tokens of a prompt
+    max_input_len: int | None = None  # tokens in a prompt
     max_output_len: int | None = None  # tokens to generate
-    max_num_tokens: int | None = None  # tokens that one step computes: a prompt must fit in
+    max_num_tokens: int | None = None  # tokens in one step; a prompt must fit
     max_beam_width: int | None = None
     max_draft_len: int | None = None
 

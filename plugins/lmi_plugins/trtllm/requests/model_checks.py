@@ -6,7 +6,7 @@ from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
 def check_model(request: InferenceRequest, vocabulary: int, max_length: int) -> None:
-    """Raise InvalidParameter or ContextLengthExceeded for a request that this model cannot take."""
+    """Raise InvalidParameter or ContextLengthExceeded for a request that this model cannot serve."""
     tensors = request.tensors
     table = tensors.get("prompt_embedding_table")
     virtual = 0 if table is None else table.shape[-2]

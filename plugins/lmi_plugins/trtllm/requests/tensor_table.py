@@ -27,7 +27,7 @@ INPUTS = (
     TensorSpecification("embedding_bias", "FP32", (1, ANY), optional=True),
     TensorSpecification("bad_words_list", "INT32", (1, 2, ANY), optional=True),
     TensorSpecification("stop_words_list", "INT32", (1, 2, ANY), optional=True),
-    # NVIDIA's table says [1], which holds no embedding: rows as its runtime takes them, of the model's hidden size.
+    # NVIDIA's table says [1], which cannot contain an embedding; its runtime takes rows of the model's hidden size.
     TensorSpecification("prompt_embedding_table", "FP16", (ANY, ANY), optional=True),
     TensorSpecification("prompt_vocab_size", "INT32", (1,), optional=True),
     TensorSpecification("lora_task_id", "UINT64", (1,), optional=True),
@@ -50,9 +50,9 @@ OUTPUTS = (
 
 BY_NAME: Mapping[str, TensorSpecification] = {each.name: each for each in INPUTS}
 MANDATORY = tuple(each.name for each in INPUTS if not each.optional)
-# Besides the type above; for weights, the table has the model's data type.
+# Types accepted in addition to the one above; for weights, the table has the model's data type.
 FURTHER_TYPES: Mapping[str, tuple[TensorType, ...]] = {"lora_weights": ("FP16", "BF16")}
-# NVIDIA's own tools write a batch around it.
+# NVIDIA's own tools add a batch dimension.
 FURTHER_SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {"prompt_embedding_table": ((1, ANY, ANY),)}
 
 
@@ -65,7 +65,7 @@ def shapes_of(name: str) -> tuple[tuple[int, ...], ...]:
 
 
 def shape_in_words(shape: tuple[int, ...]) -> str:
-    """Return a shape as messages have it, such as `[1, 2, any]`."""
+    """Return a shape in the form used in messages, such as `[1, 2, any]`."""
     return f"[{', '.join('any' if size == ANY else str(size) for size in shape)}]"
 
 

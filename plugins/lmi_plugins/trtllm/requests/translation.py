@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 NO_END = -1
 TENSOR_TYPES: dict[str, TensorType] = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
 TENSOR_NAMES = ParameterNames(num_beams="`beam_width`", draft_ids="`draft_input_ids`")
-EARLY_STOPPING: dict[int, bool | Literal["never"]] = {0: False, 1: True}  # any other: only once nothing can get better
+# Any other value: stop only when no better result is possible
+EARLY_STOPPING: dict[int, bool | Literal["never"]] = {0: False, 1: True}
 
 
 def engine_request(request: "InferenceRequest", adapter: str | None) -> EngineRequest:
-    """Return the request that the engine takes, with the name of its adapter."""
+    """Return the engine's request, with the name of its adapter."""
     logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
     return EngineRequest(
         request_id=str(request.request_id),
@@ -62,7 +63,8 @@ def _parameters(request: "InferenceRequest") -> SamplingParameters:
         bad_sequences=bad_words,
         bad_texts=request.bad_texts,
         min_length=int(number("min_length", 0)),
-        # The engine lets an end of sequence pass where it is bad: as one that is none, it never comes.
+        # The engine ignores an end-of-sequence token among the bad words; treated as an ordinary token, it never
+        # occurs.
         eos_token_ids=[] if end_id == NO_END or [end_id] in bad_words else [end_id],
         stop_token_sequences=_words(request, "stop_words_list"),
         include_stop=True,

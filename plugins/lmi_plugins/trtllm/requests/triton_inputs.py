@@ -6,7 +6,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, fits, shapes_of
 
-INPUT_LENGTHS = "input_lengths"  # how many of `input_ids` are the prompt; the rest fills the batch up
+INPUT_LENGTHS = "input_lengths"  # how many of `input_ids` belong to the prompt; the rest is padding
 
 
 def from_triton(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

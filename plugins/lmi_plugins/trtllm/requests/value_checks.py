@@ -1,4 +1,4 @@
-"""Checks of the values of a request's tensors that no model could take."""
+"""Checks of the values of a request's tensors that no model could accept."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
 
     least: float
     most: float = math.inf
-    excluded: bool = False  # whether it must be above the least
+    excluded: bool = False  # whether the minimum itself is excluded
 
     def hold(self, value: float) -> bool:
         above = value > self.least if self.excluded else value >= self.least
@@ -43,7 +43,7 @@ BOUNDS: Mapping[str, Bounds] = {
     "pad_id": Bounds(-1),
     "prompt_vocab_size": Bounds(1),
 }
-TOGETHER = (  # the first is nothing without the second
+TOGETHER = (  # the first has no effect without the second
     ("prompt_embedding_table", "prompt_vocab_size"),
     ("prompt_vocab_size", "prompt_embedding_table"),
     ("lora_weights", "lora_config"),
@@ -51,13 +51,13 @@ TOGETHER = (  # the first is nothing without the second
     ("lora_weights", "lora_task_id"),
     ("draft_logits", "draft_input_ids"),
 )
-NUMBERS = ("embedding_bias", "prompt_embedding_table", "lora_weights", "draft_logits")  # none of which may be NaN
-OF_LOGITS = ("embedding_bias", "draft_logits")  # in which -inf leaves a token out
+NUMBERS = ("embedding_bias", "prompt_embedding_table", "lora_weights", "draft_logits")  # must not contain NaN
+OF_LOGITS = ("embedding_bias", "draft_logits")  # -inf excludes a token
 AT_LEAST_ONE = ("input_ids", "draft_input_ids", "lora_config", "prompt_embedding_table")  # rows, or numbers
 
 
 def check_values(tensors: Mapping[str, Tensor]) -> None:
-    """Raise InvalidParameter for values that no model could take."""
+    """Raise InvalidParameter for values that no model could accept."""
     for name, bounds in BOUNDS.items():
         if name in tensors and not bounds.hold(value := tensors[name].array().item()):
             raise InvalidParameter(f"`{name}` must be {bounds}. Given: {value:g}")
@@ -89,7 +89,7 @@ def _check_numbers(name: str, tensor: Tensor) -> None:
 
 
 def _check_sizes(tensors: Mapping[str, Tensor]) -> None:
-    """Raise InvalidParameter for tensors that are not as long as others."""
+    """Raise InvalidParameter for tensors whose lengths do not match those of others."""
     for name, axis, other in (("draft_logits", 0, "draft_input_ids"), ("lora_weights", 0, "lora_config")):
         if name in tensors and tensors[name].shape[axis] != tensors[other].shape[0]:
             raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""Lists of words as TensorRT-LLM has them: [1, 2, n], a row of all token ids and one of where each word ends."""
+"""Lists of words in TensorRT-LLM's form: [1, 2, n], a row with all token ids and a row with the end of each word."""
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor

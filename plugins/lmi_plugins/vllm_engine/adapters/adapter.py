@@ -16,7 +16,7 @@ from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
 
 logger = logging.getLogger(__name__)
 
-_threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # of their own, as a file system may hang
+_threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # separate threads, because a file system may hang
 
 
 @dataclass(eq=False, slots=True)
@@ -41,16 +41,16 @@ class Adapter:
         if await asyncio.get_running_loop().run_in_executor(_threads, state_of, folder) == self.state:
             return
         if self.number in await engine.list_loras():
-            await engine.add_lora(self.request)  # which is there, and is evicted last from now on
+            await engine.add_lora(self.request)  # it is already loaded; this marks it as recently used
             return
         if not self._told:
             self._told = True
             logger.warning(
-                "adapter %s: vLLM has evicted it, and its files in %s are gone or have changed since it was loaded",
+                "adapter %s: vLLM has evicted it, and its files in %s are missing or have changed since it was loaded",
                 self.name,
                 self.request.lora_path,
             )
         raise AdapterNotFound(
-            f"the adapter `{self.name}` cannot be loaded any more: its files are gone, or have changed since it was "
+            f"the adapter `{self.name}` can no longer be loaded: its files are missing, or have changed since it was "
             "loaded. Load it again"
         )

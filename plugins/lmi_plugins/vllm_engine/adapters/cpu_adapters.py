@@ -1,12 +1,13 @@
-"""LoRA in vLLM's builds for CPUs, mended where a batch holds requests with an adapter and requests without.
+"""LoRA in vLLM's builds for CPUs, fixed for batches of requests with and without adapters.
 
 To be removed once vLLM has mended its two faults, which fails the tests of this file:
 
-- A token without an adapter has the index -1, which PyTorch takes for the last adapter: the token gets its change.
+- A token without an adapter has the index -1, which PyTorch interprets as the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421
-- The rows of a prompt whose log probs are asked for meet the indices of the batch's sequences. Where their numbers
+- The rows of a prompt whose log probs are requested are combined with the indices of the batch's sequences. Where their
+numbers
   differ, an error ends the engine. https://github.com/vllm-project/vllm/issues/16668
-  The second mend leaves such rows as they are, which is right unless an adapter changes the output layer:
+  The second fix leaves such rows unchanged, which is right unless an adapter changes the output layer:
   `output_layer` refuses those requests.
 """
 
@@ -39,7 +40,7 @@ def mend_adapters() -> None:
         outputs[(indices < 0).expand(len(outputs))] = 0
 
     def add_lora_logits(self: Any, logits: torch.Tensor, states: torch.Tensor, *others: Any, **options: Any) -> None:
-        """Leave the rows of a prompt as they are where other requests are in the batch."""
+        """Leave the rows of a prompt unchanged if there are other requests in the batch."""
         if len(self.sampler_indices) in (1, len(states)):
             add_logits(self, logits, states, *others, **options)
 

@@ -39,7 +39,7 @@ def changes_output_layer(folder: Path) -> bool:
 
 def _refuse_long(folder: Path) -> None:
     """Raise InvalidAdapter for LongLoRA, whose scaled positions vLLM would silently ignore."""
-    with suppress(OSError, ValueError):  # for vLLM to complain of
+    with suppress(OSError, ValueError):  # vLLM will report them
         config = json.loads((folder / ADAPTER_WEIGHTS).read_bytes())
         if isinstance(config, dict) and config.get("context_length"):
             raise InvalidAdapter(f"LoRA with context_length is not supported. Given: {config['context_length']}")
@@ -88,7 +88,7 @@ class VllmAdapters:
                 raise BackendUnhealthy("the adapter was not loaded: vLLM's engine died") from None
             except BackendUnhealthy:
                 raise
-            except Exception as error:  # of whatever class the engine's own process raised
+            except Exception as error:  # the engine's process may raise anything
                 raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
             before = self._adapters.get(name)
             for slots in [engine.adapter_slots for engine in engines]:
@@ -138,5 +138,5 @@ class VllmAdapters:
             )
 
     def find(self, name: str | None) -> Adapter | None:
-        """Return an adapter; None without a name. Raise AdapterNotFound if it was unloaded meanwhile."""
+        """Return an adapter; None without a name. Raise AdapterNotFound if it has been unloaded in the meantime."""
         return None if name is None else self._adapter(name)

@@ -21,11 +21,11 @@ class AdapterSlots:
     """The adapters of requests in the engine, and the pinned ones, by vLLM's number."""
 
     def __init__(self) -> None:
-        self.number = 0  # `max_loras` of the engine
+        self.number = 0  # the engine's `max_loras`
         self._engine: AsyncLLM | None = None
-        self._running: Counter[int] = Counter()  # requests
+        self._running: Counter[int] = Counter()  # running requests
         self._pinned: dict[int, Adapter] = {}
-        self._unpinned: set[int] = set()  # which vLLM has pinned until no request runs with them
+        self._unpinned: set[int] = set()  # pinned in vLLM until no request uses them
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # in order of arrival
         self._changed = asyncio.Event()
         self._releases: set[asyncio.Task[None]] = set()
@@ -38,9 +38,9 @@ class AdapterSlots:
         for number, adapter in list(self._pinned.items()):
             try:
                 await _pin(engine, adapter)
-            except EngineDeadError:  # which whoever watches over it sees, too
+            except EngineDeadError:  # the supervisor notices it too
                 return
-            except Exception as error:  # of whatever class the engine's own process raised
+            except Exception as error:  # the engine's process may raise anything
                 logger.error("adapter %s is no longer pinned: %s", adapter.name, error)
                 self._pinned.pop(number, None)
 
@@ -108,7 +108,7 @@ class AdapterSlots:
         try:
             await place[1]
         except asyncio.CancelledError:
-            if not place[1].cancelled():  # it had its slot already
+            if not place[1].cancelled():  # it already had its slot
                 self._leave(number)
             elif place in self._waiting:
                 self._waiting.remove(place)
@@ -134,9 +134,9 @@ class AdapterSlots:
     async def _remove(self, number: int) -> None:
         engine = self._engine
         assert engine is not None, "started before"
-        if number in self._pinned:  # again
+        if number in self._pinned:  # pinned again in the meantime
             return
-        with suppress(Exception):  # it is gone with its engine, or was not there
+        with suppress(Exception):  # it disappeared with its engine, or was never there
             await engine.remove_lora(number)
         if number not in self._pinned:
             self._unpinned.discard(number)
@@ -154,5 +154,5 @@ class AdapterSlots:
 
 async def _pin(engine: AsyncLLM, adapter: Adapter) -> None:
     await adapter.check(engine)
-    await engine.add_lora(adapter.request)  # which vLLM may have evicted
+    await engine.add_lora(adapter.request)  # vLLM may have evicted it
     await engine.pin_lora(adapter.number)

@@ -9,7 +9,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
 
-DETECTED = ("auto", "hf")  # safetensors, or where there are none whatever else
+DETECTED = ("auto", "hf")  # safetensors if there are any, otherwise another format
 SAFETENSORS = "safetensors"
 PICKLED = ("pt", "npcache")
 
@@ -40,7 +40,7 @@ def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
     if load_format in PICKLED:
         faults.append(
             f"option.load_format={load_format} reads pickles, which may contain code: leave it out and get the weights "
-            f"as safetensors, or set {OPTION}=true if you trust where they come from"
+            f"as safetensors, or set {OPTION}=true if you trust their source"
         )
     for folder in _folders(arguments):
         files = pickled_weights(folder) if load_format in DETECTED else []

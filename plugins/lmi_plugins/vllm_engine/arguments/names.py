@@ -55,7 +55,7 @@ _NAMES = """
 
 ENGINE_ARGUMENTS = frozenset(_NAMES.split())
 
-# Those among them whose values name Python classes or files, which vLLM imports.
+# Arguments above whose values name Python classes or files that vLLM imports.
 CODE_ARGUMENTS = frozenset(
     {
         *("io_processor_plugin", "logits_processors", "reasoning_parser_plugin", "scheduler_cls", "worker_cls"),

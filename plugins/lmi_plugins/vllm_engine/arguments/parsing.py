@@ -49,14 +49,14 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
     if given.get("tensor_parallel_size") == MAX:
         given = {**given, "tensor_parallel_size": str(max(1, current_platform.device_count()))}
     for name, value in given.items():
-        # Each argument is parsed separately, so that errors are about it.
+        # Each argument is parsed separately, so that errors refer to it.
         words = [*_words(declarations()[name], name, value)]
         try:
             engine_parser().parse_args(words, values)
         except argparse.ArgumentError as error:
             raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
     arguments = AsyncEngineArgs.from_cli_args(engine_parser().parse_args([], values))
-    if arguments.speculative_config is None:  # vLLM has the one or the other
+    if arguments.speculative_config is None:  # vLLM accepts only one of the two
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments
 
@@ -76,7 +76,7 @@ def _switch(action: argparse.Action, name: str, value: str) -> list[str]:
     if on is None:
         raise ConfigurationError(f"option.{name} must be true or false. Given: {value}")
     words = [option for option in action.option_strings if option.startswith("--no-") is not on]
-    return words[:1]  # none where a switch can only be turned on, and is off
+    return words[:1]  # empty for a switch that can only be turned on, and is off
 
 
 def _items(name: str, value: str) -> list[str]:

@@ -20,7 +20,7 @@ from lmi_plugins.vllm_engine.outputs.generation import LogProbs, prefill, queue_
 
 T = TypeVar("T")
 
-# Returns what vLLM says of the one token that follows the given ones.
+# Returns vLLM's output for the one token after the given ones.
 NextToken = Callable[[list[int], SamplingParams], Awaitable[RequestOutput]]
 
 
@@ -28,9 +28,9 @@ NextToken = Callable[[list[int], SamplingParams], Awaitable[RequestOutput]]
 class Beam:
     """A sequence of generated tokens, unfinished or finished."""
 
-    token_ids: list[int]  # generated
-    places: list[LogProbs]  # of each of them
-    score: float = 0.0  # the sum of their log probs
+    token_ids: list[int]  # generated tokens
+    places: list[LogProbs]  # log probs at each of them
+    score: float = 0.0  # sum of the log probs
     reason: FinishReason | None = None
 
 
@@ -54,14 +54,14 @@ class BeamSearch:
         eos_token_ids: frozenset[int],
         markers: tuple[str, ...] = (),
     ) -> None:
-        """`eos_token_ids`: the tokens that end a generation unless the request ignores them."""
+        """`eos_token_ids` are the tokens that end a generation unless the request ignores them."""
         self._prompt_ids = prompt_ids
         self._parameters = parameters
         self._writer = writer
         self._markers = markers
         self._eos_token_ids = frozenset() if parameters.ignore_eos_token else eos_token_ids
         self._all_eos_token_ids = self._eos_token_ids.union(parameters.stop_token_ids or ())
-        # Enough for `num_beams` to go on even where every beam has candidates that end it.
+        # Enough for `num_beams` to continue even if every beam has candidates that end it.
         self._num_candidates = max(2, 1 + len(self._all_eos_token_ids)) * parameters.num_beams
         self._finished = Hypotheses[Beam](
             parameters.num_beams, parameters.length_penalty, parameters.early_stopping, parameters.max_new_tokens
@@ -70,7 +70,7 @@ class BeamSearch:
     async def steps(self, next_token: NextToken) -> AsyncGenerator[GenerationStep, None]:
         """Yield each whole sequence at the end of the search, best first. Raise LmiError if the engine fails."""
         beams = [Beam([], [])]
-        first: RequestOutput | None = None  # of the prompt alone
+        first: RequestOutput | None = None  # output for the prompt alone
         while beams:
             outputs = await _all(next_token(self._prompt_ids + each.token_ids, self._asked(each)) for each in beams)
             first = first or outputs[0]
@@ -161,7 +161,7 @@ def _place(output: RequestOutput) -> LogProbs:
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
-    """Await all; when one fails, or this is cancelled, cancel the others."""
+    """Await all; if one fails, or if this is cancelled, cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         return await asyncio.gather(*tasks)

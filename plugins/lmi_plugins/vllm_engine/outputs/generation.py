@@ -20,7 +20,7 @@ class LogProb(Protocol):
 
 
 NOTHING = Given()
-LogProbs = Mapping[int, LogProb]  # of a token and of the likeliest in its place, by token id
+LogProbs = Mapping[int, LogProb]  # of a token and the most likely alternatives, by token id
 
 
 async def steps(
@@ -38,7 +38,7 @@ async def steps(
     """
     sequence = token_stream(writer, prompt_ids, parameters, markers)
     sequence.push_all(given.token_ids)
-    sequence.finish()  # what it still holds back was given: no stop sequence begins in it
+    sequence.finish()  # send the text held back, in which no stop sequence begins
     allowed = allowed_ids(parameters)
     told = given.begun or sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):
@@ -74,7 +74,7 @@ def _new_tokens(
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids
     tokens: list[Token] = []
     for token_id, found in zip(completion.token_ids, completion.logprobs, strict=True):
-        tokens += sequence.push(token_id, *_found(token_id, found, count, named, writer))
+        tokens += sequence.push(token_id, *_log_probs_of(token_id, found, count, named, writer))
         if sequence.stopped:
             break
     return tokens
@@ -135,7 +135,7 @@ def allowed_ids(parameters: ExtendedParameters) -> frozenset[int] | None:
     return frozenset([*parameters.allowed_token_ids, *(budget.ends[0] if budget else ())])
 
 
-def _found(
+def _log_probs_of(
     token_id: int, log_probs: LogProbs, count: int, named: Sequence[int] | None, writer: TokenWriter
 ) -> tuple[float, list[Token] | None, int | None]:
     if not named:

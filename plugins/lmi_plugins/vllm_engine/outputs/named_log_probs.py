@@ -52,7 +52,7 @@ def with_likeliest(found: LogprobsTensors, log_probs: torch.Tensor, others: list
     """Put the most likely tokens into these rows, after the sampled one. log_probs: [rows, vocabulary]."""
     vocabulary = log_probs.shape[1]
     count = vocabulary if most < 0 else min(most, vocabulary)
-    ids, values = found.logprob_token_ids, found.logprobs  # [rows, 1 + tokens]; what is too much is never read
+    ids, values = found.logprob_token_ids, found.logprobs  # [rows, 1 + tokens]; extra columns are never read
     missing = max(0, 1 + count - ids.shape[1])
     ids = torch.nn.functional.pad(ids, (0, missing))
     values = torch.nn.functional.pad(values, (0, missing), value=-torch.inf)

@@ -36,7 +36,7 @@ class BadTextsProcessor(AdapterLogitsProcessor):
     def __init__(self, vllm_config: VllmConfig, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
         self._model_config = vllm_config.model_config
-        self._vocabulary: Vocabulary | None = None  # once a request needs it
+        self._vocabulary: Vocabulary | None = None  # set when a request needs it
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -78,7 +78,7 @@ class RequestBan:
         if completing is not None:
             kept.index_fill_(0, torch.from_numpy(completing).to(logits.device), -torch.inf)
         if self._eos_token_id is not None:
-            # Where a guide allows nothing but what is bad, the end is left, which the guide then refuses: the request
-            # fails, and vLLM does not choose among tokens of which none may come.
+            # If a guide only allows bad tokens, the end remains, which the guide then refuses: the request fails
+            # instead of vLLM choosing among forbidden tokens.
             kept[self._eos_token_id] = torch.where(kept.isneginf().all(), 0.0, kept[self._eos_token_id])
         return kept

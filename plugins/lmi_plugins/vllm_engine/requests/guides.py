@@ -22,9 +22,9 @@ from lmi_plugins.vllm_engine.loading import note_exception
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-GUIDANCE = "guidance"  # vLLM's name of llguidance
-PLACES = 6  # guides that are tried at once
-MAX_OUTCOMES = 5000  # of guides that were tried last
+GUIDANCE = "guidance"  # vLLM's name for llguidance
+PLACES = 6  # guides tried at the same time
+MAX_OUTCOMES = 5000  # outcomes kept, of the most recent guides
 
 
 def by_guidance(guide: Guide, library: str) -> bool:
@@ -33,7 +33,7 @@ def by_guidance(guide: Guide, library: str) -> bool:
         return library == GUIDANCE
     try:
         return xgrammar_lacks(json.loads(str(guide.content)))
-    except (ValueError, RecursionError):  # which vLLM refuses
+    except (ValueError, RecursionError):  # vLLM will refuse it
         return False
 
 
@@ -45,7 +45,7 @@ class GuideTrials:
         self._limits = limits
         self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
         self._compilations = Compilations(PLACES)
-        self._outcomes: OrderedDict[bytes, str | None] = OrderedDict()  # why a guide is refused, if it is
+        self._outcomes: OrderedDict[bytes, str | None] = OrderedDict()  # why a guide is refused; None: it is accepted
         self._lock = threading.Lock()
         self._process: CompileProcess | None = None
         self._stopped = False
@@ -92,7 +92,7 @@ class GuideTrials:
 
     def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
         """Return why a guide is refused; None if it is accepted."""
-        process = self._started(vocabulary)  # before the guide has its place, as that takes long once
+        process = self._started(vocabulary)  # before the guide gets its slot, because the first start takes long
         try:
             with self._compilations.place(compilation):
                 engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"

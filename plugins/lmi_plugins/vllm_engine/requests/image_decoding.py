@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, Protocol
 
-import PIL.Image  # which vLLM requires
+import PIL.Image  # a dependency of vLLM
 from PIL import UnidentifiedImageError
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image
 from lmi_core.host.beside_loop import BesideLoop
 
-# One request's images after the other's, so that their memory, three bytes and more for each pixel, does not add up.
+# One request's images at a time, so that their memory, at least three bytes per pixel, does not add up.
 DECODING = BesideLoop("lmi-images")
 JPEG = ("JPEG", "MPO")
-SCAN = b"\xff\xda"  # begins a scan of a JPEG; its data has no such bytes
-MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and as few as 30 bytes
+SCAN = b"\xff\xda"  # starts a scan of a JPEG, and does not occur in its data
+MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and may have only 30 bytes
 
 BOMBS = (
     PIL.Image.DecompressionBombError,
@@ -54,7 +54,7 @@ def _pixels(image: Image) -> int:
         raise InvalidParameter(
             f"`{image.place}` is too large: its header announces more pixels than any image has"
         ) from None
-    except Exception as error:  # of whatever class the reader of the format raises
+    except Exception as error:  # the reader of a format may raise anything
         raise _unreadable(image, error) from error
     if is_jpeg and (scans := image.data.count(SCAN)) > MAX_SCANS:
         raise InvalidParameter(f"`{image.place}` must be a JPEG of at most {MAX_SCANS} scans. Given: {scans}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from PIL.Image import MODES  # which vLLM requires
+from PIL.Image import MODES  # a dependency of vLLM
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
@@ -39,11 +39,12 @@ async def place_images(
     if passed.mm_processor_kwargs:
         prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs
     try:
-        # Its other cache counts on the engine seeing every prompt in turn, and one may be refused or dropped from here.
+        # vLLM's other cache requires that the engine sees every prompt in turn, but prompts may be refused or dropped
+        # here.
         (content,) = await engine.renderer.render_cmpl_async([prompt], skip_mm_cache=True)
     except Exception as error:
         if not passed.mm_processor_kwargs and not isinstance(error, AssertionError | ValueError | RuntimeError):
-            raise  # the model's own processor has no others, unless a request's arguments of it are wrong
+            raise  # the model's own processor only fails like this for wrong arguments of a request
         raise InvalidParameter(f"vLLM cannot put the images into the prompt: {' '.join(str(error).split())}") from error
     return ImagePrompt(content["prompt_token_ids"], content)
 

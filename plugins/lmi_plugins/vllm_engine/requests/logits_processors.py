@@ -17,7 +17,7 @@ NO_REPEAT_NGRAM_SIZE = "no_repeat_ngram_size"
 REASONING_BUDGET = "reasoning_budget"
 ARGUMENT_NAMES = frozenset({TYPICAL_P, NO_REPEAT_NGRAM_SIZE, BAD_SEQUENCES, REASONING_BUDGET})
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
-# vLLM's router puts the prompt's token ids there, to spare the second engine the tokenizing.
+# vLLM's router puts the prompt's token ids there, so that the second engine need not tokenize.
 PROMPT_OF_TRANSFER = "prompt_token_ids"
 
 
@@ -49,7 +49,7 @@ class TypicalProcessor(AdapterLogitsProcessor):
     """Locally typical sampling (Meister et al. 2022), which keeps tokens with about the expected surprise."""
 
     def is_argmax_invariant(self) -> bool:
-        return True  # not in the letter: but greedy decoding must not change, and it comes after the temperature
+        return True  # not strictly true, but greedy decoding must not change, and this comes after the temperature
 
     def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
         mass = (params.extra_args or {}).get(TYPICAL_P)
@@ -70,7 +70,7 @@ class NoRepeatNgramProcessor(AdapterLogitsProcessor):
 
 
 class EndOfReasoningProcessor(AdapterLogitsProcessor):
-    """A logits processor that leaves only the end marker's next token where the reasoning has reached its limit."""
+    """A logits processor that leaves only the end marker's next token if the reasoning has reached its limit."""
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -83,7 +83,7 @@ class EndOfReasoningProcessor(AdapterLogitsProcessor):
         return lambda output_ids, logits: keep_forced(logits, countdown.forced(output_ids))
 
 
-# By name: vLLM's processes import them. The last one sees what the others have left.
+# By name, because vLLM's processes import them. The last one sees the result of the others.
 LOGITS_PROCESSORS = tuple(
     f"{each.__module__}:{each.__qualname__}"
     for each in (TypicalProcessor, NoRepeatNgramProcessor, BadTextsProcessor, NamedLogProbs, EndOfReasoningProcessor)

@@ -6,7 +6,7 @@ from lmi_plugins.vllm_engine.requests.logits_processors import ARGUMENT_NAMES, T
 from lmi_plugins.vllm_engine.requests.vllm_fields import fields_of
 
 DEFAULTS = ExtendedParameters()
-# vLLM's log probs are those before these are applied.
+# vLLM's log probs do not include these.
 CHANGES_OF_SCORES = (
     "repetition_penalty",
     "presence_penalty",

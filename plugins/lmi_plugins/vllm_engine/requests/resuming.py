@@ -13,13 +13,13 @@ from lmi_plugins.vllm_engine.requests.logits_processors import all_extra_argumen
 from lmi_plugins.vllm_engine.requests.sampling import structured_outputs
 
 CANNOT = (
-    "the request was lost: vLLM's engine died, and the answer cannot go on, as it is sampled without a seed, and "
-    "depends on more than the tokens before it (a guide, penalties, or a parameter of vLLM's own)"
+    "the request was lost: vLLM's engine died, and the answer cannot continue, because it is sampled without a seed "
+    "and depends on more than the previous tokens (a guide, penalties, or a parameter of vLLM's own)"
 )
 
 
 def goes_on(parameters: ExtendedParameters) -> bool:
-    """Return whether the tokens so far, as a part of the prompt, lead to the same choice of the next one."""
+    """Return whether the tokens so far, as part of the prompt, lead to the same choice of the next token."""
     return not (
         (_is_sampled(parameters) and parameters.seed is not None)
         or parameters.presence_penalty

@@ -17,11 +17,11 @@ from lmi_plugins.vllm_engine.library import (
 from lmi_plugins.vllm_engine.requests.logits_processors import all_extra_arguments
 from lmi_plugins.vllm_engine.requests.verification import GuidedSamplingParams
 
-TAG_HEAD = '{"type":"structural_tag","format":'  # of a tag's text, as `read_structural_tag` makes it
+TAG_HEAD = '{"type":"structural_tag","format":'  # the start of a tag's text as written by `read_structural_tag`
 
 
 def sampling_params(parameters: ExtendedParameters, sequence_index: int, log_probs: bool) -> SamplingParams:
-    """Return vLLM's parameters for one sequence; it gets no stop sequences, as `outputs.generation` looks for them."""
+    """Return vLLM's parameters for one sequence, without stop sequences: `outputs.generation` searches for these."""
     guide = structured_outputs(parameters)
     kind = SamplingParams if guide is None else GuidedSamplingParams
     asked = parameters.repetition_detection
@@ -68,7 +68,7 @@ def vllm_guide(parameters: ExtendedParameters) -> Guide | None:
 
 
 def _as_format(kind: str, guide: Any) -> Any:
-    """Return a guide as xgrammar's structural tags have it; schemas and tags are text already, and long maybe."""
+    """Return a guide in the form of xgrammar's structural tags; schemas and tags are already text, and may be long."""
     match kind:
         case "json":
             return {"type": "json_schema", "json_schema": orjson.Fragment(guide)}

@@ -1,4 +1,4 @@
-"""The parameters of requests with guides, which vLLM verifies in the server: that takes long where a guide is large."""
+"""The parameters of requests with guides, which vLLM verifies in the server: this takes long for a large guide."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -6,12 +6,12 @@ from typing import Any
 
 from lmi_plugins.vllm_engine.library import AsyncLLM, SamplingParams
 
-VERIFIED = "lmi_verified"  # an attribute that vLLM's processes do not see
+VERIFIED = "lmi_verified"  # an attribute that is not sent to vLLM's processes
 _threads = ThreadPoolExecutor(2, thread_name_prefix="verify-guide")
 
 
 class GuidedSamplingParams(SamplingParams):
-    """vLLM's parameters, which are verified once: vLLM does so when it takes the request, on the event loop."""
+    """vLLM's parameters, which are verified once: vLLM does so when it receives the request, on the event loop."""
 
     def verify(self, *given: Any, **named: Any) -> None:
         """Raise vLLM's errors about invalid parameters, unless they were verified before."""

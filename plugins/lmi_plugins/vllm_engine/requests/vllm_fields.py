@@ -11,7 +11,7 @@ from lmi_core.payloads.payload import explain
 
 OF_IMAGES = ("mm_processor_kwargs", "media_io_kwargs")
 
-DEEPEST = 32  # objects and arrays in each other: more than anything asks for, and less than what ends a process
+DEEPEST = 32  # nested objects and arrays: more than any field needs, and too few to crash a process
 
 JsonObject = dict[str, Any]
 

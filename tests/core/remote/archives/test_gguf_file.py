@@ -149,7 +149,7 @@ def test_refused_files(tmp_path: Path) -> None:
     (tmp_path / "e.gguf").write_bytes(b"GGUF" + bytes(100))
     (tmp_path / "f.gguf").write_text("<html>")
     for name in ("e.gguf", "f.gguf"):
-        assert "this is no GGUF file, or a damaged one" in refusal(tmp_path / name)
+        assert "this is not a GGUF file, or it is damaged" in refusal(tmp_path / name)
 
 
 async def test_other_engines_get_the_file_itself(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -14,7 +14,7 @@ from lmi_core.remote.archives.unpacking import model_root, unpack
 from tests.core.remote.archives.packing import tar_member, tar_of, zip_link, zip_of
 
 FILES = {"config.json": b"{}", "sub/folder/model.py": b"x = 1\n", "big.bin": bytes(range(256)) * 9000, "empty": b""}
-REPACK = "pack the model directory anew"
+REPACK = "pack the model directory again"
 
 
 def unpacked(data: bytes, folder: Path, limits: Limits | None = None) -> Path:
@@ -69,8 +69,8 @@ def test_modes_are_not_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("../x", "leads out of the archive"),
-        ("a/../../x", "leads out of the archive"),
+        ("../x", "points outside the archive"),
+        ("a/../../x", "points outside the archive"),
         ("/tmp/x", "is not relative to the archive, or has a backslash"),
         ("//x", "is not relative to the archive, or has a backslash"),
         ("..\\x", "is not relative to the archive, or has a backslash"),
@@ -227,7 +227,7 @@ def sparse_zeros(size: int, *, compressed: bool = True) -> bytes:
 
 def test_bomb_is_refused_by_what_it_says(tmp_path: Path) -> None:
     message = refusal(sparse_zeros(FREE_BYTES + 1), tmp_path)
-    assert f"unpacks to more than {MAX_RATIO} times its size, as only an attack does" in message
+    assert f"unpacks to more than {MAX_RATIO} times its size, which only attacks do" in message
     assert contents(tmp_path / "out") == {}
 
 

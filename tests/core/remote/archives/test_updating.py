@@ -237,7 +237,7 @@ async def test_redirects(web: ArchiveServer) -> None:
         (os.urandom(2000), "this is not a supported archive: pack it as .zip, .tar.gz or .tar"),
         (b"", "this is not a supported archive"),
         (zip_of(FILES)[:-30], "the archive is damaged or cut off"),
-        (zip_of({"../x": b""}), "the archive cannot be unpacked: '../x' leads out of the archive"),
+        (zip_of({"../x": b""}), "the archive cannot be unpacked: '../x' points outside the archive"),
     ],
 )
 async def test_what_is_no_archive(web: ArchiveServer, cache: Path, data: bytes, why: str) -> None:

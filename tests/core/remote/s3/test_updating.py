@@ -119,7 +119,7 @@ async def test_broken_connections_are_retried(s3: S3Server) -> None:
 
     s3.fault = break_first
     message = await error_of(url)
-    assert message.startswith(f"{url}: the connection to S3 breaks off (")
+    assert message.startswith(f"{url}: the connection to S3 was interrupted (")
     assert message.endswith("): start again to resume")
     s3.gets.clear()
     broken = 2

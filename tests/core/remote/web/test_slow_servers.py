@@ -48,15 +48,15 @@ async def run(url: str, folder: Path) -> None:
         assert time.monotonic() - begun < LIMIT
 
 
-BROKEN_OFF = r"the connection breaks off \({}\): start again to resume"
+BROKEN_OFF = r"the connection was interrupted \({}\): start again to resume"
 # A busy machine may not even send the head of an answer in time.
-SILENT = f"{BROKEN_OFF.format('Timeout on reading data from socket')}|the server gave no answer for 0 seconds"
+SILENT = f"{BROKEN_OFF.format('Timeout on reading data from socket')}|the server did not respond for 0 seconds"
 
 
 @pytest.mark.parametrize(
     ("fault", "module", "name", "message"),
     [
-        (trickles, download, "RATE_SECONDS", BROKEN_OFF.format(r"\d+ bytes came in 0 seconds")),
+        (trickles, download, "RATE_SECONDS", BROKEN_OFF.format(r"received \d+ bytes in 0 seconds")),
         (stops, requests, "SECONDS", SILENT),
     ],
     ids=["trickles", "stops"],

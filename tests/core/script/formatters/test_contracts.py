@@ -78,8 +78,8 @@ def test_signature_that_tells(code: str, contract: OutputContract) -> None:
         ("output: output['generated_text']", OutputContract.RESPONSE_DATA, "uses `generated_text`"),
         ("output: output.choices[0].text", OutputContract.ENGINE_OBJECT, "uses `choices`"),
         ("output: output.get('generated_text')", OutputContract.RESPONSE_DATA, "uses `get`"),
-        ("response: response", OutputContract.ENGINE_OBJECT, "nor do the attributes that the function uses"),
-        ("output: output", OutputContract.REQUEST_OUTPUT, "nor do the attributes that the function uses"),
+        ("response: response", OutputContract.ENGINE_OBJECT, "the attributes that the function uses do not decide it"),
+        ("output: output", OutputContract.REQUEST_OUTPUT, "the attributes that the function uses do not decide it"),
     ],
 )
 def test_signature_that_leaves_it_open(code: str, contract: OutputContract, sign: str) -> None:
@@ -95,7 +95,7 @@ def test_signature_that_leaves_it_open(code: str, contract: OutputContract, sign
         ("output: output.text", OutputContract.GENERATION_OUTPUT, None),
         ("response: response.choices[0]", OutputContract.GENERATION_OUTPUT, None),
         ("a, b, c, d, e, f: ''", OutputContract.LEGACY, None),
-        ("response_data: ''", OutputContract.GENERATION_OUTPUT, "`response_data` is djl_python's name for it"),
+        ("response_data: ''", OutputContract.GENERATION_OUTPUT, "`response_data` is the argument's name in djl_python"),
     ],
 )
 def test_function_with_our_own_decorator(code: str, contract: OutputContract, doubt: str | None) -> None:

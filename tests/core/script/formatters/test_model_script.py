@@ -108,7 +108,7 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
     assert (chosen.output.name, chosen.output_name) == ("alpha", "alpha")
     several, ambiguous = chosen.warnings
     assert several == "there are 2 output formatters (alpha, zeta): alpha is used, the first by name"
-    assert ambiguous.startswith("the signature of alpha is ambiguous: `output` has no annotation that decides it")
+    assert ambiguous.startswith("the signature of alpha is ambiguous: `output` has no annotation")
     assert ambiguous.endswith("It is called as (request_output: TextGenerationOutput) -> str")
     named = choose(script, "zeta", {})
     assert (named.output_name, named.warnings) == ("zeta", ())
@@ -117,8 +117,8 @@ def test_choice_among_several_is_told(tmp_path: Path) -> None:
 def test_functions_without_a_decorator_are_told(tmp_path: Path) -> None:
     write(tmp_path, "def shout(output):\n    return output.delta.upper()\n")
     assert load_code(tmp_path, RequestProperties(), {}, tmp_path / "adapters").warnings() == [
-        "model.py changes no answer: none of its functions is decorated with @output_formatter or @input_formatter, "
-        "which `lmi` has"
+        "model.py has no effect: none of its functions is decorated with @output_formatter or @input_formatter from "
+        "`lmi`"
     ]
     write(tmp_path, f"{MARKED}def shout(response_data): ...\n")
     assert load_code(tmp_path, RequestProperties(), {}, tmp_path / "adapters").warnings() == []

@@ -109,9 +109,9 @@ async def test_a_connection_in_use_is_not_idle(clock: LoopClock, server: Running
 @pytest.mark.parametrize(
     ("path", "status", "body"),
     [
-        ("/invocations", 408, rb'\{"error":"the body came too slowly: .*","code":408,.*\}'),
+        ("/invocations", 408, rb'\{"error":"the body arrived too slowly: .*","code":408,.*\}'),
         ("/v1/completions", 408, rb'.*"code":"body_timeout".*'),
-        ("/generate", 408, rb'\{"error":"the body came too slowly: .*","error_type":"validation"\}'),
+        ("/generate", 408, rb'\{"error":"the body arrived too slowly: .*","error_type":"validation"\}'),
         ("/v1/messages", 408, rb'.*"type":"invalid_request_error".*'),
         ("/nowhere", 404, b".*there is no route.*"),
     ],

@@ -158,7 +158,7 @@ async def test_a_models_own_code_may_answer_anything(serve: Serve, model_dir: Mo
     own = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
     content = await chat_answers(own)
     assert content["*/*"] == {}
-    assert {"title": "What the model's own code writes"} in content["application/json"]["schema"]["anyOf"]
+    assert {"title": "The output of the model's own code"} in content["application/json"]["schema"]["anyOf"]
 
 
 async def chat_answers(server: RunningServer) -> dict[str, Any]:

@@ -115,7 +115,7 @@ async def test_a_page_reads_refusals(server: RunningServer) -> None:
 async def test_other_origins(server: RunningServer, origin: str) -> None:
     refused = await preflight(server.server.port, CHAT, origin)
     assert (refused[0], permits_nothing(refused)) == (403, True)
-    assert b"cors_allowed_origin has those that may" in refused[2]
+    assert b"cors_allowed_origin lists those that may" in refused[2]
     assert len(refused[2]) < 500
     headers = (f"Origin: {origin}", "Authorization: Bearer sk-ann")
     answer = await ask(server.server.port, "POST", CHAT, *headers, body=STREAM)

@@ -113,7 +113,7 @@ def test_one_slot_is_left_for_the_others(engine: Engine) -> None:
     with pytest.raises(InvalidAdapter) as failed:
         engine.adapters.pin("c", True)
     assert failed.value.message == (
-        "adapter c cannot be pinned: at most 2 can, so that the others can be used beside them (option.max_loras=3). "
+        "adapter c cannot be pinned: at most 2 can, so that other adapters can be used too (option.max_loras=3). "
         "Pinned: a, b"
     )
     engine.unload_adapter("a")
@@ -157,5 +157,5 @@ def test_engine_that_starts_again_has_those_that_are_left(
         engine = make_engine(model_directory("llama"), leaves_out_adapters=True, **options)
     assert engine.adapters.names == list(NAMES)
     assert [each.name for each in engine.adapters.pinned()] == ["b"]
-    assert "the adapter gone could not be loaded again and is gone" in caplog.text
+    assert "the adapter gone could not be loaded again and was removed" in caplog.text
     assert ids(run(engine, ask("b"))["b"]) == expected("b")

@@ -14,7 +14,7 @@ from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model
 from tests.plugins.torch_engine.conftest import ModelDirectory
 
-ADVICE = "brings Python code of its own, which is not run: set option.trust_remote_code=true if you trust"
+ADVICE = "contains Python code, which is not run: set option.trust_remote_code=true if you trust"
 CODE = """\
 from pathlib import Path
 Path({ran!r}).touch()

@@ -20,7 +20,7 @@ from tests.plugins.torch_engine.tiny_models import VOCABULARY
 Weights = dict[str, torch.Tensor]
 
 EMBEDDINGS = ("model.embed_tokens.weight", "lm_head.weight")
-CAUSE = "config.json describes another model than the checkpoint is of, or files of the checkpoint are missing"
+CAUSE = "config.json describes a different model than the checkpoint, or files of the checkpoint are missing"
 
 
 @pytest.fixture

@@ -41,4 +41,5 @@ async def test_a_later_engine_starts_without_it(tmp_path: Path, caplog: pytest.L
     assert found.adapters == {"good": "/copies/good"}
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.message == "the adapter bad could not be copied again and is gone: node 10.0.0.2: the disk is full"
+    reason = "node 10.0.0.2: the disk is full"
+    assert record.message == f"the adapter bad could not be copied again and was removed: {reason}"

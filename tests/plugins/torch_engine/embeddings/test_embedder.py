@@ -69,7 +69,7 @@ def test_length_of_1_in_between(layer: Path) -> None:
 def test_activation_that_is_none(layer: Path, name: str) -> None:
     config = json.loads((layer / "config.json").read_text(encoding="utf-8"))
     (layer / "config.json").write_text(json.dumps(config | {"activation_function": name}), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=f"its activation_function {name} is no module of torch"):
+    with pytest.raises(ConfigurationError, match=f"its activation_function {name} is not a torch module"):
         vector(torch.ones(32), layer)
 
 

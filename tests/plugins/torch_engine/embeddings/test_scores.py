@@ -136,7 +136,7 @@ def test_activation_of_the_configuration(changes: dict[str, Any], activated: boo
     assert torch.equal(found, logit.sigmoid() if activated else logit)
     config.sentence_transformers = {"activation_fn": "os.system"}
     config.problem_type = None
-    with pytest.raises(ConfigurationError, match=r"os\.system is no module of torch"):
+    with pytest.raises(ConfigurationError, match=r"os\.system is not a torch module"):
         score_recipe(config, EmbeddingOptions())
 
 

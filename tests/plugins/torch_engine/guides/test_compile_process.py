@@ -41,7 +41,7 @@ def with_limits(compiling: CompileProcess, limits: GuideLimits) -> CompileProces
         (SLOW, GuideLimits(compile_seconds=1, memory=2048 * MIB), "must compile within 1 seconds of CPU time"),
         (SLOW, GuideLimits(compile_seconds=600, memory=40 * MIB), "must compile within 40 MiB of memory"),
         (Guide("regex", "((.{1,99}){1,99}){1,99}"), GuideLimits(), "at most 50 ms of CPU time"),
-        (Guide("grammar", "root ::= root"), GuideLimits(), "there is no text that it allows"),
+        (Guide("grammar", "root ::= root"), GuideLimits(), "it does not allow any text"),
     ],
 )
 def test_limits(guide: Guide, limits: GuideLimits, message: str, compiling: CompileProcess) -> None:
@@ -104,7 +104,11 @@ def test_others_do_not_wait_and_cancelling_ends_the_work(compiling: CompileProce
     ("code", "kind", "message"),
     [
         (-signal.SIGVTALRM, InvalidParameter, "at most 50 ms of CPU time"),
-        (-signal.SIGSEGV, InvalidParameter, "it makes xgrammar crash, as groups do that are nested too deeply"),
+        (
+            -signal.SIGSEGV,
+            InvalidParameter,
+            "it makes xgrammar crash, for example with groups that are nested too deeply",
+        ),
         (1, GenerationFailed, "could not be compiled: its process ended with exit code 1"),
     ],
 )

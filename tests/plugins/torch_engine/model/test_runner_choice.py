@@ -35,7 +35,7 @@ def test_large_models_are_computed_by_openvino(
         ({"cpu_runner": "openvino"}, True, None, {}, None),
         ({"cpu_runner": "torch"}, True, "float32", {}, "option.cpu_runner is torch"),
         ({}, False, "float32", {}, "the model does not run on the CPU"),
-        ({"adapters": {"a": "b"}}, True, "float32", {}, "adapters that are there from the start"),
+        ({"adapters": {"a": "b"}}, True, "float32", {}, "adapters loaded at the start"),
         ({}, True, "float16", {}, "the model has float16"),
         ({}, True, "float32", {"quantization_config": {"bits": 4}}, "quantized already"),
         ({}, True, "float32", {"attn_logit_softcapping": 50.0}, "soft cap"),

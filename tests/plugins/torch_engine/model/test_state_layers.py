@@ -107,7 +107,7 @@ def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(
 
     monkeypatch.setattr(LayoutProbe, "mix", mix)
     assert not make_engine(model_directory("qwen3_5_text")).parts.runner.paged
-    assert "some of its layers mix tokens in a form of their own" in caplog.text
+    assert "some of its layers mix tokens in their own way" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -320,16 +320,16 @@ def test_refuses_drafts_that_do_not_fit(engine: Engine, model_directory: ModelDi
         with pytest.raises(InvalidParameter, match=message):
             engine.add(asked)
     for architecture in ("mpt", "mamba"):
-        with pytest.raises(InvalidParameter, match="this model, which cannot take tokens back"):
+        with pytest.raises(InvalidParameter, match="this model, which cannot roll back tokens"):
             make_engine(model_directory(architecture)).add(drafted("a", PROMPT, [1]))
     assert not engine.has_work
 
 
 def test_refuses_draft_models_that_do_not_fit(model_directory: ModelDirectory, tmp_path: Path) -> None:
     llama = model_directory("llama")
-    with pytest.raises(ConfigurationError, match="a model that can take tokens back: MambaForCausalLM cannot"):
+    with pytest.raises(ConfigurationError, match="a model that can roll back tokens: MambaForCausalLM cannot"):
         with_draft_model(model_directory("mamba"), llama)
-    for architecture, reason in (("mpt", "cannot run with a paged cache"), ("mamba", "cannot take tokens back")):
+    for architecture, reason in (("mpt", "cannot run with a paged cache"), ("mamba", "cannot roll back tokens")):
         with pytest.raises(ConfigurationError, match=reason):
             with_draft_model(llama, model_directory(architecture))
     with pytest.raises(ConfigurationError, match="nowhere: the model cannot be loaded"):

@@ -181,7 +181,7 @@ async def test_a_request_does_not_go_on_with_another_adapter(
     await client.load_adapter("replaced", folders[3])
     replaced.set()
     for name, steps in (("replaced", lost), ("rewritten", changed)):
-        with pytest.raises(GenerationFailed, match=f"the adapter `{name}` was replaced since it began"):
+        with pytest.raises(GenerationFailed, match=f"the adapter `{name}` was replaced after it started"):
             _ = [step async for step in steps]
     tokens += [token async for step in kept for token in step.tokens]
     assert plain(tokens) == plain(expected)
@@ -195,12 +195,13 @@ async def test_a_request_that_makes_steps_fail_ends_alone(client: EngineClient, 
     stalled.add(await anext(unread))
     await began.wait()
     # The five of them are tried in groups, which do not always have the same requests.
-    why = r"The generation failed: poisoned; it is not tried again, as the engine failed [345] times under it"
+    why = r"The generation failed: poisoned; it is not tried again, because the engine failed [345] times "
+    why += "while running it"
     with pytest.raises(GenerationFailed, match=f"^{why}$"):
         await read(client, {}, asyncio.Event(), POISON)
     for name, task in others.items():
         (await task).check(expected[name])
-    with pytest.raises(GenerationFailed, match="failed 3 times under it"):  # without company
+    with pytest.raises(GenerationFailed, match="failed 3 times while running it"):  # without company
         await read(client, {}, asyncio.Event(), POISON)
     async for step in unread:
         stalled.add(step)
@@ -233,7 +234,7 @@ async def test_a_request_that_kills_ends_alone(client: EngineClient, expected: d
     with killing(client, [9, 9]) as killed:
         others = {name: asyncio.create_task(read(client, REQUESTS[name], began)) for name in ("greedy", "seeded")}
         await began.wait()
-        why = r"exit code -9, .*; it is not tried again, as the engine failed [3-5] times under it"
+        why = r"exit code -9, .*; it is not tried again, because the engine failed [3-5] times while running it"
         with pytest.raises(GenerationFailed, match=why):
             await read(client, {}, asyncio.Event(), [9, 9])
         assert 3 <= len(killed) <= 5  # by who is with it in its first trial, and whether it passes before it is dead
@@ -244,7 +245,7 @@ async def test_a_request_that_kills_ends_alone(client: EngineClient, expected: d
 async def test_without_company_it_ends_the_third_time(client: EngineClient) -> None:
     await client.replicas.available()
     with killing(client, [9, 9]) as killed:
-        with pytest.raises(GenerationFailed, match=r"the engine failed [34] times under it"):
+        with pytest.raises(GenerationFailed, match=r"the engine failed [34] times while running it"):
             await read(client, {}, asyncio.Event(), [9, 9])
         assert len(killed) in (3, 4)  # once more if it had passed its trial before it was dead
 

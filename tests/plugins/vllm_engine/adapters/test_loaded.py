@@ -120,7 +120,7 @@ async def test_files_that_are_gone_or_change_end_no_engine(vllm: VllmServer, tmp
         assert await ids_with(vllm, name) == expected[name]
     for name in ("gone", "changed"):
         status, answer = await ask(vllm, name)
-        assert (status, f"the adapter `{name}` cannot be loaded any more: its files" in str(answer)) == (424, True)
+        assert (status, f"the adapter `{name}` can no longer be loaded: its files" in str(answer)) == (424, True)
         pinned = await vllm.server.post(f"{ROUTE}/{name}/update", {"pin": True})
         assert (pinned.status, "its files" in str(pinned.json())) == (404, True), pinned.body
     assert (await vllm.server.post(f"{ROUTE}/changed/update", {"src": str(folders["changed"])})).status == 200

@@ -255,5 +255,5 @@ async def test_only_who_is_trusted_says_how_images_are_read(vllm: VllmServer, mo
         asked: dict[str, Any] = {name: {"image": {"size": 1}}}
         answer = await ask(vllm, **asked)
         assert answer.status == 400
-        message = f"`{name}` is not allowed in requests, as it changes how much CPU time and memory images take: "
+        message = f"`{name}` is not allowed in requests, because it changes how much CPU time and memory images take: "
         assert answer.json()["error"]["message"].startswith(message)

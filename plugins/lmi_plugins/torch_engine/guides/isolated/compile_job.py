@@ -27,7 +27,7 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 
 
 def prepare(tokenizer: bytes) -> Callable[[Guide, GuideLimits, Engine], tuple[str, str]]:
-    """Return the function that compiles the guides of a model."""
+    """Return the function that compiles guides for a model."""
     torch.set_num_threads(1)
     info = TokenizerInfo.deserialize_json(tokenizer.decode())
     return CompileJob(info, token_lengths(info.decoded_vocab)).run
@@ -35,13 +35,13 @@ def prepare(tokenizer: bytes) -> Callable[[Guide, GuideLimits, Engine], tuple[st
 
 @dataclass(frozen=True)
 class CompileJob:
-    """What is the same for all guides of a model."""
+    """The data common to all guides of a model."""
 
     tokenizer: TokenizerInfo
     lengths: Lengths
 
     def run(self, guide: Guide, limits: GuideLimits, engine: Engine) -> tuple[str, str]:
-        """Return a grammar as xgrammar serializes it, for vLLM "", and the reason if the guide is refused."""
+        """Return a grammar in xgrammar's serialized form ("" for vLLM), and the reason if the guide is refused."""
         try:
             compiler = GrammarCompiler(self.tokenizer, max_threads=1, cache_enabled=False)
             if engine == "torch":
@@ -55,12 +55,13 @@ class CompileJob:
         try:
             compiled = compile_guide(compiler, guide)
             try_masks(partial(GrammarMatcher, compiled), self.lengths, limits.mask_seconds, STEPS)
-        except (RuntimeError, ValueError, TypeError, AttributeError) as error:  # the last two: of a schema's own form
+        # The last two come from malformed schemas
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise _mistake(guide, error) from None
         return compiled.serialize_json()
 
     def _try_for_vllm(self, compiler: GrammarCompiler, guide: Guide, limits: GuideLimits, engine: Engine) -> None:
-        """Try out a guide for vLLM, which compiles it itself and reports mistakes, except those in structural tags.
+        """Try a guide for vLLM, which compiles it itself and reports mistakes, except those in structural tags.
 
         It may pass guides that xgrammar refuses to llguidance.
         """
@@ -95,7 +96,7 @@ def _compile_as_vllm(compiler: GrammarCompiler, guide: Guide) -> CompiledGrammar
 
 
 def _mistake(guide: Guide, error: Exception) -> Exception:
-    """Return the error for the author of a guide, unless memory was not enough."""
+    """Return an error for the author of a guide, unless memory ran out."""
     if NO_MEMORY in str(error):
         return error
     return InvalidParameter(f"`guided_{guide.kind}` cannot be used: {grammar_mistake(error)}")

@@ -1,4 +1,4 @@
-"""A process that compiles guides, each in a fork with limits, as nothing else can interrupt that."""
+"""A process that compiles guides, each in a fork with limits, because nothing else can interrupt a compilation."""
 
 import logging
 import signal
@@ -17,10 +17,10 @@ from lmi_plugins.torch_engine.messages.requests import Guide
 
 logger = logging.getLogger(__name__)
 
-Engine = Literal["torch", "vllm", "guidance"]  # the last: vLLM with llguidance in place of xgrammar
+Engine = Literal["torch", "vllm", "guidance"]  # the last one is vLLM with llguidance instead of xgrammar
 
 PREPARE = "lmi_plugins.torch_engine.guides.isolated.compile_job:prepare"
-PATIENCE = 1.0  # seconds after which a guide goes on only where nothing else wants its core
+PATIENCE = 1.0  # seconds after which a guide is compiled only on idle cores
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -28,15 +28,15 @@ class CompileProcess:
     """A process that starts with the first guide. Use it from any thread."""
 
     def __init__(self, tokenizer: bytes, limits: GuideLimits) -> None:
-        """`tokenizer` is xgrammar's TokenizerInfo, serialized."""
+        """`tokenizer` is xgrammar's serialized TokenizerInfo."""
         self._function = ForkedFunction(PREPARE, lambda: tokenizer, PATIENCE)
         self._limits = limits
 
     def compile(self, guide: Guide, cancellation: Cancellation, engine: Engine = "torch") -> str:
-        """Return the grammar of a guide as xgrammar serializes it; "" for vLLM, for which it is tried out only.
+        """Return the grammar of a guide in xgrammar's serialized form; "" for vLLM, for which it is only tried.
 
-        Raise InvalidParameter for a wrong guide, or one that takes too much; GenerationFailed where compiling it
-        failed otherwise.
+        Raise InvalidParameter for an invalid or too costly guide, and GenerationFailed if the compilation fails
+        otherwise.
         """
         limits = self._limits
         try:
@@ -52,17 +52,17 @@ class CompileProcess:
         return str(grammar)
 
     def stop(self) -> None:
-        """End the process, and with it whatever it works on; no guide is compiled any more."""
+        """End the process and its work; no more guides are compiled."""
         self._function.stop()
 
 
 def failure(guide: Guide, error: CallFailedError, limits: GuideLimits) -> InvalidParameter | GenerationFailed:
-    """Return the error for a guide whose process has failed or ended: the guide's fault, or not."""
+    """Return the error for a guide whose process has failed or ended: the guide's fault or not."""
     number = -error.code if isinstance(error, CallEndedError) else 0
     if number == signal.SIGVTALRM:
         return too_costly(guide, "mask_seconds", limits)
     if number in CRASHES:
-        reason = "it makes xgrammar crash, as groups do that are nested too deeply"
+        reason = "it makes xgrammar crash, for example with groups that are nested too deeply"
         return InvalidParameter(f"`guided_{guide.kind}` cannot be used: {reason}")
     logger.error("a guide (%s) could not be compiled: %s", guide.kind, error)
     return GenerationFailed(f"`guided_{guide.kind}` could not be compiled: {error}")
@@ -75,6 +75,6 @@ def too_costly(guide: Guide, limit: str, limits: GuideLimits) -> InvalidParamete
         "compile_seconds": f"must compile within {limits.compile_seconds} seconds of CPU time",
         "memory": f"must compile within {limits.memory // 2**20} MiB of memory",
         "mask_seconds": "must need at most "
-        f"{limits.mask_seconds * 1000:g} ms of CPU time to tell the tokens that may come next",
+        f"{limits.mask_seconds * 1000:g} ms of CPU time to determine the next allowed tokens",
     }
-    return InvalidParameter(f"`guided_{guide.kind}` {reasons[limit]}: simplify it, or repeat less in it")
+    return InvalidParameter(f"`guided_{guide.kind}` {reasons[limit]}: simplify it, or use fewer repetitions")

@@ -1,4 +1,4 @@
-"""The library to which vLLM gives guides that xgrammar does not take, as far as a trial needs it."""
+"""llguidance, which vLLM uses for guides that xgrammar does not support, as far as trials need it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class GuidanceMatcher:
-    """A matcher of llguidance's, with the methods of xgrammar's that a trial calls."""
+    """A matcher of llguidance with the methods of xgrammar's matchers that a trial calls."""
 
     def __init__(self, matcher: "LLMatcher", fill: Callable[..., None]) -> None:
-        """`fill`: fills the masks of numpy's arrays."""
+        """`fill` fills masks in numpy arrays."""
         self._matcher = matcher
         self._fill = fill
         self._raise_mistake()
 
     def fill_next_token_bitmask(self, bitmask: Any) -> None:
-        """Fill a mask. Raise ValueError where a limit of llguidance's own is exceeded."""
+        """Fill a mask. Raise ValueError if one of llguidance's own limits is exceeded."""
         self._fill(self._matcher, bitmask.numpy(), 0)
         self._raise_mistake()
 
@@ -58,7 +58,7 @@ def guidance_matcher(info: TokenizerInfo, guide: Guide) -> Callable[[], Guidance
 
 
 class _Vocabulary:
-    """The tokens of a model, as llguidance asks for them."""
+    """The tokens of a model, in the form that llguidance requires."""
 
     def __init__(self, info: TokenizerInfo) -> None:
         self.tokens = list(info.decoded_vocab)
@@ -68,5 +68,5 @@ class _Vocabulary:
         self._ids = {text: token_id for token_id, text in enumerate(self.tokens) if len(text) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
-        """Return one token for each byte of a text; llguidance asks for the beginning of a text that is forced."""
+        """Return one token for each byte of a text; llguidance asks for the start of a forced text."""
         return [self._ids[bytes([each])] for each in text if bytes([each]) in self._ids]

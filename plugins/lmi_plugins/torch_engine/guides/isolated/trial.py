@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from xgrammar import allocate_token_bitmask
 
-WALKS = 3  # texts that are begun
-STEPS = 24  # tokens of each
-STEPS_FOR_VLLM = 100  # which is not watched when it follows the guide
+WALKS = 3  # number of texts
+STEPS = 24  # tokens per text
+STEPS_FOR_VLLM = 100  # more, because vLLM does not limit the time of a guide in use
 
-Lengths = npt.NDArray[np.int64]  # of the text of each token, in bytes
+Lengths = npt.NDArray[np.int64]  # length of each token's text, in bytes
 
 
 class Matcher(Protocol):
@@ -46,7 +46,7 @@ def try_masks(matcher: Callable[[], Matcher], lengths: Lengths, mask_seconds: fl
 
 
 def _walk(matcher: Matcher, lengths: Lengths, mask_seconds: float, steps: int, chance: random.Random | None) -> None:
-    """Follow one text of tokens by chance, or of the longest ones, which grow it fastest."""
+    """Follow one text of random tokens, or of the longest ones, with which it grows fastest."""
     bitmask = allocate_token_bitmask(1, len(lengths))
     bits = bitmask.numpy().view(np.uint8)[0]
     for step in range(steps):
@@ -56,7 +56,7 @@ def _walk(matcher: Matcher, lengths: Lengths, mask_seconds: float, steps: int, c
         allowed = np.flatnonzero(np.unpackbits(bits, bitorder="little")[: len(lengths)])
         if not len(allowed):
             if step == 0:
-                raise ValueError("there is no text that it allows")
+                raise ValueError("it does not allow any text")
             return
         index = int(lengths[allowed].argmax()) if chance is None else chance.randrange(len(allowed))
         signal.setitimer(signal.ITIMER_VIRTUAL, mask_seconds)

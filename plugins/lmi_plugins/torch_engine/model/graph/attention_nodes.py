@@ -44,7 +44,7 @@ def add_attention(
         for name, size in zip(cache_names(layer), (shape.key_size, shape.value_size), strict=True):
             parameter = ops.parameter([-1, shape.heads * BLOCK_SIZE * size], ELEMENT_TYPES[dtype], name=name)
             parameters.append(parameter)
-            # Beyond a reshape OpenVINO uses the cache as it is, and chooses no other type for it.
+            # Without a reshape in front, OpenVINO would choose another type for the cache.
             caches.append(ops.reshape(parameter, np.array([-1, shape.heads, BLOCK_SIZE, size]), False))
         states = [*place.input_values(), *(cache.output(0) for cache in caches)]
         scale, window = options[layer].scale, options[layer].window
@@ -61,7 +61,7 @@ def add_attention(
 def _paged_attention(
     states: list[openvino.Output], batch: Mapping[str, openvino.Node], scale: float, window: int | None
 ) -> PagedAttention:
-    """Return the node for queries, keys, values and their caches, without any of its further features."""
+    """Return the node for queries, keys, values and their caches, without its other features."""
     past_lens, begins, blocks, block_begins, length = (batch[name].output(0) for name in BATCH_INPUTS)
     inputs = [*states, past_lens, begins, blocks, block_begins, _constant(FLOAT, scale), _constant(INT, window or 0)]
     inputs += [_empty(FLOAT), length, _empty(INT)]  # slopes of ALiBi, and a window of scores

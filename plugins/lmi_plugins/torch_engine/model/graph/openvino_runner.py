@@ -23,12 +23,12 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's own choice does not depend on the model
-PROGRESS_MILLISECONDS = 500  # between two signs of life in a long step
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's default does not depend on the model
+PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
 
 
 class OpenVinoRunner(PagedRunner):
-    """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes as they are."""
+    """A runner whose steps OpenVINO computes, except those with adapters, which PyTorch computes unchanged."""
 
     block_size = BLOCK_SIZE
     _cache: HeadFirstCache
@@ -50,7 +50,7 @@ class OpenVinoRunner(PagedRunner):
             self._request = compiled.create_infer_request()
             self._vocabulary = compiled.output(0).partial_shape[1].get_length()
             self._try_out()
-        except Exception as error:  # of many classes
+        except Exception as error:  # OpenVINO raises exceptions of many classes
             raise UnsupportedGraph(f"OpenVINO does not support it: {_first_line(error)}") from error
 
     @torch.inference_mode()
@@ -75,7 +75,7 @@ class OpenVinoRunner(PagedRunner):
 
     @torch.inference_mode()
     def _try_out(self) -> None:
-        """Run a step of two tokens, as OpenVINO finds some faults only then; it also arranges the weights."""
+        """Run a step of two tokens, because OpenVINO finds some faults only then; this also arranges the weights."""
         cache = self._new_cache(1)
         inputs: dict[str, Array] = {
             "position_ids": np.array([[0, 1]], np.int64),
@@ -88,7 +88,7 @@ class OpenVinoRunner(PagedRunner):
         }
         embeddings = self._model.get_input_embeddings()(torch.zeros(1, 2, dtype=torch.long))
         self._infer(inputs, embeddings.float())
-        del cache  # not earlier, as OpenVINO does not own it
+        del cache  # not earlier, because OpenVINO does not own it
 
     def _new_cache(self, blocks: int) -> HeadFirstCache:
         cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self._model.device, self.block_size)
@@ -122,7 +122,7 @@ class OpenVinoRunner(PagedRunner):
 
 
 def _batch_inputs(batch: StepBatch) -> dict[str, Array]:
-    """Return the inputs that say what each token is and where the cache has its context."""
+    """Return the inputs that describe each token and the place of its context in the cache."""
     tables = [chunk.sequence.block_table[: blocks_for(chunk.end, BLOCK_SIZE)] for chunk in batch.chunks]
     return {
         "position_ids": np.array([batch.positions], np.int64),

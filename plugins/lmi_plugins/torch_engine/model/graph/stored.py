@@ -17,11 +17,11 @@ from lmi_plugins.torch_engine.model.graph import tracing
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "graphs"  # in the cache folder
+FOLDER = "graphs"  # folder in the cache folder
 
 
 def load_graph(model: PreTrainedModel) -> openvino.Model:
-    """Return the model's graph from the cache folder, or trace it and keep it there."""
+    """Return the model's graph from the cache folder, or trace it and store it there."""
     if not type(model).__module__.startswith("transformers."):  # code that may change
         return tracing.trace(model)
     file = cache_folder(os.environ) / FOLDER / f"{_digest(model)}.xml"
@@ -29,7 +29,7 @@ def load_graph(model: PreTrainedModel) -> openvino.Model:
         try:
             return openvino.Core().read_model(file, file.with_suffix(".bin"))
         except RuntimeError:
-            logger.warning("%s cannot be read, and is written anew", file, exc_info=True)
+            logger.warning("%s cannot be read, and is written again", file, exc_info=True)
     graph = tracing.trace(model)
     try:
         _store(graph, file)
@@ -39,7 +39,7 @@ def load_graph(model: PreTrainedModel) -> openvino.Model:
 
 
 def _digest(model: PreTrainedModel) -> str:
-    """Return a name for the graph, which depends on all that it is made from."""
+    """Return a name for the graph, which depends on everything that it is made from."""
     weights = [(name, list(weight.shape)) for name, weight in tracing.weights_of(model).items()]
     versions = [torch.__version__, transformers.__version__, openvino.__version__]
     code = Path(tracing.__file__).read_text()
@@ -49,7 +49,7 @@ def _digest(model: PreTrainedModel) -> str:
 
 
 def _store(graph: openvino.Model, file: Path) -> None:
-    """Write the graph so that another process finds all of it or nothing."""
+    """Write the graph atomically for other processes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_name(f"{file.stem}.{os.getpid()}.xml")
     try:

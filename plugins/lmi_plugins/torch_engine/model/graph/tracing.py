@@ -28,7 +28,7 @@ ATTENTION = "attention."
 EXAMPLE_TOKENS = 3
 
 
-# Calls of these are all that is traced of them, so that they compute nothing.
+# Only calls to these are traced, so they need not compute anything.
 @torch.library.custom_op("lmi_graph::attention", mutates_args=())
 def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, layer: int) -> torch.Tensor:
     return query.new_zeros(query.shape[0], query.shape[1] * value.shape[1] // key.shape[1])
@@ -45,7 +45,7 @@ def weights_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 
 def trace(model: PreTrainedModel) -> openvino.Model:
-    """Return the graph of a model with the attention of the paged runner. Raise any exception if that fails."""
+    """Return the graph of a model with the attention of the paged runner. Raise any kind of exception if this fails."""
     weights = weights_of(model)
     example = (
         torch.zeros(1, EXAMPLE_TOKENS, embedding_weight(model).shape[1]),
@@ -57,7 +57,7 @@ def trace(model: PreTrainedModel) -> openvino.Model:
     frontend.add_extension(ConversionExtension("lmi_graph::attention", _convert_attention))
     frontend.add_extension(ConversionExtension("lmi_graph::linear", _convert_linear))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constants, which the sizes of a model are, and of tracing itself
+        warnings.simplefilter("ignore")  # about constants, such as the model's sizes, and about tracing itself
         traced = _Traced(model, list(weights))
         decoder = TorchScriptPythonDecoder(traced, example_input=example, trace_kwargs={"check_trace": False})
         graph = frontend.convert(frontend.load(decoder))
@@ -72,7 +72,7 @@ class _Traced(torch.nn.Module):
 
     def __init__(self, model: PreTrainedModel, names: list[str]) -> None:
         super().__init__()
-        self.__dict__["_model"] = model  # no submodule, whose weights would be traced as constants
+        self.__dict__["_model"] = model  # not a submodule, whose weights would be traced as constants
         self._names = names
 
     def forward(
@@ -119,7 +119,7 @@ class _TracedLinears(TorchFunctionMode):
 
 
 def _example_weight(weight: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of that shape, which takes no memory; whatever computes with it does so in float32."""
+    """Return a tensor of this shape without memory; operations on it are in float32."""
     if not weight.is_floating_point():
         return weight
     return torch.zeros(()).expand(weight.shape)
@@ -127,9 +127,9 @@ def _example_weight(weight: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _replaced(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """Put other weights into the model for a while, wherever modules share them too.
+    """Temporarily replace the model's weights, including those that modules share.
 
-    They are plain tensors, which `setattr` refuses for parameters. torch.func.functional_call does the same inside:
+    They are plain tensors, which `setattr` refuses for parameters. torch.func.functional_call does the same internally:
     https://github.com/pytorch/pytorch/blob/main/torch/nn/utils/_named_member_accessor.py
     """
     by_id = {id(weight): weights[name] for name, weight in weights_of(model).items()}  # type: ignore[arg-type]

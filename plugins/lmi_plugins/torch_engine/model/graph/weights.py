@@ -1,4 +1,4 @@
-"""The weights of a traced graph: the model's own memory, or numbers of fewer bits made from it."""
+"""The weights of a traced graph: the model's own memory, or quantized numbers made from it."""
 
 import logging
 import os
@@ -17,12 +17,12 @@ from lmi_plugins.torch_engine.messages.requests import Quantization
 logger = logging.getLogger(__name__)
 
 FLOAT = openvino.Type.f32
-GROUP = 128  # weights of 4 bits with the same scale
+GROUP = 128  # 4-bit weights that share a scale
 ELEMENT_TYPES = {torch.float32: FLOAT, torch.bfloat16: openvino.Type.bf16}
 
 
 def as_tensor(states: torch.Tensor) -> openvino.Tensor:
-    """Return an OpenVINO tensor over the same memory, which the caller has to keep."""
+    """Return an OpenVINO tensor over the same memory, which the caller must keep alive."""
     if states.dtype != torch.bfloat16:
         return openvino.Tensor(states.numpy(), shared_memory=True)
     bits = states.view(torch.int16).numpy()
@@ -35,9 +35,9 @@ def add_weights(
     quantize: Quantization | None,
     output: torch.Tensor | None,
 ) -> object:
-    """Put the weights in the places of the inputs for them; return the owner of memory that the graph uses.
+    """Replace the graph's inputs by the weights; return the owner of memory that the graph uses.
 
-    `output` is the weight that makes logits, which has 8 bits at least.
+    `output` is the weight that makes logits, which has at least 8 bits.
     """
     parameters = {name: each for each in graph.get_parameters() if (name := each.get_friendly_name()) in weights}
     bits = {
@@ -58,12 +58,12 @@ def add_weights(
             node = _shared(weight)
         parameter.output(0).replace(node.output(0))
         graph.remove_parameter(parameter)
-    return_free_memory()  # of computing the numbers
+    return_free_memory()  # used to compute the numbers
     return memory
 
 
 def _is_multiplied(parameter: openvino.Node) -> bool:
-    """Return whether a weight is that of linear products, [out, in], and of nothing else."""
+    """Return whether a weight, [out, in], is used by linear products only."""
     targets = list(parameter.output(0).get_target_inputs())
     return bool(targets) and all(
         target.get_node().get_type_name() == "MatMul"
@@ -78,12 +78,12 @@ def _shared(weight: torch.Tensor) -> openvino.Node:
     if weight.dtype != torch.bfloat16:
         return constant
     node = ops.convert(constant, FLOAT)
-    node.get_rt_info()["decompression_0"] = ""  # keeps OpenVINO from converting it at the start, to twice the size
+    node.get_rt_info()["decompression_0"] = ""  # keeps OpenVINO from converting it at the start, which doubles its size
     return node
 
 
 def _quantized(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvino.Node:
-    """Return the weight, [out, in], as numbers with so many bits, written into `memory`, and scales.
+    """Return the weight, [out, in], as numbers with this many bits, written into `memory`, and their scales.
 
     Numbers of 8 bits have a scale for each row, those of 4 bits one for each group in a row.
     """
@@ -105,14 +105,15 @@ def _quantized(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvin
 def _disk_memory(size: int) -> torch.Tensor:
     """Return bytes in a file without a name, which the system can write back instead of keeping them in memory.
 
-    OpenVINO makes a copy in the layout that its products read fastest, and hardly reads these again.
+    OpenVINO makes a copy in the layout that its products read fastest, and rarely reads these again.
     """
     folder = cache_folder(os.environ)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error here, and a signal later
+            # So that a full disk raises an error here instead of a signal later
+            os.posix_fallocate(file.fileno(), 0, size)
             return torch.from_numpy(np.memmap(file, np.int8, "r+", shape=(size,)))
-    except (OSError, AttributeError) as error:  # macOS lacks the function
-        logger.info("Quantized weights are kept in memory, as %s has no room for them: %s", folder, error)
+    except (OSError, AttributeError) as error:  # not available on macOS
+        logger.info("Quantized weights are kept in memory, because %s has no room for them: %s", folder, error)
         return torch.empty(size, dtype=torch.int8)

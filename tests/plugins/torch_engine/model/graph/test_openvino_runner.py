@@ -278,7 +278,7 @@ def test_a_graph_is_traced_once(
         file.write_text("damaged")
     assert ids(run(openvino_engine(model_directory("llama")), prompt)["a"]) == expected
     assert len(traced) == 3
-    assert any("cannot be read, and is written anew" in message for message in caplog.messages)
+    assert any("cannot be read, and is written again" in message for message in caplog.messages)
 
 
 def test_without_a_cache_folder(
