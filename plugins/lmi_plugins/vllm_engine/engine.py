@@ -5,9 +5,8 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from lmi_core.errors import (
     LmiError,
     OutOfMemory,
 )
-from lmi_core.generation.coalescing import CoalescedStream, OutputCoalescing
 from lmi_core.host.out_of_memory import tells_of_memory
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
@@ -51,6 +49,7 @@ from lmi_plugins.vllm_engine.library import (
     traces,
 )
 from lmi_plugins.vllm_engine.loading import load_engine, shut_down_and_release
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.pings import Pings, WorkersTime
 from lmi_plugins.vllm_engine.processes import kill_with_children
 from lmi_plugins.vllm_engine.requests.verification import verify_guide
@@ -87,14 +86,14 @@ class VllmEngine(Replica):
     ) -> None:
         """Create an engine without starting it, on GPUs of these numbers, or on all that vLLM finds.
 
-        For the times, in seconds, see OutputCoalescing, Heartbeat and Supervisor. `loading` is held by the one of
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held by the one of
         several engines that is created: vLLM reads this process's environment and its metrics then.
         """
         super().__init__()
         self._arguments = arguments
         self._devices = devices
         self._loading = loading or asyncio.Lock()
-        self._coalescing = OutputCoalescing(max_stream_delay)
+        self._stream_intervals = StreamIntervals(max_stream_delay)
         self._supervisor: Supervisor[AsyncLLM] = Supervisor(
             self._create, self._watch, _end, retry_threshold, loading_timeout
         )
@@ -184,7 +183,7 @@ class VllmEngine(Replica):
         coalesces: bool = False,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yield the outputs of vLLM's engine; where it `coalesces`, they are read together while many requests run.
+        """Yield the outputs of vLLM's engine; each of several tokens if it `coalesces` and many requests run.
 
         Closing the generator aborts the request. Raise LmiError if the engine fails.
         """
@@ -192,9 +191,11 @@ class VllmEngine(Replica):
         finished, lora = False, None if adapter is None else adapter.request
         async with self.adapter_slots.one(adapter):
             try:
-                with self._engine_errors(engine), closing(self._coalescing.begin()) as stream:
+                with self._engine_errors(engine), self._stream_intervals.stream() as clock:
                     if adapter is not None:
                         await adapter.check(engine)
+                    if coalesces:
+                        parameters.stream_interval = self._stream_intervals.choose()
                     with translated_errors():
                         if parameters.structured_outputs is not None:
                             await verify_guide(engine, parameters)
@@ -206,16 +207,13 @@ class VllmEngine(Replica):
                             priority=priority,
                             trace_headers=TRACE_HEADERS.get() if traces(engine) else None,
                         )
-                    if coalesces:
-                        _notice_end(collector, stream)
                     while not finished:
                         output = await collector.get()
+                        clock.read(len(output.outputs[0].token_ids))
                         finished = output.finished
                         if finished:
                             self.restarts.worked()
                         yield output
-                        if coalesces and not finished:
-                            await stream.wait()
             finally:
                 if not finished and not engine.errored:
                     await engine.abort(request_id)
@@ -298,18 +296,6 @@ class VllmEngine(Replica):
             frozen.cancel()
             pings.cancel()
             self._figures_before, self._statistics = self.figures.idle(), None
-
-
-def _notice_end(collector: Any, stream: CoalescedStream) -> None:
-    """End the waits of a stream when vLLM puts its last output into the collector."""
-    put = collector.put
-
-    def noticing(output: Any) -> None:
-        put(output)
-        if isinstance(output, Exception) or output.finished:
-            stream.end()
-
-    collector.put = noticing
 
 
 async def _end(engine: AsyncLLM) -> None:

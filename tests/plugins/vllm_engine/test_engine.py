@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.generation import coalescing
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from tests.plugins.vllm_server import STORY, VllmServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
@@ -31,11 +31,10 @@ async def drop(vllm: VllmServer, *calls: asyncio.Task[Any]) -> None:
             await each
 
 
-@pytest.mark.parametrize("seconds", [0, 1000])
-async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    """A stream can be aborted while its tokens gather, as under load."""
-    monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
-    monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", seconds)
+@pytest.mark.parametrize("interval", [1, 1000])
+async def test_a_stream(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch, interval: int) -> None:
+    """A stream can be aborted while vLLM coalesces its tokens, as under load."""
+    monkeypatch.setattr(StreamIntervals, "choose", lambda _: interval)
     body = {"inputs": STORY, "stream": True, "parameters": LONG}
     async with vllm.server.client.post("/invocations", json=body) as response:
         await response.content.readline()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_plugins.vllm_engine import service
+from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.requests.sampling import sampling_params
 from tests.plugins.vllm_server import STORY, VllmServer
 
@@ -26,6 +27,7 @@ def several_at_once(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return parameters
 
     monkeypatch.setattr(service, "sampling_params", with_interval)
+    monkeypatch.setattr(StreamIntervals, "choose", lambda _: AT_ONCE)
     return asked
 
 
