@@ -138,7 +138,7 @@ def _certificate(settings: Settings) -> Certificate | None:
         return None
     if address is not None and not is_https(address):
         raise ConfigurationError(
-            f"{address.source}: {address.name} must be https://HOST:PORT, as there is a certificate_file. Given: "
+            f"{address.source}: {address.name} must be https://HOST:PORT, because there is a certificate_file. Given: "
             f"{address.value}"
         )
     return Certificate(Path(certificate.value), Path(private_key.value))

@@ -131,6 +131,7 @@ async def test_a_body_that_does_not_come(
 
 @limited(BODIES)
 async def test_a_body_that_trickles(clock: LoopClock, server: RunningServer) -> None:
+    await server.post("/invocations", {})  # imports the dialect, as above
     async with raw_client(server) as client:
         await client.send(post("/invocations", length=5000))
         answer = asyncio.create_task(client.reader.readline())
@@ -204,6 +205,7 @@ async def test_an_answer_that_is_read_slowly(clock: LoopClock, server: RunningSe
 @limited(BODIES)
 async def test_two_body_timeouts(clock: LoopClock, server: RunningServer) -> None:
     """The server goes on to watch others once it has closed some."""
+    await server.post("/invocations", {})  # imports the dialect, as above
     for _ in range(2):
         async with raw_client(server) as client:
             await client.send(post("/invocations", length=9))
