@@ -1,6 +1,5 @@
 """vLLM's outputs as steps."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ async def test_each_of_several_tokens_has_its_own_line(vllm: VllmServer, several
 
 async def test_the_stop_text_that_ended_an_answer(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=template))
+    monkeypatch.setattr(vllm.server.model, "chat_template", template)
     body = {"max_tokens": 40, "temperature": 0, "messages": [{"role": "user", "content": STORY}]}
     whole = (await vllm.server.post("/v1/messages", body)).json()["content"][0]["text"]
     stop = whole[4:9]

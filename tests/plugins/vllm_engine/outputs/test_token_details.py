@@ -1,6 +1,5 @@
 """Log probabilities and token ids of OpenAI's dialects on vLLM: as the engine itself tells them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ CLOSE = 1e-3
 def chat_template(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine that tests share has none."""
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=template))
+    monkeypatch.setattr(vllm.server.model, "chat_template", template)
 
 
 async def post(server: RunningServer, path: str, **fields: Any) -> Any:

@@ -4,7 +4,6 @@ import asyncio
 import struct
 import zlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -95,7 +94,7 @@ async def test_an_image_takes_up_tokens(vision: VllmServer) -> None:
 
 
 async def test_template_of_texts(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vision.server.model, "plan", replace(vision.server.model.plan, chat_template=TEXT_TEMPLATE))
+    monkeypatch.setattr(vision.server.model, "chat_template", TEXT_TEMPLATE)
     without, red, blue = [(await ask(vision, *images)).json() for images in ((), (png("red"),), (png("blue"),))]
     line_break = 1
     assert red["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"] + TOKENS_OF_IMAGE + line_break
@@ -186,7 +185,7 @@ async def test_too_many_images(vision: VllmServer) -> None:
 
 
 async def test_model_that_takes_only_text(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=TEXT_TEMPLATE))
+    monkeypatch.setattr(vllm.server.model, "chat_template", TEXT_TEMPLATE)
     answer = await ask(vllm, png("red"))
     assert answer.status == 400
     message = "`messages.0.content.0` is an image, but this model accepts only text on the vllm backend"
@@ -250,7 +249,7 @@ async def test_the_models_own_processor_of_images(vision: VllmServer) -> None:
 
 
 async def test_only_who_is_trusted_says_how_images_are_read(vllm: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm.server.model, "plan", replace(vllm.server.model.plan, chat_template=TEXT_TEMPLATE))
+    monkeypatch.setattr(vllm.server.model, "chat_template", TEXT_TEMPLATE)
     for name in ("mm_processor_kwargs", "media_io_kwargs"):
         asked: dict[str, Any] = {name: {"image": {"size": 1}}}
         answer = await ask(vllm, **asked)
