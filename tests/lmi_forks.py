@@ -5,28 +5,28 @@
 
 import atexit
 import gc
-import importlib
+import importlib.util
 import os
 import pickle
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
 from lmi_core.forks.fork_client import ForkServerProcess, connect
-from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send
+from lmi_core.forks.fork_server import ForkServer, inherited_socket, send
 
 ROOT = Path(__file__).parents[1]
 LMI = Path(sys.executable).with_name("lmi")
 ENVIRONMENT = dict(os.environ)
 # What the interpreter and libraries read when they are started or imported; with other values, `lmi` is not forked.
-EARLY = ("HF_", "LD_PRELOAD", "OMP_", "PYTHON", "TRANSFORMERS_")
+EARLY = ("HF_", "HOME", "LD_PRELOAD", "OMP_", "PYTHON", "TRANSFORMERS_", "XDG_")
 PATH_VARIABLE, SITE = "PYTHONPATH", "sitecustomize"  # which can be made up for
 IMPORTED = (
     "lmi_handlers.cli.check_command",
@@ -43,7 +43,7 @@ class LmiForks(ForkServer):
     """The forks of `lmi`."""
 
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
-        with connection, connection.makefile("rb") as messages:
+        with connection.makefile("rb") as messages:
             arguments, environment, folder = pickle.load(messages)
         os.setsid()
         for number, descriptor in enumerate(descriptors):
@@ -51,17 +51,17 @@ class LmiForks(ForkServer):
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(environment)
+        tempfile.tempdir = None  # which the imports may have read from the environment
         os.chdir(folder)
         _follow(environment.get(PATH_VARIABLE, ""))
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        with connection:
+            connection.sendall(b"%d\n" % os.getpid())  # from now on, signals have an effect
         sys.argv[:] = [str(LMI), *arguments]
         sys.modules["__main__"].__package__ = None  # which would be part of the program's name
         os._exit(_status())
-
-    def begun(self, fork: Fork) -> None:
-        fork.connection.sendall(b"%d\n" % fork.process_id)
 
     def ended(self, connection: socket.socket, code: int) -> None:
         connection.sendall(b"%d\n" % code)
@@ -73,7 +73,7 @@ def _follow(path: str) -> None:
     if folders:
         sys.path[:0] = folders
         sys.modules.pop(SITE, None)
-        with suppress(ModuleNotFoundError):
+        if importlib.util.find_spec(SITE) is not None:
             importlib.import_module(SITE)
 
 

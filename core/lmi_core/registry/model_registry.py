@@ -186,7 +186,7 @@ class ModelRegistry:
         registered.note_loaded()
         self.publish(name)
         logger.info("model %s is registered: %s", name, model.plan.served_by)
-        logger.info("model %sruns this code: %s", name, code_that_runs(model.plan))
+        logger.info("model %s runs this code: %s", name, code_that_runs(model.plan))
 
     def _check_served_names(self, model: Model) -> None:
         for name in model.names:

@@ -194,7 +194,7 @@ def _log_choices(model: Model) -> None:
     for warning in model.warnings:
         logger.warning("model %s: %s", model.name, warning)
     logger.info("model %s: %s", model.name, model.plan.served_by)
-    logger.info("model %sruns this code: %s", model.name, code_that_runs(model.plan))
+    logger.info("model %s runs this code: %s", model.name, code_that_runs(model.plan))
 
 
 def unknown_memory(need: Need) -> int | None:

@@ -171,6 +171,8 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 return self._write_beside(output, formatter)
             data = formatter.format(output)
             if isinstance(self._response, Stream):
+                if type(data) is not bytes:
+                    data = written(formatter, data)
                 return self._response.end(data) if whole else self._response.send(data)
             return self._put_first(written(formatter, data), formatter, whole=whole)
         except LmiError:

@@ -29,6 +29,7 @@ _refusals = refusals_of(logger)
 
 IP = ("ipv4", "ipv6")  # kinds of peer addresses that contain a host
 OK = 200  # an HTTP status
+LOOKS = 4  # checks during a write before its client counts as stalled
 
 ENDS_AT_ERROR = "triton_grpc_error"  # metadata: "true" ends a stream at its first error, with the error's status
 
@@ -97,12 +98,14 @@ class InferStream:
         self._ends_at_error = self._headers.get(ENDS_AT_ERROR, "").lower() == "true"
         self._writing = asyncio.Lock()
         self._write_timeout = write_timeout
-        self._stalled = asyncio.timeout(None)  # ends while a response waits for its client
+        self._seen_writing: int | None = None  # the number of checks during the current write; None: there is none
+        self._watch: asyncio.TimerHandle | None = None
 
     async def run(self, requests: Any) -> None:
         """Answer every request until the client ends the stream; if it disconnects, running requests are aborted."""
         try:
-            async with self._stalled, asyncio.TaskGroup() as tasks:
+            async with asyncio.timeout(None) as stalled, asyncio.TaskGroup() as tasks:
+                self._look(stalled)
                 async for message in requests:
                     tasks.create_task(self._answer(message))
         except TimeoutError:
@@ -114,6 +117,23 @@ class InferStream:
             if not isinstance(first, LmiError):
                 raise
             await abort(self._context, first)
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+
+    def _look(self, stalled: asyncio.Timeout) -> None:
+        """Check from time to time whether a response waits for its client, without a timer for each.
+
+        Checks are counted instead of seconds, because after a long pause of the server itself, every client would seem
+        too slow.
+        """
+        loop = asyncio.get_running_loop()
+        if self._seen_writing is not None:
+            self._seen_writing += 1
+            if self._seen_writing > LOOKS:
+                stalled.reschedule(0)
+                return
+        self._watch = loop.call_later(self._write_timeout / LOOKS, self._look, stalled)
 
     async def _answer(self, message: Any) -> None:
         """Answer one request. Raise its error only if that must end the stream."""
@@ -131,9 +151,9 @@ class InferStream:
 
     async def _write(self, response: Any) -> None:
         async with self._writing:
-            self._stalled.reschedule(asyncio.get_running_loop().time() + self._write_timeout)
+            self._seen_writing = 0
             await self._context.write(response)
-            self._stalled.reschedule(None)
+            self._seen_writing = None
 
 
 async def _answer(

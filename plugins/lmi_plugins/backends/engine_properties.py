@@ -127,7 +127,7 @@ class EngineProperties(EmbeddingProperties, GuideProperties):
     max_stream_delay: NonNegativeInt = Field(
         50,
         description="Maximum time that a token is held back, when many requests run, to be sent together with later "
-        "ones of its request, in milliseconds; 0 disables it.",
+        "ones of its request, in milliseconds (with vLLM, on average); 0 disables it.",
     )
     heartbeat_timeout: NonNegativeInt = Field(
         HEARTBEAT_TIMEOUT,

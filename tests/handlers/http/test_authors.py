@@ -56,9 +56,14 @@ def lmi_register_handlers(register):
 """
 
 
-@pytest.mark.parametrize(
-    "returned", ["output.delta", "None", "[b'a', output.delta]", "output.text if output.finished else b''"]
+LATER = (
+    "output.text if output.finished else b''",
+    "None if output.finished else b'a'",
+    "'' if output.finished else b'a'",
 )
+
+
+@pytest.mark.parametrize("returned", ["output.delta", "None", "[b'a', output.delta]", *LATER])
 async def test_a_formatter_that_returns_no_bytes(
     serve: Serve, model_dir: ModelDirectory, tmp_path: Path, returned: str
 ) -> None:

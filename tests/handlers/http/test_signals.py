@@ -19,7 +19,7 @@ ENDING = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 ENDLESS = SCRIPTED + "option.scripted_delay=60\n"
 ENTRY = (sys.executable, "-c", "from lmi_handlers.cli.entry import main; main()")
 # Looks for processes to reap each second, and not only each few.
-QUICK = "from lmi_handlers.process.adopted import reap_adopted; reap_adopted.__defaults__ = (1.0,)"
+QUICK = "from lmi_handlers.process.signals import reap_adopted; reap_adopted.__defaults__ = (1.0,)"
 NEVER_IMPORTED = """\
 import sys, time
 

@@ -155,7 +155,7 @@ async def test_adapters_come_and_go(serve: Serve, model_dir: ModelDirectory) -> 
     assert [each["id"] for each in (await server.get("/v1/models")).json()["data"]] == ["model"]
 
 
-@pytest.mark.parametrize("value", ["How?\\n Why, and when? \\n", '["How?", "Why, and when?"]'])
+@pytest.mark.parametrize("value", ["How?\\n Why, and when? \\n", '["How?", "", "Why, and when?"]'])
 async def test_example_questions(serve: Serve, model_dir: ModelDirectory, value: str) -> None:
     server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.example_questions={value}\n"}))
     (entry,) = (await server.get("/v1/models")).json()["data"]

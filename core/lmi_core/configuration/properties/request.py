@@ -44,17 +44,24 @@ def _names(value: str) -> list[str]:
     """Return the names in a JSON array, or in a list separated by commas and spaces."""
     if not value.startswith("["):
         return value.replace(",", " ").split()
+    if not all(names := _strings(value)):
+        raise ValueError("must be a JSON array of strings that are not empty")
+    return names
+
+
+def _strings(value: str) -> list[str]:
     try:
-        names = json.loads(value)
+        strings = json.loads(value)
     except ValueError as error:
         raise ValueError(f"must be a JSON array: {error}") from None
-    if not all(isinstance(name, str) and name for name in names):
-        raise ValueError("must be a JSON array of strings that are not empty")
-    return list(names)
+    if not all(isinstance(each, str) for each in strings):
+        raise ValueError("must be a JSON array of strings")
+    return list(strings)
 
 
 def _questions(given: str) -> list[str]:
-    return _names(given) if given.startswith("[") else [*filter(None, map(str.strip, given.splitlines()))]
+    lines = _strings(given) if given.startswith("[") else given.splitlines()
+    return [*filter(None, map(str.strip, lines))]
 
 
 def _check_private_hosts(given: str) -> None:

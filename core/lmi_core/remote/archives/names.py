@@ -18,20 +18,20 @@ def member_path(name: str, *, is_folder: bool) -> PurePosixPath:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise _refused(name, "is not valid UTF-8") from None
+        raise refused(name, "is not valid UTF-8") from None
     if _CONTROL.search(name):
-        raise _refused(name, "contains a control character")
+        raise refused(name, "contains a control character")
     if name.startswith("/") or "\\" in name or _DRIVE.match(name):
-        raise _refused(name, "is not relative to the archive, or has a backslash")
+        raise refused(name, "is not relative to the archive, or has a backslash")
     path = PurePosixPath(name)
     if ".." in path.parts:
-        raise _refused(name, "points outside the archive")
+        raise refused(name, "points outside the archive")
     if len(path.parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.parts):
-        raise _refused(
+        raise refused(
             name, f"is too long: at most {MAX_PATH} bytes in {MAX_DEPTH} parts of {MAX_NAME} bytes are unpacked"
         )
     if not path.parts and not is_folder:
-        raise _refused(name, "is the name of a folder, and of a file")
+        raise refused(name, "is the name of a folder, and of a file")
     return path
 
 
@@ -40,5 +40,6 @@ def shown(name: str) -> str:
     return ascii(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
 
 
-def _refused(name: str, why: str) -> ConfigurationError:
+def refused(name: str, why: str) -> ConfigurationError:
+    """Return the error about a name."""
     return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory again")

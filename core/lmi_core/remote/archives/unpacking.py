@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
+from unicodedata import normalize
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.member import Member, damaged
-from lmi_core.remote.archives.names import member_path
+from lmi_core.remote.archives.names import member_path, refused, shown
 from lmi_core.remote.archives.tar_archive import tar_members
 from lmi_core.remote.archives.zip_archive import zip_members
 
@@ -45,21 +46,26 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
     """
     archive_size = os.fstat(archive.fileno()).st_size
     folder.mkdir(parents=True)
-    folders, size, files = set[PurePosixPath](), 0, 0
+    spelled, size, files = dict[str, PurePosixPath](), 0, 0
     members = recognise(archive.read(START))
     archive.seek(0)
     for member in members(archive):
         path = member_path(member.name, is_folder=member.content is None)
-        folders.update(path.parents)  # which need no entries of their own
+        for each in (path, *path.parents):  # folders need no entries of their own
+            if (known := spelled.setdefault(normalize("NFC", str(each)).casefold(), each)) != each:
+                raise refused(member.name, f"and {shown(str(known))} differ in case or accents alone")
         size, files = size + member.size, files + 1
-        limits.check(size, max(files, len(folders)), archive_size)
+        limits.check(size, max(files, len(spelled) - 1), archive_size)
         if path.parts[:1] == (MAC_FOLDER,):
             continue
-        if member.content is None:
-            (folder / path).mkdir(parents=True, exist_ok=True)
-            continue
-        for _ in _write(folder / path, member.size, member.content):
-            report(min(archive.tell(), archive_size))
+        try:
+            if member.content is None:
+                (folder / path).mkdir(parents=True, exist_ok=True)
+                continue
+            for _ in _write(folder / path, member.size, member.content):
+                report(min(archive.tell(), archive_size))
+        except (FileExistsError, NotADirectoryError):
+            raise refused(member.name, "is in it twice, or is a file and a folder") from None
     if files == 0:
         raise ConfigurationError("the archive is empty")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,6 +48,14 @@ def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Sequence[Store
         objects = [_stored(each, location) for each in listed]
     except ConfigurationError as error:
         raise ConfigurationError(f"{model.source}: {error.message}") from None
+    paths = {each.path: each.key for each in objects}
+    for each in objects:
+        for parent in map(str, PurePosixPath(each.path).parents):
+            if parent in paths:
+                raise ConfigurationError(
+                    f"{model.source}: the keys {paths[parent]!r} and {each.key!r} cannot be a file and a file in a "
+                    "folder of that name: rename or delete one of them"
+                )
     skipped = set() if model.everything else useless(each.path for each in objects)
     chosen = sorted((each for each in objects if each.path not in skipped), key=attrgetter("path"))
     return chosen, sum(each.size for each in objects if each.path in skipped)

@@ -84,6 +84,7 @@ def _is_plain(config: Mapping[str, Any]) -> bool:
     return (
         config.get("model_type") in ARCHITECTURES
         and needed <= config.keys()
+        and all(_is_size(config[name]) for name in SIZES)  # other values depend on them
         and all(_is_harmless(name, value, config) for name, value in config.items())
         and config["hidden_size"] % config["num_attention_heads"] == 0
     )
@@ -91,7 +92,7 @@ def _is_plain(config: Mapping[str, Any]) -> bool:
 
 def _is_harmless(name: str, value: Any, config: Mapping[str, Any]) -> bool:
     if name in SIZES or name == "head_dim":
-        return type(value) is int and value > 0
+        return _is_size(value)
     if name in TOKENS:
         tokens = value if isinstance(value, list) and name == "eos_token_id" else [value]
         return all(each is None or (type(each) is int and 0 <= each < config["vocab_size"]) for each in tokens)
@@ -109,6 +110,10 @@ def _is_harmless(name: str, value: Any, config: Mapping[str, Any]) -> bool:
     if name in HARMLESS:
         return any(value is each or (isinstance(each, str) and value == each) for each in HARMLESS[name])
     return type(value) in ANY_VALUE.get(name, ())
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 def _is_default_rope(value: Any) -> bool:

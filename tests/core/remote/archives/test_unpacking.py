@@ -106,10 +106,19 @@ def test_null_byte_in_a_zip(tmp_path: Path) -> None:
     assert "'a\\x00b.py' contains a control character" in refusal(data, tmp_path)
 
 
-@pytest.mark.parametrize(("first", "second"), [("a", "./a"), ("a", "a/b"), ("a/b", "a")])
-def test_names_that_are_there_twice(tmp_path: Path, first: str, second: str) -> None:
-    with pytest.raises(OSError, match=f"{tmp_path}"):
-        unpacked(tar_of({first: b"1", second: b"2"}), tmp_path)
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ("model.py", "Model.PY", "'Model.PY' and 'model.py' differ in case or accents alone"),
+        ("A/x", "a/y", "'a/y' and 'A' differ in case or accents alone"),
+        ("\u00e9", "e\u0301", "differ in case or accents alone"),
+        ("a", "./a", "'./a' is in it twice"),
+        ("a", "a/b", "is a file and a folder"),
+        ("a/b", "a", "is a file and a folder"),
+    ],
+)
+def test_names_that_are_there_twice(tmp_path: Path, first: str, second: str, why: str) -> None:
+    assert why in refusal(tar_of({first: b"1", second: b"2"}), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -215,6 +224,11 @@ def test_folders_count_that_only_paths_name(tmp_path: Path, pack: object) -> Non
     assert "contains more than LMI_MAX_UNPACKED_FILES=40 files and folders" in refusal(
         data, tmp_path, Limits(max_files=40)
     )
+
+
+def test_files_and_their_folders_count_together(tmp_path: Path) -> None:
+    several = tar_of({f"d{number}/f": b"" for number in range(9)})
+    assert "LMI_MAX_UNPACKED_FILES=10" in refusal(several, tmp_path, Limits(max_files=10))
 
 
 def sparse_zeros(size: int, *, compressed: bool = True) -> bytes:

@@ -53,6 +53,8 @@ def test_faults_of_the_tokenizer_are_reported(copy: Path) -> None:
     "values",
     [
         {"vocab_size": 321},
+        {"vocab_size": None},
+        {"num_hidden_layers": "2", "layer_types": []},
         {"num_hidden_layers": 3},
         {"hidden_size": "32"},
         {"intermediate_size": True},
