@@ -161,7 +161,7 @@ async def test_what_is_not_served(server: RunningServer) -> None:
             (client.register_system_shared_memory("a", "b", 1), "shared memory is not served"),
             (client.unregister_cuda_shared_memory(), "shared memory is not served"),
             (client.get_trace_settings(), "requests are not traced here"),
-            (client.get_log_settings(), "logging is configured at start-up"),
+            (client.get_log_settings(), "logging is set when the server is started"),
         ]:
             with pytest.raises(InferenceServerException, match=message) as raised:
                 await ask

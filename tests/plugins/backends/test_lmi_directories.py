@@ -40,7 +40,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("vllm", "option.task=text-generation\noption.dtype=fp16\noption.tensor_parallel_degree=4", ()),
     ("vllm", "option.quantize=awq\noption.tensor_parallel_degree=4", ()),
     ("vllm", "option.task=text-embedding\noption.normalize=false", ()),
-    ("trtllm", "option.normalize=false", ("option.normalize=False has no effect: the trtllm backend makes no",)),
+    ("trtllm", "option.normalize=false", ()),
     (
         "disable",
         "engine=Python\noption.task=text-embedding\noption.entryPoint=djl_python.lmi_vllm.vllm_async_service\n"

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import lmi_plugins
-from lmi_core.generation.parameters import ExtendedParameters
+from lmi_core.generation.parameters import GUIDES, ExtendedParameters
 from lmi_plugins.backends.vllm import VllmBackend
 
 ENGINE = Path(lmi_plugins.__file__).parent / "vllm_engine"
@@ -19,10 +19,11 @@ READ_BY_THE_CORE = {
     "truncate",
     "truncation_side",
 }
+READ_FOR_BOTH_ENGINES = {*GUIDES, "guided_reasoning"}  # by guide_of
 
 
 def test_every_parameter_is_read_or_refused() -> None:
     codes = [ast.parse(source.read_text(encoding="utf-8")) for source in ENGINE.rglob("*.py")]
     read = {node.attr for code in codes for node in ast.walk(code) if isinstance(node, ast.Attribute)}
     obeyed = {name for name in ExtendedParameters.model_fields if VllmBackend.obeys(name)}
-    assert obeyed - read == READ_BY_THE_CORE
+    assert obeyed - read == READ_BY_THE_CORE | READ_FOR_BOTH_ENGINES
