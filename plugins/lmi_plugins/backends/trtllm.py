@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import LastResponse, Tensor, TensorBackend
+from lmi_core.host.beside_loop import read_beside
 from lmi_core.inspection.model_folder import CONFIG
 from lmi_core.texts.json_files import read_json
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
 from lmi_plugins.trtllm.client import TensorClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.adapters import RequestAdapter
@@ -71,16 +72,24 @@ class TrtllmBackend(TorchBackend, TensorBackend):
         return next(int(size) for size in sizes if isinstance(size, int))
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
-        request = InferenceRequest(request_id, from_triton(inputs))
-        self.limits.check(request)
-        check_model(request, self._vocabulary, self.engine.max_length)
-        adapter, answer = RequestAdapter.of(request), Answer(request, self._vocabulary)
-        asked = engine_request(request, None if adapter is None else adapter.name)
+        size = sum(len(tensor.data) for tensor in inputs.values())
+        asked, adapter, answer = await read_beside(size, partial(self._read, request_id, inputs))
         async with aclosing(self.engine.infer(asked, adapter)) as steps:
             async for step in steps:
                 for response in answer.add(step):
                     tensors = {name: Tensor.from_array(array) for name, array in response.tensors.items()}
                     yield LastResponse(tensors) if response.is_final else tensors
+
+    def _read(
+        self, request_id: int, inputs: Mapping[str, Tensor]
+    ) -> tuple[EngineRequest, RequestAdapter | None, Answer]:
+        """Return the engine's request, its adapter, and its answer. Raise InvalidParameter."""
+        request = InferenceRequest(request_id, from_triton(inputs))
+        self.limits.check(request)
+        check_model(request, self._vocabulary, self.engine.max_length)
+        adapter = RequestAdapter.of(request)
+        asked = engine_request(request, None if adapter is None else adapter.name)
+        return asked, adapter, Answer(request, self._vocabulary)
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         parameters, running = request.parameters, self._running.setdefault((request.key, request.request_id), set())

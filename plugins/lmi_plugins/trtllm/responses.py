@@ -36,7 +36,7 @@ class Answer:
 
     def __init__(self, request: InferenceRequest, vocabulary: int) -> None:
         self._vocabulary = vocabulary
-        self._input_length = len(request.input_ids)
+        self._input_length = request.input_length
         self._streaming = request.streaming
         self._pad_id = int(request.number("pad_id", request.number("end_id", NO_END)))
         self._log_probs = bool(request.number("return_log_probs", False))

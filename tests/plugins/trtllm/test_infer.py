@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import pytest_asyncio
 
@@ -80,6 +81,18 @@ async def test_requests_are_refused_one_by_one(backend: TrtllmBackend) -> None:
             await rest(backend.infer(0, {**tensors(), **given}))
     assert len(await going) == 100
     assert backend.engine.in_flight == 0
+
+
+async def test_megabytes_of_words_are_read_beside_the_event_loop(backend: TrtllmBackend) -> None:
+    words = numpy.full((1, 2, 200_000), VOCABULARY, "int32")
+    words[0, 1] = range(1, words.shape[-1] + 1)
+    reading, turns = asyncio.create_task(generated(backend, stop_words_list=words)), 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    with pytest.raises(InvalidParameter, match=r"^`stop_words_list` must contain token ids"):
+        await reading
+    assert turns > 10  # on the loop, it would take two
 
 
 async def test_closing_stops(backend: TrtllmBackend) -> None:

@@ -11,6 +11,7 @@ from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.generation.tensors import NUMPY_TYPES, Tensor, TensorType
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, MANDATORY, fits, shape_in_words, shapes_of, types_of
 from lmi_plugins.trtllm.requests.value_checks import check_values
+from lmi_plugins.trtllm.requests.word_lists import WORD_LISTS, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +45,7 @@ class InferenceRequest:
                 raise InvalidParameter(f"`{name}` is required: {_expected(name)}")
         self.bad_texts = list(bad_texts)
         check_values(self.tensors)
+        self.words = {name: read_words(name, self.tensors[name]) for name in WORD_LISTS if name in self.tensors}
 
     @property
     def streaming(self) -> bool:
@@ -54,8 +56,8 @@ class InferenceRequest:
         return int(self.number("beam_width", 1))
 
     @property
-    def input_ids(self) -> list[int]:
-        return self.ids("input_ids")
+    def input_length(self) -> int:
+        return self.tensors["input_ids"].shape[-1]
 
     @property
     def output_length(self) -> int:
@@ -69,10 +71,9 @@ class InferenceRequest:
         value: float = self.tensors[name].array().item()
         return value
 
-    def ids(self, name: str) -> list[int]:
+    def ids(self, name: str) -> "numpy.ndarray[Any, Any]":
         """Return all ids of a tensor; none if it is not given."""
-        ids: list[int] = self.tensors[name].array().ravel().tolist() if name in self.tensors else []
-        return ids
+        return self.tensors[name].array().ravel() if name in self.tensors else numpy.array([], "int32")
 
 
 def _checked(name: str, value: object) -> Tensor:

@@ -25,7 +25,7 @@ class RequestLimits(msgspec.Struct, frozen=True):
 
     def check(self, request: "InferenceRequest") -> None:
         """Raise ContextLengthExceeded or InvalidParameter for a request beyond a limit."""
-        length = len(request.input_ids)
+        length = request.input_length
         for name in ("max_input_len", "max_num_tokens"):
             most = getattr(self, name)
             if most is not None and length > most:

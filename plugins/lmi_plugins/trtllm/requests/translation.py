@@ -10,7 +10,6 @@ from lmi_plugins.torch_engine.messages.requests import (
     TensorData,
     TensorType,
 )
-from lmi_plugins.trtllm.requests.word_lists import read_words
 
 if TYPE_CHECKING:
     from lmi_plugins.trtllm.requests.inference_request import InferenceRequest  # imports numpy
@@ -27,11 +26,11 @@ def engine_request(request: "InferenceRequest", adapter: str | None) -> EngineRe
     logits, table = request.tensors.get("draft_logits"), request.tensors.get("prompt_embedding_table")
     return EngineRequest(
         request_id=str(request.request_id),
-        prompt_ids=request.input_ids,
+        prompt_ids=request.ids("input_ids").tolist(),
         parameters=_parameters(request),
         adapter=adapter,
         soft_prompt=None if table is None else tensor_data(table, list(table.shape[-2:])),
-        draft_ids=request.ids("draft_input_ids"),
+        draft_ids=request.ids("draft_input_ids").tolist(),
         draft_logits=None if logits is None else tensor_data(logits, list(logits.shape)),
     )
 
@@ -42,7 +41,7 @@ def tensor_data(tensor: Tensor, shape: list[int]) -> TensorData:
 
 def _parameters(request: "InferenceRequest") -> SamplingParameters:
     number, bias = request.number, request.tensors.get("embedding_bias")
-    bad_words = _words(request, "bad_words_list")
+    bad_words = request.words.get("bad_words_list", [])
     top_p = number("runtime_top_p", 0)
     samples = request.number("runtime_top_k", 0) > 0 or request.number("runtime_top_p", 0) > 0
     end_id = int(number("end_id", NO_END))
@@ -66,13 +65,9 @@ def _parameters(request: "InferenceRequest") -> SamplingParameters:
         # The engine ignores an end-of-sequence token among the bad words; treated as an ordinary token, it never
         # occurs.
         eos_token_ids=[] if end_id == NO_END or [end_id] in bad_words else [end_id],
-        stop_token_sequences=_words(request, "stop_words_list"),
+        stop_token_sequences=request.words.get("stop_words_list", []),
         include_stop=True,
         num_beams=request.beam_width,
         length_penalty=number("len_penalty", 0),
         early_stopping=EARLY_STOPPING.get(int(number("early_stopping", 0)), "never"),
     )
-
-
-def _words(request: "InferenceRequest", name: str) -> list[list[int]]:
-    return read_words(name, request.tensors[name]) if name in request.tensors else []

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.trtllm.requests.word_lists import read_words
 
 
 class Bounds(NamedTuple):
@@ -67,9 +66,6 @@ def check_values(tensors: Mapping[str, Tensor]) -> None:
     for name in AT_LEAST_ONE:
         if name in tensors and not tensors[name].data:
             raise InvalidParameter(f"`{name}` must not be empty. Given: shape {list(tensors[name].shape)}")
-    for name in ("bad_words_list", "stop_words_list"):
-        if name in tensors:
-            read_words(name, tensors[name])
     for name in NUMBERS:
         if name in tensors:
             _check_numbers(name, tensors[name])

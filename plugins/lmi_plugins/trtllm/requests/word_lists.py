@@ -1,26 +1,30 @@
 """Lists of words in TensorRT-LLM's form: [1, 2, n], a row with all token ids and a row with the end of each word."""
 
+from itertools import pairwise
+
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
+from lmi_core.payloads.payload import shown
 
+WORD_LISTS = ("bad_words_list", "stop_words_list")
 PADDING = -1
 
 
 def read_words(name: str, tensor: Tensor) -> list[list[int]]:
     """Return the token ids of each word; raise InvalidParameter, which names the tensor, if they cannot be read."""
-    ids, ends = tensor.array()[0].tolist()
-    words: list[list[int]] = []
-    begin = 0
-    for place, end in enumerate(ends):
-        if end == PADDING:
-            break
+    ids, ends = tensor.array()[0]
+    padding = ends == PADDING
+    count = int(padding.argmax()) if padding.any() else len(ends)
+    bounds = [0, *ends[:count].tolist()]
+    for place, (begin, end) in enumerate(pairwise(bounds)):
         if not begin < end <= len(ids):
             raise InvalidParameter(
                 f"`{name}` must have the end of each word in its second row, in increasing order from 1 to "
-                f"{len(ids)}, then {PADDING}. Given: {end} at index {place} of {ends}"
+                f"{len(ids)}, then {PADDING}. Given: {end} at index {place} of {shown(ends.tolist())}"
             )
-        words.append(ids[begin:end])
-        begin = end
-    if any(end != PADDING for end in ends[len(words) :]):
-        raise InvalidParameter(f"`{name}` must have only {PADDING} after the end of the last word. Given: {ends}")
-    return words
+    if not padding[count:].all():
+        raise InvalidParameter(
+            f"`{name}` must have only {PADDING} after the end of the last word. Given: {shown(ends.tolist())}"
+        )
+    words = ids[: bounds[-1]].tolist()
+    return [words[begin:end] for begin, end in pairwise(bounds)]

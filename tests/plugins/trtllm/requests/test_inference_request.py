@@ -224,7 +224,7 @@ def test_a_value_that_the_model_does_not_take(asker: Asker, tensors: dict[str, A
 )
 def test_ways_to_give_a_tensor(ids: Any) -> None:
     request = InferenceRequest(1, MANDATORY | {"input_ids": ids})
-    assert request.input_ids == [5, 6]
+    assert request.ids("input_ids").tolist() == [5, 6]
     assert request.tensors["input_ids"] == Tensor("INT32", (1, 2), bytes([5, 0, 0, 0, 6, 0, 0, 0]))
 
 
