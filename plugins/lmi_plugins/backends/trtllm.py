@@ -87,8 +87,7 @@ class TrtllmBackend(TorchBackend, TensorBackend):
         request = InferenceRequest(request_id, from_triton(inputs))
         self.limits.check(request)
         check_model(request, self._vocabulary, self.engine.max_length)
-        adapter = RequestAdapter.of(request)
-        asked = engine_request(request, None if adapter is None else adapter.name)
+        asked, adapter = engine_request(request, None), RequestAdapter.of(request)
         return asked, adapter, Answer(request, self._vocabulary)
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:

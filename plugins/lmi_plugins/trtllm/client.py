@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -24,43 +23,55 @@ class TensorClient(EngineClient):
     """Engines whose requests may bring their adapters."""
 
     @cached_property
-    def _cached(self) -> WeakKeyDictionary[EngineWorker, CachedAdapters]:
-        return WeakKeyDictionary()
+    def _cached(self) -> CachedAdapters:
+        return CachedAdapters()
+
+    @property
+    def _names(self) -> set[str]:
+        """The adapters that some replica has."""
+        return {name for each in self.replicas.members for name in each.adapters}
 
     def infer(self, request: EngineRequest, adapter: RequestAdapter | None) -> AsyncGenerator[GenerationStep, None]:
-        """Yield the steps of a request, whose id is chosen here. Closing the generator aborts it."""
+        """Yield the steps of a request, whose id and adapter's name are chosen here. Closing the generator aborts it.
+
+        Raise InvalidParameter if its adapter is not cached.
+        """
+        name = None if adapter is None else self._cached.name_of(adapter, self._names)
         parameters = request.parameters
         partial = PartialOutput(parameters.num_sequences)
 
         def begin(worker: EngineWorker, presence: Presence) -> StepQueue | AsyncGenerator[GenerationStep, None]:
-            resumed = replace(request, given=partial.given)
+            resumed = replace(request, adapter=name, given=partial.given)
             if adapter is None:
                 return worker.run(resumed, partial.unfinished, presence)
             return self._with_adapter(worker, resumed, adapter, partial.unfinished, presence)
 
-        name = None if adapter is None else adapter.name
         work = Work.generation(request.prompt_ids, parameters.max_new_tokens, parameters.num_sequences, name)
         return self._resumption.stream(begin, partial.add, work)
 
     async def _with_adapter(
         self, worker: EngineWorker, request: EngineRequest, adapter: RequestAdapter, unfinished: int, presence: Presence
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield a worker's steps, with the adapter that it is given first if it lacks it."""
+        """Yield a worker's steps, with the adapter that it is given first if it lacks it.
+
+        Raise InvalidParameter if the adapter cannot be loaded.
+        """
+        name = request.adapter
+        assert name is not None
         for attempt in range(1, MAX_LOADS + 1):
-            await self._load(worker, adapter)
+            # The known names may include evicted ones.
+            if adapter.source is not None and (attempt > 1 or name not in worker.adapters):
+                with adapter_errors():
+                    await worker.load_adapter(name, adapter.source)
+            if adapter.source is not None and not request.given:  # newer weights may have come since it began
+                self._cached.note(adapter, name, self._names)
             try:
                 async with aclosing(worker.run(request, unfinished, presence)) as steps:
                     async for step in steps:
                         yield step
                 return
             except AdapterNotFound:
+                if adapter.source is None:
+                    raise self._cached.missing(adapter, self._names - {name}) from None
                 if attempt == MAX_LOADS:
                     raise
-
-    async def _load(self, worker: EngineWorker, adapter: RequestAdapter) -> None:
-        """Load an adapter into a worker, unless it has it; raise InvalidParameter if it cannot be loaded."""
-        cached = self._cached.setdefault(worker, CachedAdapters())
-        if (source := cached.to_load(adapter, worker.adapters)) is not None:
-            with adapter_errors():
-                await worker.load_adapter(adapter.name, source)
-            cached.note(adapter)

@@ -141,18 +141,22 @@ class GptManager:
         self._limits.check(request)
         check_model(request, engine.limits.vocabulary, engine.limits.max_length)
         adapter = RequestAdapter.of(request)
-        if adapter is not None:
-            self._load(adapter)
-        engine.add(engine_request(request, None if adapter is None else adapter.name), TENSOR_NAMES)
+        name = None if adapter is None else self._load(adapter)
+        engine.add(engine_request(request, name), TENSOR_NAMES)
         self._active[request.request_id] = Answer(request, engine.limits.vocabulary)
 
-    def _load(self, adapter: RequestAdapter) -> None:
-        """Load an adapter into the engine, unless it has it; raise InvalidParameter if it cannot be loaded."""
+    def _load(self, adapter: RequestAdapter) -> str:
+        """Load an adapter into the engine, unless it has it, and return its name there.
+
+        Raise InvalidParameter if it cannot be loaded.
+        """
         names = [] if self.engine.parts.adapters is None else self.engine.adapters.names
-        if (source := self._adapters.to_load(adapter, names)) is not None:
+        name = self._adapters.name_of(adapter, names)
+        if adapter.source is not None and name not in names:
             with adapter_errors():
-                self.engine.load_adapter(adapter.name, source)
-            self._adapters.note(adapter)
+                self.engine.load_adapter(name, adapter.source)
+        self._adapters.note(adapter, name, self.engine.adapters.names)
+        return name
 
     def _respond(self, request_id: int, responses: Iterable[Response]) -> None:
         for response in responses:

@@ -17,6 +17,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
+from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
@@ -123,6 +124,43 @@ async def test_adapters_of_requests(
         wrong: dict[str, Any] = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
         with pytest.raises(InvalidParameter, match=f"^{message}"):
             await generated(backend, lora_task_id=task_id(9), **wrong)
+
+
+async def test_other_weights_under_the_same_id_at_the_same_time(
+    backend: TrtllmBackend, model_directory: ModelDirectory, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    """Each request gets the weights that it brings; an id alone means the latest."""
+    folders = [save_adapter(tmp_path / str(seed), reference("llama"), seed, rank=4) for seed in (6, 7)]
+    expected = [reference_ids(merged_model(model_directory("llama"), folder), PROMPT, 12) for folder in folders]
+    first, second = [{"lora_task_id": task_id(6), **lora_tensors(folder)} for folder in folders]
+    assert await asyncio.gather(*(generated(backend, 12, **each) for each in [first, second] * 5)) == expected * 5
+    for given, ids in zip((first, second, first), (*expected, expected[0]), strict=True):
+        assert await generated(backend, 12, **given) == ids
+        assert await generated(backend, 12, lora_task_id=task_id(6)) == ids
+
+
+async def test_an_adapter_that_directories_have_displaced(
+    backend: TrtllmBackend, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    """The engine tells nobody; a request that brings the weights again is served, and one without them refused."""
+    folders = [save_adapter(tmp_path / str(seed), reference("llama"), seed, rank=4) for seed in range(3)]
+    for name in ("a", "b"):
+        await backend.load_adapter(name, folders.pop())
+    given: dict[str, Any] = {"lora_task_id": task_id(8), **lora_tensors(folders.pop())}
+
+    async def displace() -> None:
+        for name in ("a", "b"):
+            async for _ in backend.engine.generate(PROMPT, SamplingParameters(max_new_tokens=2), name):
+                pass
+
+    expected = await generated(backend, **given)
+    await displace()
+    assert await generated(backend, **given) == expected
+    await displace()
+    with pytest.raises(InvalidParameter, match=r"^`lora_task_id` must be cached, .* Given: 8, cached: none$"):
+        await generated(backend, lora_task_id=task_id(8))
+    for name in ("a", "b"):
+        await backend.unload_adapter(name)
 
 
 async def test_answers_are_as_without_a_killed_worker(

@@ -1,6 +1,6 @@
 """The LoRA adapters that requests bring, or name by the task id of an earlier request."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import NamedTuple
@@ -14,49 +14,54 @@ PREFIX = "lora_task_id="
 
 
 class RequestAdapter(NamedTuple):
-    """A request's adapter in the engine."""
+    """A request's adapter."""
 
-    name: str
+    task_id: str
     source: AdapterTensors | None  # None: it must be cached
-    digest: bytes = b""  # of the source
+    name: str = ""  # of the source in engines, where a task id can have several: the name has a digest of the weights
 
     @classmethod
     def of(cls, request: InferenceRequest) -> "RequestAdapter | None":
         """Return the adapter of a request, if it has one."""
         if "lora_task_id" not in request.tensors:
             return None
-        name = f"{PREFIX}{request.tensors['lora_task_id'].array().item()}"
+        task_id = str(request.tensors["lora_task_id"].array().item())
         if "lora_weights" not in request.tensors:
-            return cls(name, None)
+            return cls(task_id, None)
         weights, config = request.tensors["lora_weights"], request.tensors["lora_config"]
         tensors = {"lora_weights": tensor_data(weights, list(weights.shape))}
         source = AdapterTensors(tensors, {"lora_config": config.array().tolist()})
-        return cls(name, source, sha256(weights.dtype.encode() + weights.data + config.data).digest())
+        digest = sha256(weights.dtype.encode() + weights.data + config.data).hexdigest()
+        return cls(task_id, source, f"{PREFIX}{task_id}@{digest}")
 
 
 class CachedAdapters:
-    """The digests of the adapters in one engine, which evicts the least recently used ones by itself."""
+    """The latest adapter of each task id; engines evict the least recently used ones by themselves."""
 
     def __init__(self) -> None:
-        self._digests: dict[str, bytes] = {}
+        self._latest: dict[str, str] = {}  # the name in engines, by task id
 
-    def to_load(self, adapter: RequestAdapter, names: Iterable[str]) -> AdapterTensors | None:
-        """Return what to load unless it is among the engine's adapters; raise InvalidParameter if nobody has it."""
-        cached = [name for name in names if name.startswith(PREFIX)]
-        if adapter.source is None and adapter.name not in cached:
-            ids = ", ".join(name.removeprefix(PREFIX) for name in cached) or "none"
-            raise InvalidParameter(
-                "`lora_task_id` must be cached, or be given with `lora_weights` and `lora_config`. Given: "
-                f"{adapter.name.removeprefix(PREFIX)}, cached: {ids}"
-            )
-        if adapter.name in cached and adapter.digest in (b"", self._digests.get(adapter.name)):
-            return None
-        self._digests = {name: digest for name, digest in self._digests.items() if name in cached}
-        return adapter.source
+    def name_of(self, adapter: RequestAdapter, names: Collection[str]) -> str:
+        """Return an adapter's name in engines, which have `names`; raise InvalidParameter if nobody has it."""
+        if adapter.source is not None:
+            return adapter.name
+        name = self._latest.get(adapter.task_id, "")
+        if name not in names:
+            raise self.missing(adapter, names)
+        return name
 
-    def note(self, adapter: RequestAdapter) -> None:
-        """Record that an adapter was loaded."""
-        self._digests[adapter.name] = adapter.digest
+    def missing(self, adapter: RequestAdapter, names: Collection[str]) -> InvalidParameter:
+        """Return the error for an adapter without a source that no engine has."""
+        ids = ", ".join(task_id for task_id, name in self._latest.items() if name in names) or "none"
+        return InvalidParameter(
+            "`lora_task_id` must be cached, or be given with `lora_weights` and `lora_config`. Given: "
+            f"{adapter.task_id}, cached: {ids}"
+        )
+
+    def note(self, adapter: RequestAdapter, name: str, names: Collection[str]) -> None:
+        """Record that an adapter is in an engine, and forget those that none has."""
+        self._latest = {task_id: each for task_id, each in self._latest.items() if each in names}
+        self._latest[adapter.task_id] = name
 
 
 @contextmanager
