@@ -93,6 +93,7 @@ class TrtllmBackend(TorchBackend, TensorBackend):
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         parameters, running = request.parameters, self._running.setdefault((request.key, request.request_id), set())
         assert isinstance(parameters, TrtllmParameters), parameters
+        self.limits.check_beams("num_beams", parameters.num_beams)
         stoppable = StoppableSteps(parameters.num_sequences)
         if parameters.stop:
             for each in (*running, stoppable):

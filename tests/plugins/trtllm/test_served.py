@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 QUESTION = "What is Deep Learning?"
 ANSWER = "Deep Learning is a really cool field."
-LIMITS = "option.max_input_len=40\noption.max_output_len=200\n"
+LIMITS = "option.max_input_len=40\noption.max_output_len=200\noption.max_beam_width=3\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -203,6 +203,9 @@ async def test_limits(server: RunningServer) -> None:
     refused = await ask(server, max_new_tokens=201)
     assert refused.json()["error"] == "`max_new_tokens` must be at most 200. Given: 201"
     assert (await ask(server, max_new_tokens=200)).status == 200
+    refused = await ask(server, num_beams=4)
+    assert refused.status == 424
+    assert refused.json()["error"] == "`num_beams` must be at most 3 (max_beam_width). Given: 4"
 
 
 async def test_a_dialect_without_a_length_gets_as_much_as_there_may_be(server: RunningServer) -> None:

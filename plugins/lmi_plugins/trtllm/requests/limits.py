@@ -40,10 +40,12 @@ class RequestLimits(msgspec.Struct, frozen=True):
             raise InvalidParameter(
                 f"`draft_input_ids` must have at most {self.max_draft_len} tokens (max_draft_len). Given: {drafted}"
             )
-        if self.max_beam_width is not None and request.beam_width > self.max_beam_width:
-            raise InvalidParameter(
-                f"`beam_width` must be at most {self.max_beam_width} (max_beam_width). Given: {request.beam_width}"
-            )
+        self.check_beams("beam_width", request.beam_width)
+
+    def check_beams(self, name: str, beams: int) -> None:
+        """Raise InvalidParameter for more beams than the limit."""
+        if self.max_beam_width is not None and beams > self.max_beam_width:
+            raise InvalidParameter(f"`{name}` must be at most {self.max_beam_width} (max_beam_width). Given: {beams}")
 
 
 NO_LIMITS = RequestLimits()
