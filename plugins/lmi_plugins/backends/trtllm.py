@@ -23,7 +23,7 @@ from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
 from lmi_plugins.trtllm.client import TensorClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
-from lmi_plugins.trtllm.requests.adapters import RequestAdapter
+from lmi_plugins.trtllm.requests.adapters import PREFIX, RequestAdapter
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from lmi_plugins.trtllm.requests.model_checks import check_model
 from lmi_plugins.trtllm.requests.tensor_table import INPUTS, OUTPUTS
@@ -70,6 +70,11 @@ class TrtllmBackend(TorchBackend, TensorBackend):
         config = read_json(Path(self.options.model) / CONFIG)
         sizes = [each.get("vocab_size") for each in (config, *config.values()) if isinstance(each, dict)]
         return next(int(size) for size in sizes if isinstance(size, int))
+
+    @property
+    def adapters(self) -> list[str]:
+        """The adapters that texts can name; those that requests bring as tensors are theirs."""
+        return [name for name in self.engine.adapters if not name.startswith(PREFIX)]
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
         size = sum(len(tensor.data) for tensor in inputs.values())

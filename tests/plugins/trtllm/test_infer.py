@@ -111,7 +111,7 @@ async def test_closing_stops(backend: TrtllmBackend) -> None:
 async def test_adapters_of_requests(
     backend: TrtllmBackend, model_directory: ModelDirectory, reference: ReferenceModel, tmp_path: Path
 ) -> None:
-    """More than there are places for, at once, and by id alone; wrong ones are refused."""
+    """More than there are places for, at once, and by id alone; texts cannot use them, and wrong ones are refused."""
     folders = [save_adapter(tmp_path / str(seed), reference("llama"), seed, rank=4) for seed in range(3)]
     expected = [reference_ids(merged_model(model_directory("llama"), folder), PROMPT, 12) for folder in folders]
     given: list[dict[str, Any]] = [
@@ -120,6 +120,14 @@ async def test_adapters_of_requests(
     assert await asyncio.gather(*(generated(backend, 12, **each) for each in given)) == expected
     assert await generated(backend, 12, **given[0]) == expected[0]
     assert await generated(backend, 12, lora_task_id=task_id(0)) == expected[0]
+    assert not backend.adapters
+    worker = backend.engine.replicas.first
+    before = worker.adapters
+    for each in given:
+        await generated(backend, **each)
+    evicted = set(before) - set(worker.adapters)
+    assert evicted
+    assert all(worker.adapter_state(name) is None for name in evicted)
     for row, message in (([8, 0, 4], "`lora_config` must have rows of"), ([1, 0, 17], "`lora_weights` cannot be used")):
         wrong: dict[str, Any] = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
         with pytest.raises(InvalidParameter, match=f"^{message}"):

@@ -99,7 +99,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         if isinstance(source, str) and self._node_files is not None:
             source = await _copy_to_node(Path(source), self._node_files)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
-        self._files[name] = files.get(name, object())
+        kept = {each: state for each, state in self._files.items() if each in self.adapters}  # the others were evicted
+        self._files = {**kept, name: files.get(name, object())}
         self._remember_adapters(directories, name)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
