@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,8 +14,6 @@ from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import LastResponse, Tensor, TensorBackend
 from lmi_core.host.beside_loop import read_beside
-from lmi_core.inspection.model_folder import CONFIG
-from lmi_core.texts.json_files import read_json
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
@@ -64,13 +61,6 @@ class TrtllmBackend(TorchBackend, TensorBackend):
             kv_cache_share=properties.kv_cache_free_gpu_mem_fraction,
         )
 
-    @cached_property
-    def _vocabulary(self) -> int:
-        """The number of token ids in the model's configuration."""
-        config = read_json(Path(self.options.model) / CONFIG)
-        sizes = [each.get("vocab_size") for each in (config, *config.values()) if isinstance(each, dict)]
-        return next(int(size) for size in sizes if isinstance(size, int))
-
     @property
     def adapters(self) -> list[str]:
         """The adapters that texts can name; those that requests bring as tensors are theirs."""
@@ -91,9 +81,9 @@ class TrtllmBackend(TorchBackend, TensorBackend):
         """Return the engine's request, its adapter, and its answer. Raise InvalidParameter."""
         request = InferenceRequest(request_id, from_triton(inputs))
         self.limits.check(request)
-        check_model(request, self._vocabulary, self.engine.max_length)
+        check_model(request, self.engine.vocabulary, self.engine.max_length)
         asked, adapter = engine_request(request, None), RequestAdapter.of(request)
-        return asked, adapter, Answer(request, self._vocabulary)
+        return asked, adapter, Answer(request, self.engine.vocabulary)
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         parameters, running = request.parameters, self._running.setdefault((request.key, request.request_id), set())

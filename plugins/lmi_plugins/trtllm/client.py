@@ -27,6 +27,11 @@ class TensorClient(EngineClient):
         return CachedAdapters()
 
     @property
+    def vocabulary(self) -> int:
+        """The number of token ids that the model has."""
+        return max((each.loaded.vocabulary for each in self.replicas.members if each.loaded is not None), default=0)
+
+    @property
     def _names(self) -> set[str]:
         """The adapters that some replica has."""
         return {name for each in self.replicas.members for name in each.adapters}

@@ -1,9 +1,11 @@
 """Requests as tensors on the trtllm backend, whose engine is in a worker process."""
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,14 @@ from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
-from tests.plugins.torch_engine.tiny_models import CONTEXT, VOCABULARY, reference_ids
+from tests.plugins.torch_engine.tiny_models import (
+    CONTEXT,
+    LLAMA,
+    VOCABULARY,
+    reference_ids,
+    save_configured,
+    save_tokenizer,
+)
 from tests.plugins.trtllm.asking import PROMPT
 from tests.plugins.trtllm.requests.lora_rows import lora_tensors, task_id
 
@@ -35,14 +44,21 @@ OPTIONS = {"max_rolling_batch_size": 4, "max_input_len": 20, "max_output_len": L
 async def backend(
     model_directory: ModelDirectory, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[TrtllmBackend]:
-    directory = tmp_path_factory.mktemp("trtllm")
-    options = OPTIONS | {"model_id": model_directory("llama")}
+    async with started(tmp_path_factory.mktemp("trtllm"), model_directory("llama")) as backend:
+        yield backend
+
+
+@asynccontextmanager
+async def started(directory: Path, model: Path) -> AsyncGenerator[TrtllmBackend, None]:
+    options = OPTIONS | {"model_id": model}
     (directory / "serving.properties").write_text("".join(f"option.{key}={options[key]}\n" for key in options))
     properties = Configuration.read(directory, {}).load(TrtllmProperties)
     backend = TrtllmBackend(BackendSetup(directory, properties, {}, retry_threshold=5))
     await backend.start()
-    yield backend
-    await backend.stop()
+    try:
+        yield backend
+    finally:
+        await backend.stop()
 
 
 def tensors(count: int = 6, **others: Any) -> Mapping[str, Tensor]:
@@ -94,6 +110,20 @@ async def test_megabytes_of_words_are_read_beside_the_event_loop(backend: Trtllm
     with pytest.raises(InvalidParameter, match=r"^`stop_words_list` must contain token ids"):
         await reading
     assert turns > 10  # on the loop, it would take two
+
+
+async def test_a_vocabulary_that_the_configuration_does_not_name(tmp_path: Path) -> None:
+    """It is the architecture's default, as in gemma-3's config.json."""
+    model, default = tmp_path / "model", 32_000
+    save_tokenizer(model)
+    save_configured(model, "llama", LLAMA | {"vocab_size": default})
+    config = json.loads((model / "config.json").read_text())
+    del config["vocab_size"]
+    (model / "config.json").write_text(json.dumps(config))
+    async with started(tmp_path, model) as backend:
+        assert len(await generated(backend, end_id=[default - 1])) == 6
+        with pytest.raises(InvalidParameter, match=r"^`end_id` must contain token ids from 0 to 31999\. Given: 32000$"):
+            await generated(backend, end_id=[default])
 
 
 async def test_closing_stops(backend: TrtllmBackend) -> None:

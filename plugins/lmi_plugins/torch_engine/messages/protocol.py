@@ -74,6 +74,7 @@ class Loaded(msgspec.Struct, tag=True):
     adapters: list[str]
     generates: bool = True
     embedding: EmbeddingModel | None = None  # None: the model makes no vectors
+    vocabulary: int = 0  # the number of token ids, of a model that generates
 
 
 class Failure(msgspec.Struct, array_like=True):

@@ -103,8 +103,9 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
     embeddings = embedding_engine_of(engine.parts, options)
     turns = None if embeddings is None else EmbeddingTurns(embeddings, engine)
     known = None if embeddings is None else embeddings.model
-    store = engine.parts.adapters
-    send_loaded(Loaded(engine.limits.max_length, [] if store is None else store.names, True, known), channel)
+    store, limits = engine.parts.adapters, engine.limits
+    names = [] if store is None else store.names
+    send_loaded(Loaded(limits.max_length, names, True, known, limits.vocabulary), channel)
     serve = partial(serve_once, engine, AdapterLoader(engine), channel, turns)
     figures = FiguresReport(engine, channel)
 
