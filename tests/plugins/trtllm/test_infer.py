@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -175,6 +176,20 @@ async def test_other_weights_under_the_same_id_at_the_same_time(
     for given, ids in zip((first, second, first), (*expected, expected[0]), strict=True):
         assert await generated(backend, 12, **given) == ids
         assert await generated(backend, 12, lora_task_id=task_id(6)) == ids
+
+
+async def test_an_adapter_while_every_thread_for_files_is_busy(
+    backend: TrtllmBackend, reference: ReferenceModel, tmp_path: Path
+) -> None:
+    done, threads = threading.Event(), 32  # as many as the event loop has at most
+    busy = [asyncio.get_running_loop().run_in_executor(None, done.wait) for _ in range(threads)]
+    try:
+        adapter = lora_tensors(save_adapter(tmp_path / "adapter", reference("llama"), 9, rank=4))
+        async with asyncio.timeout(60):
+            assert len(await generated(backend, lora_task_id=task_id(9), **adapter)) == 6
+    finally:
+        done.set()
+        await asyncio.gather(*busy)
 
 
 async def test_an_adapter_that_directories_have_displaced(

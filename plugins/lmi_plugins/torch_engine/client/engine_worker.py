@@ -95,7 +95,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
         """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
         directories = {name: source} if isinstance(source, str) else {}
-        files = await asyncio.to_thread(_states, directories)
+        files = await asyncio.to_thread(_states, directories) if directories else {}
         if isinstance(source, str) and self._node_files is not None:
             source = await _copy_to_node(Path(source), self._node_files)
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
