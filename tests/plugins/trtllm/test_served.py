@@ -134,15 +134,24 @@ async def test_chats_as_from_the_torch_backend(
     assert ours == theirs
 
 
-def choices_of(answer: Answer, stream: bool) -> dict[int, list[Any]]:
-    """Return what a chat's answer has of each choice, in its order, but for how the numbers are rounded."""
+def choices_of(answer: Answer, stream: bool) -> dict[int, Any]:
+    """Return each choice of a chat's answer, its pieces joined: those that wait together are sent as one."""
     assert answer.status == 200, answer.body
     lines = [line.removeprefix(b"data: ") for line in answer.body.splitlines() if line.startswith((b"data: {", b"{"))]
-    found: dict[int, list[Any]] = {}
+    found: dict[int, Any] = {}
     for choice in [choice for line in lines for choice in orjson.loads(line)["choices"]]:
-        found.setdefault(choice["index"], []).append(rounded(choice))
+        found[choice["index"]] = joined(found.get(choice["index"]), rounded(choice))
     assert len(lines) > 1 if stream else len(lines) == 1
     return found
+
+
+def joined(before: Any, piece: Any, name: str = "") -> Any:
+    """Return texts, lists and the members of objects joined; of other values and of roles, the latest."""
+    if before is None or piece is None:
+        return before if piece is None else piece
+    if isinstance(piece, dict):
+        return before | {each: joined(before.get(each), value, each) for each, value in piece.items()}
+    return before + piece if isinstance(piece, str | list) and name != "role" else piece
 
 
 @pytest.mark.parametrize("reason", ["eos_token", "stop_sequence", "length"])
