@@ -40,12 +40,16 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path) -> None:
     assert 'lmi_workers{model="hello"} 3' in (await server.get("/metrics")).body.decode()
     answering = [asyncio.create_task(ask(server, *each)) for each in asked]
     await all_are_at_work()
+    for each in first:
+        os.kill(each, signal.SIGSTOP)  # they are looked at meanwhile
     (group,) = (await describe(server, "hello"))["workerGroups"]
     inside = {each["id"]: each["sequences"] for each in group["workers"]}
     assert [*inside] == [1, 2, 3]
     assert all(0 < count < COUNT for count in inside.values())
     assert 'lmi_worker_sequences{model="hello",worker="3"}' in (await server.get("/metrics")).body.decode()
     os.kill(first[1], signal.SIGKILL)
+    for each in (first[0], first[2]):
+        os.kill(each, signal.SIGCONT)
     assert (await server.get("/ping")).status == 200
     assert await ask(server, *asked[0]) == expected[0]  # the others take new requests at once
     assert await asyncio.gather(*answering) == expected
