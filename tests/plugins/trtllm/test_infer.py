@@ -114,7 +114,7 @@ async def test_megabytes_of_words_are_read_beside_the_event_loop(backend: Trtllm
 
 
 async def test_a_vocabulary_that_the_configuration_does_not_name(tmp_path: Path) -> None:
-    """It is the architecture's default, as in gemma-3's config.json."""
+    """The vocabulary has the size that is the architecture's default, as for the config.json of gemma-3."""
     model, default = tmp_path / "model", 32_000
     save_tokenizer(model)
     save_configured(model, "llama", LLAMA | {"vocab_size": default})
