@@ -7,7 +7,6 @@ import atexit
 import gc
 import importlib.util
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from lmi_core.forks.fork_client import ForkServerProcess, connect
-from lmi_core.forks.fork_server import ForkServer, inherited_socket, send
+from lmi_core.forks.fork_server import ForkServer, inherited_socket, send, take_over
 
 ROOT = Path(__file__).parents[1]
 LMI = Path(sys.executable).with_name("lmi")
@@ -43,17 +42,9 @@ class LmiForks(ForkServer):
     """The forks of `lmi`."""
 
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
-        with connection.makefile("rb") as messages:
-            arguments, environment, folder = pickle.load(messages)
-        os.setsid()
-        for number, descriptor in enumerate(descriptors):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
-        os.environ.clear()
-        os.environ.update(environment)
+        arguments = take_over(connection, descriptors)
         tempfile.tempdir = None  # which the imports may have read from the environment
-        os.chdir(folder)
-        _follow(environment.get(PATH_VARIABLE, ""))
+        _follow(os.environ.get(PATH_VARIABLE, ""))
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -125,6 +125,22 @@ class ForkServer(ABC):
             self.ended(fork.connection, os.waitstatus_to_exitcode(status))
 
 
+def take_over(connection: socket.socket, streams: list[int]) -> Any:
+    """Become the process that the client asks for, in a fork: in a session of its own, with the standard streams,
+    environment and folder that are given. Return the arguments.
+    """
+    with connection.makefile("rb") as messages:
+        arguments, environment, folder = pickle.load(messages)
+    os.setsid()
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    return arguments
+
+
 def send(connection: socket.socket, message: Any) -> None:
     """Send a message, which the other end reads with `pickle.load`."""
     connection.sendall(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))

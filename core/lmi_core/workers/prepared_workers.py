@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from typing import NoReturn
 
 from lmi_core.forks.fork_client import ForkServerProcess, connect
-from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send
+from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send, take_over
 from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
 from lmi_core.workers import worker
@@ -120,15 +120,8 @@ class WorkerForks(ForkServer):
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
         status = 1
         try:
-            with connection, connection.makefile("rb") as messages:
-                arguments, environment, folder = pickle.load(messages)
-            os.setsid()
-            for number, descriptor in enumerate(descriptors):
-                os.dup2(descriptor, number)
-                os.close(descriptor)
-            os.environ.clear()
-            os.environ.update(environment)
-            os.chdir(folder)
+            with connection:
+                arguments = take_over(connection, descriptors)
             worker.main(*arguments)
             status = 0
         except SystemExit as end:

@@ -55,7 +55,9 @@ PARSED = "a Generation, an Inference, an EmbeddingCall or an Answer"
 class Answering:
     """A route, and the handler that answers its requests; None until `load` has set both at the first request."""
 
-    def __init__(self, route: Route, handler: Handler | None = None, load: Callable[[], Awaitable[None]] | None = None):
+    def __init__(
+        self, route: Route, handler: Handler | None = None, load: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self.route, self.handler, self.load = route, handler, load
 
 

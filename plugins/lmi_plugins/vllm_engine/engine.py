@@ -275,7 +275,7 @@ class VllmEngine(Replica):
 
     async def _watch(self, engine: AsyncLLM) -> str:
         """Wait until the core dies or freezes, end it, and return the reason."""
-        pings = Pings(engine, partial(setattr, self._heartbeat, "heard", True))
+        pings = Pings(engine, self._heartbeat)
         frozen = asyncio.create_task(
             self._heartbeat.frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
         )

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import psutil
 
+from lmi_core.workers.heartbeat import Heartbeat
 from lmi_plugins.vllm_engine.library import AsyncLLM
 
 MIN_SHARE = 0.05  # of a CPU core; idle processes use less
@@ -15,9 +16,9 @@ MIN_SHARE = 0.05  # of a CPU core; idle processes use less
 class Pings:
     """Pings to the core, one at a time: whether it sleeps, which its loop answers."""
 
-    def __init__(self, engine: AsyncLLM, answered: Callable[[], None]) -> None:
+    def __init__(self, engine: AsyncLLM, heartbeat: Heartbeat) -> None:
         self._engine = engine
-        self._answered = answered
+        self._heartbeat = heartbeat
         self._asking: asyncio.Task[None] | None = None
 
     def send(self) -> None:
@@ -32,7 +33,7 @@ class Pings:
     async def _ask(self) -> None:
         with suppress(Exception):  # the core has died, which is handled elsewhere
             await self._engine.is_sleeping()
-            self._answered()
+            self._heartbeat.heard = True
 
 
 class WorkersTime:
