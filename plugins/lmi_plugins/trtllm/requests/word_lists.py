@@ -8,6 +8,7 @@ from lmi_core.payloads.payload import shown
 
 WORD_LISTS = ("bad_words_list", "stop_words_list")
 PADDING = -1
+MAX_WORDS = 1024  # of one list; each is compared with the end of the text at every step
 
 
 def read_words(name: str, tensor: Tensor) -> list[list[int]]:
@@ -15,6 +16,8 @@ def read_words(name: str, tensor: Tensor) -> list[list[int]]:
     ids, ends = tensor.array()[0]
     padding = ends == PADDING
     count = int(padding.argmax()) if padding.any() else len(ends)
+    if count > MAX_WORDS:
+        raise InvalidParameter(f"`{name}` must have at most {MAX_WORDS} words. Given: {count}")
     bounds = [0, *ends[:count].tolist()]
     for place, (begin, end) in enumerate(pairwise(bounds)):
         if not begin < end <= len(ids):

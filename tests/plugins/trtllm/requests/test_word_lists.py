@@ -5,7 +5,7 @@ import pytest
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.trtllm.requests.word_lists import read_words
+from lmi_plugins.trtllm.requests.word_lists import MAX_WORDS, read_words
 
 
 def tensor(ids: list[int], ends: list[int]) -> Tensor:
@@ -46,3 +46,12 @@ def test_ends_after_the_padding() -> None:
     assert refused.value.message == (
         "`bad_words_list` must have only -1 after the end of the last word. Given: [1, -1, 3]"
     )
+
+
+def test_too_many() -> None:
+    ids = [*range(MAX_WORDS + 1)]
+    ends = [*range(1, MAX_WORDS + 2)]
+    assert len(read_words("stop_words_list", tensor(ids[1:], [*ends[:-1]]))) == MAX_WORDS
+    with pytest.raises(InvalidParameter) as refused:
+        read_words("stop_words_list", tensor(ids, ends))
+    assert refused.value.message == "`stop_words_list` must have at most 1024 words. Given: 1025"
