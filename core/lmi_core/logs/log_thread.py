@@ -25,7 +25,8 @@ class LogThread:
 
     def __init__(self, stream: TextIO | None = None, max_lines: int = MAX_LINES) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._lines: queue.Queue[str | None] = queue.Queue(max_lines)
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._max_lines = max_lines
         self._written = threading.Condition()
         self._unwritten = 0
         self._dropped = 0
@@ -51,8 +52,11 @@ class LogThread:
     def write(self, line: str) -> None:
         """Queue a line, without waiting."""
         with self._written:
+            if self._unwritten >= self._max_lines:
+                self._dropped += 1
+                return
             self._unwritten += 1
-        self._put(line)
+        self._lines.put(line)
 
     def show(self, status: Callable[[], str] | None) -> None:
         """Show the result of `status` below the log from now on, several times a second; None ends this.
@@ -62,7 +66,7 @@ class LogThread:
         self._status = status
         with self._written:
             self._unwritten += 1
-        self._put("")
+        self._lines.put("")
 
     def pipe(self) -> int:
         """Return the descriptor of a pipe whose lines are written here, for standard error of child processes."""
@@ -80,21 +84,12 @@ class LogThread:
         """Write the queued lines, and end the thread."""
         self._status = None
         self.flush()
-        with contextlib.suppress(queue.Full):
-            self._lines.put_nowait(None)
+        self._lines.put(None)
 
     def _relay(self, reading: int) -> None:
         with open(reading, encoding="utf-8", errors="replace") as stream:
             for line in stream:
                 self.write(line.rstrip().rpartition("\r")[2])  # the last state of a progress bar
-
-    def _put(self, line: str) -> None:
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
-            with self._written:
-                self._unwritten -= 1
-                self._dropped += bool(line)
 
     def _run(self) -> None:
         while True:
