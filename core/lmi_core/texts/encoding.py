@@ -1,11 +1,18 @@
 """Encoding of texts by a tokenizer's Rust backend, in this process or in a child."""
 
+import json
+import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tokenizers
+
+QUICK_TEXT = 500  # characters, which take half a millisecond where no expression can take long
+MAX_REPETITIONS = 2  # in a branch of an expression: the work grows with the cube of a text's length at most
+_REPEATED_GROUP_OR_REFERENCE = re.compile(r"\)[*+{]|\\[1-9k]")
+_REPETITION = re.compile(r"[*+]|\{\d*,\}")
 
 
 def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]]:
@@ -15,6 +22,35 @@ def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]
         return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     return encode
+
+
+def is_quick(backend: "tokenizers.Tokenizer") -> bool:
+    """Return whether the tokenizer encodes every short text quickly: no expression in it backtracks more than twice.
+
+    Such are those of Llama, Qwen and GPT. With a repeated group, such as `(x+x+)+y`, 30 characters can take hours.
+    """
+    steps = [step for step in (backend.normalizer, backend.pre_tokenizer) if step is not None]
+    try:
+        expressions = [each for step in steps for each in _expressions(json.loads(step.__getstate__()))]
+    except Exception:  # a step in Python code
+        return False
+    return not any(
+        _REPEATED_GROUP_OR_REFERENCE.search(each)
+        or any(len(_REPETITION.findall(branch)) > MAX_REPETITIONS for branch in each.split("|"))
+        for each in expressions
+    )
+
+
+def _expressions(step: object) -> Iterator[str]:
+    """Yield the regular expressions in a part of a tokenizer.json."""
+    if isinstance(step, dict):
+        if isinstance(expression := step.get("Regex"), str):
+            yield expression
+        for each in step.values():
+            yield from _expressions(each)
+    elif isinstance(step, list):
+        for each in step:
+            yield from _expressions(each)
 
 
 def encoder(tokenizer: bytes) -> Callable[[str, bool], bytes]:

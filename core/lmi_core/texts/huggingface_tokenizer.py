@@ -14,7 +14,7 @@ from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
 from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
-from lmi_core.texts.encoding import encoding, listed
+from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, listed
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
@@ -49,9 +49,11 @@ class HuggingFaceTokenizer(Tokenizer):
         self._encodes_by_backend = self._backend is not None and _encodes_by_backend(pretrained)
         self._contents: _Contents | None = None
         self._encoding: Bounded[[str, bool], list[int] | bytes] | None = None
+        self._is_quick = False
         if self._backend is not None:
             self._contents = _Contents(self._backend)
             apart = ForkedFunction("lmi_core.texts.encoding:encoder", self._contents.read)
+            self._is_quick = is_quick(self._backend)
             self._encoding = Bounded(encoding(self._backend), apart.call)
 
     @classmethod
@@ -94,6 +96,8 @@ class HuggingFaceTokenizer(Tokenizer):
             and self._encodes_by_backend
             and _is_plain(self._backend, self.pretrained)
         ):
+            if len(text) <= QUICK_TEXT and self._is_quick:
+                return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
             run = self._encoding.run_apart if len(text) > APART else self._encoding.run
             ids = run(len(text), text, add_special_tokens)
             return ids if isinstance(ids, list) else listed(ids)
