@@ -103,6 +103,7 @@ class Ending:
         record = self._exchange.record
         fields: dict[str, object] = {
             "request_id": self._exchange.request_id,
+            "client": self._exchange.client,
             "dialect": record.dialect,
             "path": self._path,
             "status": status,
