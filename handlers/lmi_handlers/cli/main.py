@@ -1,6 +1,7 @@
 """The `lmi` command."""
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError, LmiError
 from lmi_core.errors.fault import unreadable
+from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.logs import flush_log
 from lmi_core.remote.errors import Unreachable
 from lmi_handlers.cli.arguments import (
@@ -49,6 +51,8 @@ from lmi_handlers.cli.arguments import (
 )
 from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
+logger = logging.getLogger(__name__)
+
 EXIT_GIVEN_UP = 1  # a new start may succeed
 EXIT_CONFIGURATION = 2
 
@@ -77,6 +81,9 @@ def lmi(
 
 
 def _print_error(error: LmiError) -> None:
+    if os.environ.get(LOG_FORMAT_VARIABLE) == JSON:  # collectors of the log cannot read another line
+        logger.critical("%s", error.message)
+        return
     flush_log()
     print(f"lmi: {error.message}", file=sys.stderr)
 
