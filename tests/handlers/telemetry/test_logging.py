@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ async def test_a_request_in_parts(server: RunningServer, caplog: pytest.LogCaptu
         "trace_id": PARENT.split("-")[1],
     }
     assert "secret" not in caplog.text
-    assert "/invocations 200 in " in caplog.text
+    assert re.search(r"/invocations 200 in \d+ ms, client 127\.0\.0\.1 \(trace ", caplog.text)
     assert f"(trace {PARENT.split('-')[1]})" in caplog.text
 
 
