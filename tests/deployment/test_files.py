@@ -108,6 +108,7 @@ def test_systemd_restarts_what_may_succeed_and_lets_lmi_end_its_engines() -> Non
         "2",
         "mixed",
     )
+    assert unit()["Unit"]["StartLimitIntervalSec"] == "0"
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from lmi_core.admission.admission import Ticket
 from lmi_core.configuration.host_patterns import Host
-from lmi_core.errors import BackendGivenUp, ConfigurationError, ModelNotFound, ModelNotReady
+from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.registry.model_registry import ModelRegistry
@@ -213,7 +213,10 @@ class Dispatcher:
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         for model in self.models.values():
-            await model.health()
+            try:
+                await model.health()
+            except BackendUnhealthy as error:  # an engine does not know the name
+                raise BackendUnhealthy(f"model {model.name}: {error.message}", error.retry_after) from error
 
 
 async def _why_given_up(models: Iterable[Model]) -> list[str]:

@@ -159,7 +159,7 @@ class ModelRegistry:
             self._versions[registration.name].get(registration.version) if registration.name in self._versions else None
         )
         if before is not None and before.state is not ModelState.FAILED:
-            version = "" if registration.version is None else f" in version {registration.version}"
+            version = _in_version(registration.version)
             raise ModelExists(f"model `{registration.name}` is registered{version} already: unregister it first")
         registered = RegisteredModel(registration)
         self._add(registered)
@@ -185,7 +185,7 @@ class ModelRegistry:
             return
         registered.note_loaded()
         self.publish(name)
-        logger.info("model %s is registered: %s", name, model.plan.served_by)
+        logger.info("model %s is registered%s: %s", name, _in_version(model.version), model.plan.served_by)
         logger.info("model %s runs this code: %s", name, code_that_runs(model.plan))
 
     def _check_served_names(self, model: Model) -> None:
@@ -223,7 +223,7 @@ class ModelRegistry:
                 await registered.discard()
         finally:
             self._leaving.discard(registered)
-        logger.info("model %s is unregistered", registered.name)
+        logger.info("model %s is unregistered%s", registered.name, _in_version(registered.version))
 
     def choose_default(self, registered: RegisteredModel) -> None:
         """Make this the version for requests without a version. Raise ModelNotReady if it is not served."""
@@ -353,6 +353,10 @@ class ModelRegistry:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _in_version(version: str | None) -> str:
+    return "" if version is None else f" in version {version}"
 
 
 def _loading_error(error: Exception, name: str) -> LmiError:

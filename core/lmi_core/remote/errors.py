@@ -4,7 +4,7 @@ from lmi_core.errors import ConfigurationError
 
 
 class Unreachable(ConfigurationError):
-    """The source is unreachable, so only an existing copy on this host can be served."""
+    """The source is unreachable, so only an existing copy on this host can be served; a later start may succeed."""
 
 
 class ChangedMeanwhile(Exception):

@@ -14,6 +14,7 @@ from lmi_core.logs.loading_progress import LoadingProgress, Report
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.logs.progress_display import shown
 from lmi_core.remote.copies import Copies
+from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.held_copies import HeldCopies, hold, let_go
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Finished, Job, Message, Note, Progress, decode
@@ -126,7 +127,7 @@ async def _run(job: Job, report: Report) -> Path:
 
 
 async def follow(receive: Callable[[], Awaitable[Message]], progress: DownloadProgress) -> Path:
-    """Return the folder of the copy once it is finished. Raise ConfigurationError if it fails."""
+    """Return the folder of the copy once it is finished. Raise ConfigurationError or Unreachable if it fails."""
     while not isinstance(message := await receive(), Finished):
         if isinstance(message, Begin):
             progress.begin(message)
@@ -135,6 +136,6 @@ async def follow(receive: Callable[[], Awaitable[Message]], progress: DownloadPr
         elif isinstance(message, Note):
             logger.log(message.level, "%s", message.text)
         elif isinstance(message, Failed):
-            raise ConfigurationError(message.message)
+            raise (Unreachable if message.is_unreachable else ConfigurationError)(message.message)
     progress.finish()
     return Path(message.folder)

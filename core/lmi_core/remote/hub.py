@@ -29,20 +29,21 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
-        return _cached(model, "HF_HUB_OFFLINE is set")
+        return _cached(model, ConfigurationError("HF_HUB_OFFLINE is set"))
     try:
         info = _ask(model)
     except Unreachable as error:
-        folder = _cached(model, error.message)
+        folder = _cached(model, error)
         report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
 
 
-def _cached(model: RemoteModel, why: str) -> Path:
+def _cached(model: RemoteModel, why: ConfigurationError) -> Path:
+    """Return the folder of a complete snapshot. Raise an error of the same class as `why` if there is none."""
     folder = cached_snapshot(model)
     if folder is None:
-        raise ConfigurationError(f"{model} is not a folder, the hub's cache has no complete copy of it, and {why}")
+        raise type(why)(f"{model} is not a folder, the hub's cache has no complete copy of it, and {why.message}")
     return folder
 
 
@@ -98,7 +99,10 @@ def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
 
 
 def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
-    """Download files, and return the snapshot's folder. Raise ConfigurationError, or OSError from the disk."""
+    """Download files, and return the snapshot's folder.
+
+    Raise ConfigurationError, Unreachable, or OSError from the disk.
+    """
     from huggingface_hub import snapshot_download
 
     # Glob patterns that match only these paths.
@@ -112,7 +116,9 @@ def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ConfigurationError(f"{model} cannot be downloaded from the hub: {reason}") from error
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        kind = ConfigurationError if 400 <= status < 500 else Unreachable
+        raise kind(f"{model} cannot be downloaded from the hub: {reason}") from error
     return snapshot
 
 

@@ -54,6 +54,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     """The copy failed, for a reason written for people."""
 
     message: str
+    is_unreachable: bool = False
 
 
 Message = Started | Begin | Progress | Note | Finished | Failed

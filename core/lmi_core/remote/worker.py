@@ -42,7 +42,7 @@ def run(channel: Channel) -> None:
         if not job.model.on_hub:
             folder = make_copy(job.model, Path(job.downloads), report)
     except ConfigurationError as error:
-        report.write(Failed(error.message))
+        report.write(Failed(error.message, isinstance(error, Unreachable)))
     except OSError as error:
         report.write(Failed(explain(error, job.model.source, Path(job.downloads), job.model.on_hub)))
     else:

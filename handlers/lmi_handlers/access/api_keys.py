@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_handlers.access.credentials import Secret, digest_of
 
 logger = logging.getLogger(__name__)
@@ -98,10 +99,13 @@ def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
     words = line.split()
     options = dict(word.split("=", 1) for word in words if word.startswith((f"{REQUESTS}=", f"{RUNNING}=")))
     named = [word for word in words if not word.startswith((f"{REQUESTS}=", f"{RUNNING}="))]
+    for hint in (did_you_mean(word.partition("=")[0], (REQUESTS, RUNNING)) for word in named if "=" in word):
+        if hint:
+            raise ConfigurationError(f"this limit is not known.{hint}")
     if not 1 <= len(named) <= 2:
         raise ConfigurationError(
             f"a line must be [NAME] KEY, and then {REQUESTS}=NUMBER or {RUNNING}=NUMBER. Given: {len(named)} "
-            f"additional words"
+            f"words besides the limits"
         )
     secret, is_named = _secret(named[-1]), len(named) == 2
     # Line numbers do not identify clients: when a line is removed, the next one takes its number.

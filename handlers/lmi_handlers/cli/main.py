@@ -1,6 +1,7 @@
 """The `lmi` command."""
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError, LmiError
 from lmi_core.errors.fault import unreadable
+from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.logs import flush_log
+from lmi_core.remote.errors import Unreachable
 from lmi_handlers.cli.arguments import (
     AccessLog,
     ApiKeyVariable,
@@ -48,7 +51,9 @@ from lmi_handlers.cli.arguments import (
 )
 from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
-EXIT_GIVEN_UP = 1
+logger = logging.getLogger(__name__)
+
+EXIT_GIVEN_UP = 1  # a new start may succeed
 EXIT_CONFIGURATION = 2
 
 app = typer.Typer(
@@ -76,6 +81,9 @@ def lmi(
 
 
 def _print_error(error: LmiError) -> None:
+    if os.environ.get(LOG_FORMAT_VARIABLE) == JSON:  # collectors of the log cannot read another line
+        logger.critical("%s", error.message)
+        return
     flush_log()
     print(f"lmi: {error.message}", file=sys.stderr)
 
@@ -89,6 +97,9 @@ def _one_line_errors() -> Iterator[None]:
     """Turn configuration errors and crashed engines into one line on stderr and an exit status."""
     try:
         yield
+    except Unreachable as error:
+        _print_error(error)
+        raise typer.Exit(EXIT_GIVEN_UP) from None
     except ConfigurationError as error:
         _print_error(error)
         raise typer.Exit(EXIT_CONFIGURATION) from None
@@ -140,7 +151,8 @@ def serve(
     management_token_file, cors_allowed_origin.
 
     GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are invalid, for
-    the reason on stderr. Exit status 1: an engine crashed more often than retry_threshold allows.
+    the reason on stderr. Exit status 1: an engine crashed more often than retry_threshold allows, or a model's source
+    is unreachable.
     """
     from lmi_handlers.cli.starting import begin_front, start_event_loop, starting
 

@@ -1,9 +1,10 @@
 """The plans of models, for `lmi serve` and `lmi check`, and their warnings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
@@ -59,3 +60,32 @@ def refuse_warnings(warnings: Sequence[str]) -> None:
     """Raise ConfigurationError with all warnings, if there are any, for `--strict`."""
     if warnings:
         raise ConfigurationError("\n".join(["--strict makes all warnings errors:", *warnings]))
+
+
+def exposures(launch: Launch) -> Iterator[str]:
+    """Yield a line for each action that other hosts can perform without a key or a token."""
+    host, _ = launch.address
+    access = launch.access
+    beyond = not is_loopback(host.value)
+    if beyond and access.api_keys is None:
+        yield (
+            f"anyone who can reach {host.value} ({host.source}) can generate without a key: set api_keys_file to "
+            f"require one, or --host 127.0.0.1 to admit only this host"
+        )
+    if access.api_keys is None and access.cross_origin is not None and access.cross_origin.origins is None:
+        yield (
+            "every web page in a browser that can reach the server can generate without a key, because of "
+            "cors_allowed_origin=*: set api_keys_file to require one"
+        )
+    if access.management_token is not None:
+        return
+    own = access.management_address
+    if own is not None and not own.is_for_this_host:
+        yield f"anyone who can reach {own} can load models and run their code: set management_token to require a token"
+    elif own is None and beyond and access.multi_model:
+        yield "anyone who can reach the server can load models and run their code, because of SAGEMAKER_MULTI_MODEL"
+    elif own is None and beyond and access.open_management:
+        yield (
+            "anyone who can reach the server can load models and adapters, and run their code, because of "
+            "open_management=true: set management_token to require a token"
+        )

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.configuration.location import must_be_copied
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
@@ -32,7 +31,7 @@ from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.cli.plans import launch_plans, refuse_warnings, warnings_of
+from lmi_handlers.cli.plans import exposures, launch_plans, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.container.settings import for_models
@@ -293,32 +292,3 @@ def addresses(server: Server) -> list[str]:
         lines = [("Chat", server.url), *lines, ("Console", f"{managing}/console")]
     lines += [("gRPC", other.address) for other in server.others]
     return [f"{name:<8} {address}" for name, address in lines]
-
-
-def exposures(launch: Launch) -> Iterator[str]:
-    """Yield a line for each action that other hosts can perform without a key or a token."""
-    host, _ = launch.address
-    access = launch.access
-    beyond = not is_loopback(host.value)
-    if beyond and access.api_keys is None:
-        yield (
-            f"anyone who can reach {host.value} ({host.source}) can generate without a key: set api_keys_file to "
-            f"require one, or --host 127.0.0.1 to admit only this host"
-        )
-    if access.api_keys is None and access.cross_origin is not None and access.cross_origin.origins is None:
-        yield (
-            "every web page in a browser that can reach the server can generate without a key, because of "
-            "cors_allowed_origin=*: set api_keys_file to require one"
-        )
-    if access.management_token is not None:
-        return
-    own = access.management_address
-    if own is not None and not own.is_for_this_host:
-        yield f"anyone who can reach {own} can load models and run their code: set management_token to require a token"
-    elif own is None and beyond and access.multi_model:
-        yield "anyone who can reach the server can load models and run their code, because of SAGEMAKER_MULTI_MODEL"
-    elif own is None and beyond and access.open_management:
-        yield (
-            "anyone who can reach the server can load models and adapters, and run their code, because of "
-            "open_management=true: set management_token to require a token"
-        )

@@ -91,7 +91,12 @@ class Settings:
         return used is given
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
-        self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
+        variable = environment_variable(given.name)
+        if variable in _VARIABLES and _VARIABLES[variable].fate_of(given.value) is Fate.HONOURED:
+            hint = f" Set the variable {variable} instead"  # it is read before this file
+        else:
+            hint = did_you_mean(given.name, known)
+        self.warnings.append(f"{_where(given)} is not known.{hint}")
 
 
 def read_file(path: Path) -> list[Given]:

@@ -89,7 +89,11 @@ SERVER_TIME = _counter(
     "tokenize a request and to send the end of its answer.",
 )
 
-READY = _gauge("lmi_model_ready", "1 once the model is loaded, otherwise 0.", of_engine=True)
+READY = _gauge(
+    "lmi_model_ready",
+    "1 while the model accepts requests, also if it is idle; 0 while it loads, or its engine restarts.",
+    of_engine=True,
+)
 IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue; a request takes one per sequence.")
 QUEUE_SIZE = _gauge(
     "lmi_queue_size",

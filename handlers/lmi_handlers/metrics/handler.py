@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
+from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.host.beside_loop import WRITING
@@ -16,6 +17,7 @@ from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
 from lmi_handlers.process.front import this_front
 
 if TYPE_CHECKING:
+    from lmi_core.serving.model import Model
     from lmi_handlers.metrics.scrape import Scraped
 
 SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
@@ -40,8 +42,17 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
     """Return the content type and this process's metrics."""
     # In this thread, because models and requests also change in it.
-    served = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
+    loaded = list(registry_of(models).all_models())
+    served = [(model, await _is_healthy(model), model.metrics.tokens_so_far()) for model in loaded]
     return await WRITING.run(lambda: exposition(models.metrics, served, asked))
+
+
+async def _is_healthy(model: "Model") -> bool:
+    try:
+        await model.health()
+    except LmiError:
+        return False
+    return True
 
 
 class MetricsHandler(PlainHandler):

@@ -12,7 +12,7 @@ from lmi_handlers.metrics.declared import Scrape
 from lmi_handlers.metrics.families import Families
 from lmi_handlers.metrics.vllm_names import VllmFamilies
 
-Scraped = tuple[Model, Mapping[str, TokenCounts]]  # a model, and its token counts by adapter
+Scraped = tuple[Model, bool, Mapping[str, TokenCounts]]  # a model, whether it is healthy, its token counts by adapter
 Labels = tuple[str, str]  # a model's name, and its version or ""
 
 MICROSECONDS = 1_000_000
@@ -27,7 +27,7 @@ def scrape(server: ServerMetrics, models: Sequence[Scraped], asked: Scrape) -> F
     detailed = 0
     families.add(declared.INFO, 1, VERSION)
     _add_requests(families, NO_MODEL, server.without_model)
-    for model, tokens in models:
+    for model, is_healthy, tokens in models:
         of_engine = list(model.runtime.metrics())
         families.merge(of_engine)
         if asked.as_vllm and of_engine:
@@ -39,7 +39,7 @@ def scrape(server: ServerMetrics, models: Sequence[Scraped], asked: Scrape) -> F
             families.add(declared.GENERATED_TOKENS, counts.generated, *labels, adapter)
             families.add(declared.CACHED_TOKENS, counts.cached, *labels, adapter)
         detailed += _add_times(families, labels, model.metrics, detailed < MAX_DETAILED)
-        _add_state(families, labels, model)
+        _add_state(families, labels, model, is_healthy)
         _add_latest(families, labels, model)
     host = gethostname()
     families.add(declared.RESPONSE_2XX, server.statuses.get(2, 0), host)
@@ -81,9 +81,9 @@ def _add_times(families: Families, model: Labels, metrics: ModelMetrics, is_deta
     return bool(measured)
 
 
-def _add_state(families: Families, labels: Labels, model: Model) -> None:
+def _add_state(families: Families, labels: Labels, model: Model, is_healthy: bool) -> None:
     figures, counts = model.runtime.figures(), model.sequence_counts
-    families.add(declared.READY, int(model.ready), *labels)
+    families.add(declared.READY, int(is_healthy), *labels)
     families.add(declared.IN_FLIGHT, sum(counts), *labels)
     families.add(declared.QUEUE_SIZE, model.admission.maximum, *labels)
     families.add(declared.RUNNING, counts.running, *labels)

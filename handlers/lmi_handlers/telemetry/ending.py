@@ -83,6 +83,8 @@ class Ending:
     def _log(self, how: str, status: int, seconds: float) -> None:
         if not logger.isEnabledFor(self._level):
             return
+        if self._exchange.client:
+            how += f", client {self._exchange.client}"
         trace = "" if self._trace is None else f" (trace {self._trace_id})"
         extra = with_fields(self._fields(status, seconds))
         logger.log(self._level, "request %s: %s %s%s", self._exchange.request_id, self._path, how, trace, extra=extra)
@@ -103,6 +105,7 @@ class Ending:
         record = self._exchange.record
         fields: dict[str, object] = {
             "request_id": self._exchange.request_id,
+            "client": self._exchange.client,
             "dialect": record.dialect,
             "path": self._path,
             "status": status,

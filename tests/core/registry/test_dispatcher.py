@@ -235,7 +235,7 @@ async def test_health_needs_every_model(dispatch: Dispatch) -> None:
     dispatcher = dispatch("a", "b")
     await dispatcher.start()
     toy(dispatcher.find("b")).health_error = BackendUnhealthy("the engine is restarting")
-    with pytest.raises(BackendUnhealthy, match="the engine is restarting"):
+    with pytest.raises(BackendUnhealthy, match=r"^model b: the engine is restarting$"):
         await dispatcher.health()
 
 

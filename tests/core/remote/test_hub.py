@@ -12,6 +12,7 @@ import pytest
 
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.fetching import fetch
 from tests.core.remote.fake_hub import COMMIT, FakeHub, fake_hub
 
@@ -90,7 +91,9 @@ async def test_unreachable_with_a_snapshot(
 async def test_unreachable_without_a_snapshot(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     address = closed_port()
     monkeypatch.setenv("HF_ENDPOINT", address)
-    message = await error_of(MODEL)
+    with pytest.raises(Unreachable) as raised:
+        await fetch(MODEL)
+    message = raised.value.message
     assert message.startswith("org/tiny is not a folder, the hub's cache has no complete copy of it, and the hub at ")
     assert f"{address} cannot be reached" in message
 

@@ -71,7 +71,9 @@ def test_any_of_several_credentials_may_be_the_key(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("ann sk-secret 600\n", "line 1: a line must be [NAME] KEY, and then requests_per_minute=NUMBER"),
-        ("requests_per_minute=5\n", "Given: 0 additional words"),
+        ("requests_per_minute=5\n", "Given: 0 words besides"),
+        ("ann sk-secret request_per_minute=5\n", "this limit is not known. Did you mean `requests_per_minute`?"),
+        ("sk-secret max_concurrent_request=5\n", "this limit is not known. Did you mean `max_concurrent_requests`?"),
         ("\nann sk-secret requests_per_minute=0\n", "line 2: requests_per_minute must be an integer from 1 to"),
         ("ann sk-secret max_concurrent_requests=many\n", "max_concurrent_requests must be an integer"),
         ("ann sk-secret\nann sk-secret2\n", "line 2: there is another key named ann"),

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.cross_origin import METHODS, CrossOrigin, Origin
-from lmi_handlers.cli.serving import exposures
+from lmi_handlers.cli.plans import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from tests.conftest import SCRIPTED, ModelDirectory

@@ -12,7 +12,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.options import AccessOptions, ListenAddress
-from lmi_handlers.cli.serving import exposures
+from lmi_handlers.cli.plans import exposures
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server

@@ -1,5 +1,6 @@
 """The `lmi` command as a person runs it."""
 
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -257,6 +258,15 @@ def test_a_path_that_could_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.Monke
         "lmi: models/helo does not exist in the folder models. Did you mean `models/hello`? For the model of the "
         "Hugging Face hub with this id set HF_MODEL_ID=models/helo, and give no directory\n",
     )
+
+
+def test_an_unreachable_hub(tmp_path: Path) -> None:
+    """The status differs from that of a wrong setting, because the next start may succeed."""
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        address = f"http://127.0.0.1:{closing.getsockname()[1]}"
+    result = lmi("serve", "org/tiny", "--port", "0", HF_ENDPOINT=address, HF_HOME=str(tmp_path))
+    assert result.returncode == 1
+    assert f"the hub at {address} cannot be reached" in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])

@@ -88,6 +88,7 @@ def test_check_shows_everything_at_once(
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert "warning: environment DJL_OFLINE is not known. Did you mean `DJL_OFFLINE`?" in lines
     assert f"warning: {file}:4: use_native_io has no effect: it tunes Netty" in result.stdout
+    assert f"note: anyone who can reach 0.0.0.0 ({file}:1) can generate without a key" in result.stdout
 
 
 def test_keys_of_the_file_reach_the_models(model_dir: ModelDirectory, tmp_path: Path) -> None:

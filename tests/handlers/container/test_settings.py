@@ -72,10 +72,11 @@ def test_messages() -> None:
 
 
 def test_an_unknown_key_of_the_file() -> None:
-    settings = Settings({}, in_file(max_requst_size="3", nothing_like_it="x"))
+    settings = Settings({}, in_file(max_requst_size="3", nothing_like_it="x", log_format="json"))
     assert settings.warnings == [
         "config.properties:1: max_requst_size is not known. Did you mean `max_request_size`?",
         "config.properties:2: nothing_like_it is not known.",
+        "config.properties:3: log_format is not known. Set the variable SERVING_LOG_FORMAT instead",
     ]
 
 

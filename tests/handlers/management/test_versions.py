@@ -1,6 +1,7 @@
 """Requests for one of several versions of a model, where no other model is served."""
 
 import asyncio
+import logging
 
 import orjson
 import pytest
@@ -46,6 +47,18 @@ async def test_name_and_version_in_a_body(server: RunningServer, path: str, body
         assert (answer.status, text in answer.body) == (200, True), answer.body
     answer = await server.post(path, body | {"model": "model:3"})
     assert (answer.status, b"model:3" in answer.body) == (404, True)
+
+
+async def test_the_log_names_the_version(
+    serve: Serve, model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    directory = model_dir({"serving.properties": SCRIPTED})
+    server = await serve(directory)
+    assert (await register(server, directory, model_name="model", model_version="2")).status == 200
+    assert (await ask(server, "DELETE", "/models/model/2")).status == 200
+    assert "model model is registered in version 2: backend scripted" in caplog.text
+    assert "model model is unregistered in version 2" in caplog.text
 
 
 async def test_tokens_of_a_version(server: RunningServer) -> None:

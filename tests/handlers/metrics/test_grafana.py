@@ -11,6 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lmi_core.errors import LmiError
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_handlers.metrics.declared import OWN_METRICS, DeclaredMetric
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).parents[3] / "examples" / "grafana"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())
 OF_PROMETHEUS = {"job", "instance", "le"}  # labels that it adds
-OF_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
+OF_PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes", "up"}  # and `up` is Prometheus's own
 OF_ENGINES = {  # which the scripted backend does not tell
     "lmi_cache_usage_ratio",
     "lmi_prefix_cache_hits_total",
@@ -60,7 +61,7 @@ def rules() -> list[Any]:
 
 def selectors(expression: str) -> list[tuple[str, set[str]]]:
     """Return the metrics that an expression names, each with the labels that it asks for."""
-    found = re.findall(r"\b((?:lmi|process)_\w+)(?:\{([^}]*)\})?", expression)
+    found = re.findall(r"\b((?:lmi|process)_\w+|up)(?:\{([^}]*)\})?", expression)
     return [(name, set(re.findall(r"(\w+)(?==~|=|!=|!~)", matchers))) for name, matchers in found]
 
 
@@ -85,6 +86,22 @@ def test_an_expression(expression: str, shown: str) -> None:
     assert {match[0] for match in GRAFANA.finditer(expression)} <= {"$job", "$model", "$__rate_interval"}
 
 
+def test_every_reason_is_that_of_an_error() -> None:
+    """A reason that no request has would make an alert silent."""
+    named = {
+        reason
+        for expression, _ in EXPRESSIONS
+        for reasons in re.findall(r'reason(?:=|=~|!=|!~)"([^"]*)"', expression)
+        for reason in reasons.split("|")
+    }
+    assert "generation_failed" in named
+    assert named <= kinds(LmiError)
+
+
+def kinds(error: type[LmiError]) -> set[str]:
+    return {error.kind}.union(*map(kinds, error.__subclasses__()))
+
+
 async def test_every_metric_is_there(serve: Serve, model_dir: ModelDirectory) -> None:
     """A scrape after requests of all kinds of ends has all of them, but for what only engines tell."""
     server = await serve(
@@ -98,7 +115,7 @@ async def test_every_metric_is_there(serve: Serve, model_dir: ModelDirectory) ->
     text = (await server.get("/metrics")).body.decode()
     scraped = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     named = {name for expression, _ in EXPRESSIONS for name, _ in selectors(expression)}
-    assert named - scraped == OF_ENGINES & named
+    assert named - scraped == (OF_ENGINES & named) | {"up"}
 
 
 def test_the_panels_have_places_of_their_own() -> None:

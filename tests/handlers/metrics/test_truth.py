@@ -15,10 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from socket import gethostname
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
+from lmi_core.errors import BackendUnhealthy
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.hookspecs import hookimpl
@@ -261,6 +263,21 @@ def test_each_declared_metric_is_compared() -> None:
 async def test_a_model_that_is_not_loaded(server: RunningServer) -> None:
     server.model.ready = False
     assert value(await scrape(server), "lmi_model_ready") == 0
+
+
+async def test_a_model_whose_engine_is_replaced(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded, but takes no requests, as the readiness routes say."""
+    monkeypatch.setattr(server.model.runtime, "health", AsyncMock(side_effect=BackendUnhealthy("it is restarted")))
+    assert (await server.get("/readiness")).status == 503
+    assert value(await scrape(server), "lmi_model_ready") == 0
+    monkeypatch.undo()
+    assert value(await scrape(server), "lmi_model_ready") == 1
+
+
+async def test_an_idle_model(server: RunningServer) -> None:
+    """The next request loads it."""
+    server.model.ready, server.model.idle = False, True
+    assert value(await scrape(server), "lmi_model_ready") == 1
 
 
 @pytest.mark.parametrize("headers", [{}, OPEN_METRICS])

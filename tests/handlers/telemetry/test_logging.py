@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ async def test_a_request_in_parts(server: RunningServer, caplog: pytest.LogCaptu
     assert found.pop("queue_seconds") >= 0
     assert found == {
         "request_id": "r1",
+        "client": "127.0.0.1",
         "dialect": "lmi",
         "path": "/invocations",
         "status": 200,
@@ -61,7 +63,7 @@ async def test_a_request_in_parts(server: RunningServer, caplog: pytest.LogCaptu
         "trace_id": PARENT.split("-")[1],
     }
     assert "secret" not in caplog.text
-    assert "/invocations 200 in " in caplog.text
+    assert re.search(r"/invocations 200 in \d+ ms, client 127\.0\.0\.1 \(trace ", caplog.text)
     assert f"(trace {PARENT.split('-')[1]})" in caplog.text
 
 
@@ -71,7 +73,7 @@ async def test_requests_that_fail_or_ask_no_model(server: RunningServer, caplog:
     found = fields(caplog, "r2")
     assert (found["status"], found["reason"], found["model"]) == (404, "model_not_found", "")
     await server.get("/v1/models", headers={"x-request-id": "r3"})
-    assert fields(caplog, "r3").keys() == {"request_id", "dialect", "path", "status", "seconds"}
+    assert fields(caplog, "r3").keys() == {"request_id", "client", "dialect", "path", "status", "seconds"}
 
 
 async def test_a_client_that_leaves(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

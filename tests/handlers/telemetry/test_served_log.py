@@ -1,12 +1,13 @@
 """The log of `lmi serve` in a process of its own, as a collector reads it."""
 
 import json
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory
-from tests.lmi_process import lmi_serve
+from tests.lmi_process import lmi, lmi_serve
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,11 @@ async def test_every_line_is_json(
     assert len(found) == int(logs_requests)
     if found:
         assert (found[0]["prompt_tokens"], found[0]["status"], found[0]["model"]) == (2, 200, "model")
+
+
+def test_the_reason_of_a_failed_start_is_json_too(tmp_path: Path) -> None:
+    """The last line is the one that matters, and collectors read no other form."""
+    result = lmi("serve", tmp_path / "missing", "--log-format", "json")
+    last = json.loads(result.stderr.splitlines()[-1])
+    assert (result.returncode, last["level"]) == (2, "critical")
+    assert last["message"].startswith(f"{tmp_path / 'missing'} does not exist: ")
