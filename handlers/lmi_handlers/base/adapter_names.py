@@ -1,15 +1,16 @@
 """The adapters of a call, named in its body, headers or query, and TGI's name of one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from lmi_core.errors import InvalidPayload
+from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import shown
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
+from lmi_core.script.function.protocol import Content
 from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, named_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
@@ -44,6 +45,13 @@ def with_adapter_attribute(call: Call) -> Call:
     """
     names = dict.fromkeys(name for _, name in [*_in_header(call.headers), *_in_attributes(call.headers)])
     return replace(call, attributes={**call.attributes, KEY: ";".join(names)}) if names else call
+
+
+def check_registered(content: Content, known: Collection[str]) -> None:
+    """Raise AdapterNotFound if the query or the form for a model function names an adapter that is not registered."""
+    for name, value in content:
+        if name == KEY and (asked := value.decode(errors="replace")) not in known:
+            raise AdapterNotFound.of(asked, known)
 
 
 def _in_header(headers: Mapping[str, str]) -> list[Named]:

@@ -1,4 +1,4 @@
-"""The output formatters `openai_chat` and `openai_chat_stream`, for OpenAI's chat completions."""
+"""The output formatters `openai_chat` and `openai_chat_stream`, for OpenAI's chat completions, and TGI's stream."""
 
 from typing import ClassVar
 
@@ -112,7 +112,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
             if text := "".join(map(text_of, step.tokens)):
-                events.append(self._events.choice(DELTA | {"index": index, "delta": {"content": text}}))
+                events.append(self._events.choice(DELTA | {"index": index, "delta": self._unset | {"content": text}}))
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])
             for place, token in enumerate(tokens, start=1):
@@ -166,3 +166,17 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         token_ids = ([token.id] if token else []) if self.chat.token_ids else None
         own = {"index": index, "delta": self._unset | delta, "logprobs": log_probs, "token_ids": token_ids}
         return self._events.choice(DELTA | own)
+
+
+class TgiChatStreamFormatter(OpenAiChatStreamFormatter):
+    """The same events with `option.tgi_compat`: each delta has the role, and the first one a text or a call."""
+
+    name: ClassVar[str] = "tgi_chat_stream"
+
+    def __init__(self, answer: ChatAnswer) -> None:
+        super().__init__(answer)
+        self._unset |= {"role": "assistant"}
+
+    def _begin(self, index: int, output: GenerationOutput) -> list[bytes]:
+        first, *echoed = super()._begin(index, output)
+        return [first, *echoed] if prompt_members(self, output) else echoed

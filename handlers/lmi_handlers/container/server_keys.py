@@ -114,6 +114,15 @@ SERVER_KEYS: tuple[Declared, ...] = (
         "the server already listens while models load; /ping answers 503 until they are ready",
         "true",
     ),
+    *(
+        ignored(f"error_rate_{what}", "/ping does not count failed requests")
+        for what in ("any", "model", "server", "wlm")
+    ),
+    *(
+        ignored(f"{what}_http_code", "only throttle_error_http_code sets a status")
+        for what in ("bad_request", "server_error", "timeout", "wlm_error")
+    ),
+    ignored("request_id_header_key", "the header of a request's id is x-request-id"),
     ignored("allow_multi_status", "/ping answers 503 while a model loads", "false"),
     ignored("number_of_netty_threads", NETTY, "0"),
     ignored("use_native_io", NETTY),

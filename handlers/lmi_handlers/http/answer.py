@@ -31,7 +31,7 @@ from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
 from lmi_handlers.access.control import AccessControl, Caller, Permit
-from lmi_handlers.base.adapter_names import take_adapters, with_adapter_attribute
+from lmi_handlers.base.adapter_names import check_registered, take_adapters, with_adapter_attribute
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
@@ -281,6 +281,7 @@ async def _parse_json(call: Call, limits: BodyLimits) -> None:
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
     """Relay the answer of the model function, called with the request's contents by name."""
     content, record = await named_content(call), exchange.record
+    check_registered(content, function.adapters)
     record.wait()
     replies_of = function.answer(with_adapter_attribute(call), content, exchange.client, partial(record.submit, ()))
     async with aclosing(replies_of) as replies:

@@ -13,6 +13,7 @@ from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
+from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.answer import ACCESS, Answering, answer
 from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
 from lmi_handlers.http.connections.connections import Connections
@@ -125,8 +126,11 @@ async def ping(request: web.Request) -> web.Response:
     try:
         await request.app[DISPATCHER].health()
     except LmiError as error:
-        return json_response(503, {"status": "Unhealthy", "error": error.message})
-    return json_response(200, {"status": "Healthy"})
+        response = json_response(503, {"status": "Unhealthy", "error": error.message})
+    else:
+        response = json_response(200, {"status": "Healthy"})
+    response.headers[REQUEST_ID_HEADER] = request_id(request)
+    return response
 
 
 def json_response(status: int, content: object) -> web.Response:

@@ -1,7 +1,7 @@
 """DJLServing's routes for managing a model's adapters at run time."""
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar, NotRequired, TypeVar
+from typing import Annotated, ClassVar, Literal, NotRequired, TypeVar
 
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -27,9 +27,7 @@ PIN = "Keep the adapter on the device at all times. At most option.max_loras - 1
 ALIAS_HEADER = "X-Amzn-SageMaker-Adapter-Alias"  # the adapter's name for users of SageMaker
 MODEL = "model"  # a parameter in the path
 # `configuration`: the adapter's model.py cannot be loaded.
-STATUSES = Statuses(
-    adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400, out_of_memory=400
-)
+STATUSES = Statuses(adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400)
 
 
 def _no_path(name: str) -> str:
@@ -109,10 +107,11 @@ def read_fields(call: Call, payload_type: type[P]) -> P:
 
 
 class ListedAdapter(TypedDict):
-    """An adapter, its source, and whether it is pinned."""
+    """An adapter, its source, and whether it is pinned; all are loaded before their first request."""
 
     name: str
     src: str
+    preload: Literal[True]
     pin: bool
 
 
@@ -132,7 +131,10 @@ class Status(TypedDict):
 def listed_adapters(model: ServedModel) -> list[ListedAdapter]:
     """Return a model's adapters, even while it is idle."""
     pinned = model.pinned_adapters
-    return [{"name": name, "src": str(folder), "pin": name in pinned} for name, folder in model.adapter_folders.items()]
+    return [
+        {"name": name, "src": str(folder), "preload": True, "pin": name in pinned}
+        for name, folder in model.adapter_folders.items()
+    ]
 
 
 async def list_adapters(call: Call, served: ServedModels) -> Answer:

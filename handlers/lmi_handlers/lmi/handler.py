@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from io import StringIO
@@ -117,8 +118,10 @@ class LmiHandler(Handler):
     def model_name_in_body(self, call: Call) -> str | None:
         if is_plain_text(call.headers):
             return None
-        name = call.json_object().get("model")
-        return name if isinstance(name, str) else None
+        with suppress(InvalidPayload):  # model functions take bodies of any type
+            name = call.json_object().get("model")
+            return name if isinstance(name, str) else None
+        return None
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""

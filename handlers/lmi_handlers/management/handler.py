@@ -154,7 +154,7 @@ async def unregister_model(call: Call, served: ServedModels) -> Answer:
     versions = registry_of(served).versions(name)
     leaving = list(versions) if version is None else [registry_of(served).registered(name, version)]
     await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
-    return _status_answer(f'Workflow "{name}" unregistered')
+    return _status_answer(f'Model or workflow "{name}" unregistered')
 
 
 def _asked(call: Call) -> tuple[str, str | None]:

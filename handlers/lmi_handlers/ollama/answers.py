@@ -88,9 +88,9 @@ class OllamaVectorsAnswer(TypedDict):
 
     model: str
     embeddings: list[list[float]]
-    total_duration: int
-    load_duration: int
-    prompt_eval_count: int
+    total_duration: NotRequired[int]
+    load_duration: NotRequired[int]
+    prompt_eval_count: NotRequired[int]
 
 
 class OllamaVectorAnswer(TypedDict):
@@ -108,6 +108,8 @@ class OllamaDetails(TypedDict):
     families: list[str]
     parameter_size: str
     quantization_level: str
+    context_length: NotRequired[int]
+    embedding_length: NotRequired[int]
 
 
 class OllamaLoadedModel(TypedDict):
@@ -119,7 +121,8 @@ class OllamaLoadedModel(TypedDict):
     digest: str
     details: OllamaDetails
     expires_at: str
-    context_length: NotRequired[int]
+    size_vram: int
+    context_length: int
 
 
 class OllamaListedModel(TypedDict):
@@ -131,6 +134,7 @@ class OllamaListedModel(TypedDict):
     size: int
     digest: str
     details: OllamaDetails
+    capabilities: NotRequired[list[str]]
 
 
 class OllamaTags(TypedDict):

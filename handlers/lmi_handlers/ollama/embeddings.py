@@ -6,12 +6,13 @@ from typing import Annotated, Any, ClassVar
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import require_embeddings
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.generation.parameters import as_list
-from lmi_core.handler import AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
@@ -19,8 +20,13 @@ from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.formatters import Stopwatch
 from lmi_handlers.ollama.handler import OllamaHandler, name_asked
+from lmi_handlers.ollama.payload import KeepAlive
 
 OLDER = "/api/embeddings"
+
+
+def _texts(given: object) -> object:
+    return [] if given in (None, "") else as_list(given)
 
 
 class OllamaVectors(TolerantPayload):
@@ -28,7 +34,7 @@ class OllamaVectors(TolerantPayload):
 
     model: str | None = Field(None, description="A model of `GET /api/tags`; may be omitted if only one is served.")
     options: dict[str, Any] | None = Field(None, description="Ignored: sampling parameters do not apply.")
-    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
+    keep_alive: KeepAlive = Field(None, description="Ignored: the model always stays loaded.")
 
 
 class OllamaEmbed(OllamaVectors):
@@ -36,18 +42,20 @@ class OllamaEmbed(OllamaVectors):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["What is Deep Learning?"]}]})
 
-    input: Annotated[list[str], BeforeValidator(as_list, json_schema_input_type=str | list[str])] = Field(
-        description="A text, or several."
+    input: Annotated[list[str], BeforeValidator(_texts, json_schema_input_type=str | list[str] | None)] = Field(
+        [], description="A text, or several; none to check the model."
     )
     truncate: bool | None = Field(None, description="Truncate texts that are too long; with false, they are an error.")
     dimensions: int | None = Field(
-        None, ge=1, description="The size of each vector, for models that have several sizes."
+        None, ge=0, description="The size of each vector, for models that have several sizes; 0 means the largest."
     )
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         truncate = None if self.truncate is False else AS_MANY_AS_FIT
         return tuple(
-            EmbeddingRequest(text, f"input.{index}", dimensions=self.dimensions, normalize=True, truncate=truncate)
+            EmbeddingRequest(
+                text, f"input.{index}", dimensions=self.dimensions or None, normalize=True, truncate=truncate
+            )
             for index, text in enumerate(self.input)
         )
 
@@ -57,10 +65,11 @@ class OllamaEmbeddings(OllamaVectors):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "What is Deep Learning?"}]})
 
-    prompt: str = Field(description="The text.")
+    prompt: str = Field("", description="The text; may be empty to check the model.")
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
-        return (EmbeddingRequest(self.prompt, "prompt", normalize=False, truncate=AS_MANY_AS_FIT),)
+        request = EmbeddingRequest(self.prompt, "prompt", normalize=False, truncate=AS_MANY_AS_FIT)
+        return (request,) if self.prompt else ()
 
 
 class OllamaVectorWriter(EmbeddingWriter):
@@ -103,7 +112,7 @@ class OllamaEmbeddingHandler(OllamaHandler):
         ),
     )
 
-    def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
+    def parse(self, call: Call, model: ServedModel) -> EmbeddingCall | Answer:
         older = call.path == OLDER
         payload_type: type[OllamaEmbed | OllamaEmbeddings] = OllamaEmbeddings if older else OllamaEmbed
         payload: OllamaEmbed | OllamaEmbeddings
@@ -113,4 +122,6 @@ class OllamaEmbeddingHandler(OllamaHandler):
             require_embeddings(model.backend, model.name)
         except ModelNotFound as error:  # clients recognize it by Ollama's message
             raise InvalidPayload(f"this model does not support embeddings: {error.message}") from None
-        return EmbeddingCall(payload.requests(), OllamaVectorWriter(name, older=older), ignored)
+        if requests := payload.requests():
+            return EmbeddingCall(requests, OllamaVectorWriter(name, older=older), ignored)
+        return json_answer({"embedding": []} if older else {"model": name, "embeddings": []}, ignored=ignored)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_call import EmbeddingCall
-from lmi_core.errors import LmiError
+from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.served_model import ServedModel, ServedModels
@@ -29,6 +29,7 @@ class OllamaHandler(OpenAiHandler):
 
     name: ClassVar[str] = "ollama"
     summary: ClassVar[str] = "Ollama's API"
+    reads_embeddings: ClassVar[bool] = True  # to refuse them with 400: clients download a model after a 404
     errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
         Route("/api/generate", summary="Answer a prompt", payloads=(OllamaGenerate,), answers=GENERATED),
@@ -65,6 +66,9 @@ class OllamaHandler(OpenAiHandler):
 def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:
     """Return the call with the name of its model. Raise ModelNotFound for another name, or InvalidPayload."""
     asked = Asked(payload, name_asked(payload.model, call, model), call, model, stopwatch, members)
+    if not model.backend.generates:
+        what = "chat" if call.path == CHAT else "generate"
+        raise InvalidPayload(f'"{asked.name}" does not support {what}: it makes no texts')
     asked.check_thinking()
     return asked
 

@@ -14,11 +14,12 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.pauses import with_pauses
 from lmi_core.payloads.tolerant_payload import take_known
 from lmi_core.route import inquiry
-from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
-from lmi_core.serving.capabilities import capabilities, chat_template
+from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.serving.capabilities import Capabilities, chat_template, known_capabilities
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
@@ -57,19 +58,21 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def tags(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with every name of every model, and the adapters that can be named instead."""
-    listed = [await _listed(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
+    listed = [await _tag(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
     return json_answer({"models": listed})
 
 
 async def running(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the models that accept requests now; they stay loaded while the server runs."""
     found: list[dict[str, Any]] = []
+    gpus = visible_gpus()
     async for model, name in with_pauses(_all(dispatcher), AT_ONCE):
         if await _is_loaded(model):
             listed = await _listed(model, name)
             del listed["modified_at"]
-            length = {"context_length": model.backend.max_length} if model.generates else {}
-            found.append(listed | {"expires_at": NEVER} | length)
+            length = model.backend.max_length if model.generates else 0
+            in_vram = listed["size"] if gpus and CPU not in model.server.devices else 0
+            found.append(listed | {"expires_at": NEVER, "size_vram": in_vram, "context_length": length})
     return json_answer({"models": found})
 
 
@@ -80,12 +83,13 @@ async def show(call: Call, dispatcher: ServedModels) -> Answer:
     await model.health()
     files = await _files(model)
     template = chat_template(model) if model.generates else None
+    known = known_capabilities(model)
     content: dict[str, Any] = {
         "modelfile": f"# Served from a model directory\nFROM {with_tag(name)}\n",
         "template": template or "",
         "details": _details(model, name, files),
         "model_info": _information(model, files),
-        "capabilities": named_capabilities(model) if model.generates else [],
+        "capabilities": [] if known is None else _capability_names(known),
         "modified_at": written_time(_modified(model, files)),
     }
     return json_answer(content, ignored=ignored)
@@ -115,6 +119,18 @@ async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
         "digest": own.digest or hashlib.sha256(f"{model.name}\0{model.fingerprint}".encode()).hexdigest(),
         "details": _details(model, name, files),
     }
+
+
+async def _tag(model: ManagedModel, name: str) -> dict[str, Any]:
+    """Return the list's entry, with the capabilities and sizes that only a loaded model has."""
+    listed = await _listed(model, name)
+    known = known_capabilities(model)
+    if known is None:
+        return listed
+    width = (await _files(model)).text_configuration.get("hidden_size")
+    details = {"context_length": model.backend.max_length, "embedding_length": width}
+    listed["details"] |= {member: value for member, value in details.items() if isinstance(value, int)}
+    return listed | {"capabilities": _capability_names(known)}
 
 
 async def _files(model: ManagedModel) -> ModelFiles:
@@ -167,9 +183,8 @@ def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
     }
 
 
-def named_capabilities(model: ServedModel) -> list[str]:
-    """Return Ollama's names of the model's capabilities."""
-    known = capabilities(model)
+def _capability_names(known: Capabilities) -> list[str]:
+    """Return Ollama's names of capabilities."""
     can = {
         "completion": known.completion,
         "tools": known.tools,

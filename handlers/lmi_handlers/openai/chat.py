@@ -12,7 +12,11 @@ from lmi_handlers.answers.openai import CHAT, ChatCompletion
 from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.lmi_formatters import LmiChatJsonLinesFormatter
-from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
+from lmi_handlers.chat.openai_formatters import (
+    OpenAiChatFormatter,
+    OpenAiChatStreamFormatter,
+    TgiChatStreamFormatter,
+)
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.openai.chat_batch import PATH, ChatBatchRequest, batch_generation
@@ -51,4 +55,5 @@ def _form(call: Call, model: ServedModel, stream: bool) -> ChatForm:
     chosen = model.chat_formatters
     if chosen.everywhere:
         return ChatForm(partial(model.new_chat_formatter, chosen.stream if stream else chosen.whole))
-    return ChatForm(OpenAiChatStreamFormatter if stream else OpenAiChatFormatter, details=True)
+    streaming = TgiChatStreamFormatter if model.options.tgi_compat else OpenAiChatStreamFormatter
+    return ChatForm(streaming if stream else OpenAiChatFormatter, details=True)

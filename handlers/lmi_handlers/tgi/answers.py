@@ -9,12 +9,17 @@ from lmi_core.generation.output import FinishReason
 from lmi_schemas.tgi_errors import TgiError
 
 
-class TgiToken(TypedDict):
-    """A token; the first token of a prompt has no log probability."""
+class TgiPromptToken(TypedDict):
+    """A token of the prompt; the first one has no log probability."""
 
     id: int
     text: str
     logprob: float | None
+
+
+class TgiToken(TgiPromptToken):
+    """A generated token."""
+
     special: bool
 
 
@@ -24,7 +29,7 @@ class TgiSequenceDetails(TypedDict):
     finish_reason: FinishReason
     generated_tokens: int
     seed: int | None
-    prefill: list[TgiToken]
+    prefill: list[TgiPromptToken]
     tokens: list[TgiToken]
     top_tokens: NotRequired[list[list[TgiToken]]]
 
@@ -71,12 +76,19 @@ class TgiInfo(TypedDict):
     """The served model and its limits."""
 
     model_id: str
+    model_sha: None
     model_pipeline_tag: Literal["text-generation", "feature-extraction", "text-ranking"]
     max_concurrent_requests: int
+    max_best_of: int
+    max_stop_sequences: int
     max_input_tokens: int
     max_total_tokens: int
+    validation_workers: int
+    max_client_batch_size: int
     router: str
     version: str
+    sha: None
+    docker_label: None
 
 
 ANSWER = (AnswerForm(TgiAnswer),)

@@ -18,6 +18,10 @@ def token_object(token: Token) -> JsonObject:
     return {"id": token.id, "text": token.text, "logprob": token.log_prob, "special": token.special}
 
 
+def prompt_token_object(token: Token) -> JsonObject:
+    return {"id": token.id, "text": token.text, "logprob": token.log_prob}
+
+
 def used_seed(parameters: GenerationParameters) -> int | None:
     """Return the seed of the answer; None for greedy decoding, which needs none."""
     return parameters.seed if parameters.do_sample and parameters.temperature > 0 else None
@@ -99,7 +103,7 @@ def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObjec
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
         "seed": used_seed(output.request.parameters),
-        "prefill": [token_object(token) for token in output.prefill[0] or ()],
+        "prefill": [prompt_token_object(token) for token in output.prefill[0] or ()],
         "tokens": [token_object(token) for token in sequence.tokens],
     }
     if any(token.top_tokens is not None for token in sequence.tokens):

@@ -11,6 +11,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
+from lmi_core.generation.parameters import MAX_STOPS
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
@@ -36,14 +37,22 @@ async def info(call: Call, dispatcher: ServedModels) -> Answer:
 
 def _info(model: ManagedModel) -> dict[str, Any]:
     longest, generates = model.backend.max_length, model.backend.generates
+    places = model.admission.maximum  # one for each sequence
     return {
         "model_id": model.model_id or model.name,
+        "model_sha": None,
         "model_pipeline_tag": "text-generation" if generates else _tag(model),
-        "max_concurrent_requests": model.admission.maximum,
+        "max_concurrent_requests": places,
+        "max_best_of": places,
+        "max_stop_sequences": MAX_STOPS,
         "max_input_tokens": longest - 1 if generates else longest,
         "max_total_tokens": longest,
+        "validation_workers": 1,
+        "max_client_batch_size": places,
         "router": "lmi-handlers",
         "version": version("lmi-handlers"),
+        "sha": None,
+        "docker_label": None,
     }
 
 

@@ -9,11 +9,11 @@ from pydantic import ConfigDict, Field
 from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 
-MAX_NEW_TOKENS = 100
 SEED_BITS = 53  # of random seeds: JavaScript cannot represent larger integers exactly
 
 
@@ -37,7 +37,7 @@ class TgiParameters(ExactNumbers):
     do_sample: bool | None = Field(None, description="Sample, even if no other sampling parameter is given.")
     grammar: TgiGrammar | None = Field(None, description="A constraint on the output.")
     max_new_tokens: int | None = Field(
-        None, description=f"The maximum number of tokens to generate. Default: {MAX_NEW_TOKENS}."
+        None, description="The maximum number of tokens to generate. Default: as many as fit in the context."
     )
     stop: str | list[str] | None = None
     watermark: bool | None = Field(None, description="Ignored: texts are not watermarked.")
@@ -45,7 +45,9 @@ class TgiParameters(ExactNumbers):
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return LMI's parameters, and the client's name of each."""
         given = self.model_dump(exclude_none=True, exclude={"adapter_id", "grammar"})
-        given.setdefault("max_new_tokens", MAX_NEW_TOKENS)
+        given.setdefault("max_new_tokens", UP_TO_THE_CONTEXT)
+        if given.get("decoder_input_details"):
+            given["details"] = True
         parameters, names = translate(given, TGI_NAMES)
         if self.grammar is not None:
             use_grammar(self.grammar, parameters, names)

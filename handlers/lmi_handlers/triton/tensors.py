@@ -71,6 +71,8 @@ def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
 
 def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
     kinds = ELEMENT_KINDS.get(dtype, {int, float})
+    if kinds == {int}:  # some clients write every number as a double
+        values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     for value in values:
         if type(value) not in kinds:
             raise InvalidPayload(f"`{name}` must contain values of type {dtype}. Given: {shown(value)}")

@@ -13,6 +13,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
 async def test_ping(server: RunningServer) -> None:
     answer = await server.get("/ping")
     assert (answer.status, answer.json()) == (200, {"status": "Healthy"})
+    assert answer.headers["x-request-id"]
 
 
 async def test_ping_while_a_model_is_not_ready(server: RunningServer) -> None:

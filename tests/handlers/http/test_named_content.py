@@ -41,9 +41,9 @@ END = b"--xyz--\r\n"
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_query(server: RunningServer) -> None:
-    answer = await server.post("/invocations?adapter=french&tag=a&tag=b%20c&empty=", {"inputs": "x"})
+    answer = await server.post("/invocations?tongue=french&tag=a&tag=b%20c&empty=", {"inputs": "x"})
     assert answer.json()["content"] == [
-        ["adapter", "french"],
+        ["tongue", "french"],
         ["tag", "a"],
         ["tag", "b c"],
         ["empty", ""],

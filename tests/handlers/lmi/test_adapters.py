@@ -92,7 +92,10 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish registered"})
     assert await written_by(server, "danish") == "one"
     answer = await server.get(f"{ADAPTERS}/danish")
-    assert (answer.status, answer.json()) == (200, {"name": "danish", "src": str(directory / "one"), "pin": False})
+    assert (answer.status, answer.json()) == (
+        200,
+        {"name": "danish", "src": str(directory / "one"), "preload": True, "pin": False},
+    )
     answer = await server.post(f"{ADAPTERS}/danish/update", {"src": "two"})
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish updated"})
     assert await written_by(server, "danish") == "two"
@@ -221,7 +224,7 @@ async def test_list_by_pages(server: RunningServer) -> None:
 
 async def test_routes_without_the_name_of_the_only_model(server: RunningServer, directory: Path) -> None:
     assert (await server.post("/adapters", {"name": "a", "src": "one"})).status == 200
-    shown = {"name": "a", "src": str(directory / "one"), "pin": False}
+    shown = {"name": "a", "src": str(directory / "one"), "preload": True, "pin": False}
     assert (await server.get("/adapters/a")).json() == shown
     assert (await server.get("/adapters?limit=1")).json() == {"adapters": [shown], "nextPageToken": "1"}
     assert (await server.post("/adapters/a/update?src=two")).status == 200
@@ -321,6 +324,8 @@ def register_adapter(inputs):
     content = {key: inputs.get_as_string(key) for key in inputs.get_content().get_keys()}
     properties = {name: inputs.get_property(name) for name in ("name", "src", "pin", "tier")}
     seen.append([inputs.get_function_name(), properties, content])
+    if properties["tier"] == "too large":
+        raise MemoryError
     return Output().add("done")
 
 update_adapter = unregister_adapter = register_adapter
@@ -335,8 +340,9 @@ async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Ser
     server = await serve(model_dir({"model.py": TELLING}))
     body = {"name": "fr", "src": SOURCE, "pin": True, "tier": "gold"}
     assert (await server.post(f"{ADAPTERS}?alias=f", body)).status == 200
-    assert (await server.get(ADAPTERS)).json() == {"adapters": [{"name": "fr", "src": SOURCE, "pin": True}]}
-    assert (await server.get(f"{ADAPTERS}/fr")).json() == {"name": "fr", "src": SOURCE, "pin": True}
+    shown = {"name": "fr", "src": SOURCE, "preload": True, "pin": True}
+    assert (await server.get(ADAPTERS)).json() == {"adapters": [shown]}
+    assert (await server.get(f"{ADAPTERS}/fr")).json() == shown
     assert (await server.post(f"{ADAPTERS}/fr/update", {"tier": "silver"})).status == 200
     assert (await server.post(f"{ADAPTERS}/fr/update?src=elsewhere")).status == 200
     assert await sources(server) == {"fr": "elsewhere"}
@@ -353,6 +359,10 @@ async def test_handle_function_gets_its_source_and_fields_as_they_are(serve: Ser
         ],
         ["unregister_adapter", {"name": "fr", "src": None, "pin": None, "tier": None}, {}],
     ]
+    large = await server.post(ADAPTERS, body | {"tier": "too large"})
+    assert (large.status, "register_adapter answered 507" in large.json()["error"]) == (507, True)
+    unknown = await server.post("/invocations?adapter=fr", {})
+    assert (unknown.status, unknown.json()["error"][:29]) == (424, "there is no adapter `fr`. Kno")
 
 
 @pytest.mark.parametrize(

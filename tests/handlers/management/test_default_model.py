@@ -63,3 +63,19 @@ async def test_without_the_model_of_the_start_there_is_no_default(server: Runnin
     assert (await ask(server, "DELETE", "/models/one")).status == 200
     assert await said(server) == "two"  # the only one now
     assert await said(server, headers={TARGET: "one"}) == "404"  # it may mean the one that was removed
+
+
+HANDLE = """\
+from djl_python import Input, Output
+
+def handle(inputs):
+    return None if inputs.is_empty() else Output().add_as_json({"bytes": len(inputs.get_as_bytes())})
+"""
+
+
+async def test_body_that_is_no_json_is_for_the_model_of_the_start(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"model.py": HANDLE}, "function"))
+    assert (await register(server, model_dir({"serving.properties": SCRIPTED}, "other"))).status == 200
+    headers = {"Content-Type": "image/jpeg"}
+    async with server.client.post("/invocations", data=b"\xff\xd8", headers=headers) as answer:
+        assert (answer.status, await answer.json()) == (200, {"bytes": 2})

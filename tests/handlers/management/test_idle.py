@@ -122,7 +122,7 @@ async def test_idle_model_keeps_its_adapters(server: RunningServer, second: Path
     await register(server, second)
     assert (await ask(server, "POST", "/models/second/adapters", name="french", src="french", pin=True)).status == 200
     await make_idle(server, "second")
-    adapter = {"name": "french", "src": str(second / "french"), "pin": True}
+    adapter = {"name": "french", "src": str(second / "french"), "preload": True, "pin": True}
     assert (await ask(server, "GET", "/models/second/adapters")).json() == {"adapters": [adapter]}
     assert (await describe(server, "second"))["adapters"] == [adapter]
     assert CountedBackend.starts == 1

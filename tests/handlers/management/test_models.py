@@ -40,7 +40,7 @@ async def test_model_comes_and_goes(server: RunningServer, second: Path) -> None
     assert await generated(server, "/models/second/invoke") == "two"
     assert await generated(server, "/invocations", model="second") == "two"
     answer = await ask(server, "DELETE", "/models/second")
-    assert (answer.status, answer.json()) == (200, {"status": 'Workflow "second" unregistered'})
+    assert (answer.status, answer.json()) == (200, {"status": 'Model or workflow "second" unregistered'})
     answer = await server.post("/predictions/second", {"inputs": "Hello"})
     assert (answer.status, answer.json()["error"]) == (404, "model `second` is not served. Served: first")
     assert (await ask(server, "GET", "/models/second")).status == 404

@@ -121,7 +121,7 @@ async def test_past_calls_and_their_results(server: RunningServer) -> None:
 
 
 async def test_answer_that_is_begun(plain: RunningServer) -> None:
-    await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": "Deep"}])
+    await chat(plain, messages=[*MESSAGES, {"role": "Assistant", "content": "Deep"}])
     assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: Deep"
     await chat(plain, messages=[*MESSAGES, {"role": "assistant", "content": ""}])
     assert plain.scripted.history[-1].prompt == "user: What is Deep Learning?\nassistant: \nassistant:"

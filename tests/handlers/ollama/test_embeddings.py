@@ -50,9 +50,9 @@ async def test_texts_that_are_too_long_are_cut_unless_they_are_an_error(server: 
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
-        ("embed", {}, 400, "`input` is required"),
         ("embed", {"input": 5}, 400, "`input` must be "),
-        ("embeddings", {"input": "x"}, 400, "`prompt` is required"),
+        ("embeddings", {"prompt": 5}, 400, "`prompt` must be "),
+        ("embed", {"input": "x", "keep_alive": "soon"}, 400, "`keep_alive` must be "),
         ("embed", {"model": "other", "input": "x"}, 404, "model 'other' not found"),
         ("embed", {"input": "x", "dimensions": 100_000}, 400, "`dimensions` must be "),
     ],
@@ -60,6 +60,32 @@ async def test_texts_that_are_too_long_are_cut_unless_they_are_an_error(server: 
 async def test_refused(server: RunningServer, path: str, body: dict[str, object], status: int, message: str) -> None:
     answer = await server.post(f"/api/{path}", body)
     assert (answer.status, answer.json()["error"][: len(message)]) == (status, message)
+
+
+@same_loop
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("embed", {}, {"model": "model", "embeddings": []}),
+        ("embed", {"input": ""}, {"model": "model", "embeddings": []}),
+        ("embed", {"input": []}, {"model": "model", "embeddings": []}),
+        ("embeddings", {}, {"embedding": []}),
+        ("embeddings", {"prompt": ""}, {"embedding": []}),
+    ],
+)
+async def test_without_a_text(
+    server: RunningServer, path: str, body: dict[str, object], expected: dict[str, object]
+) -> None:
+    answer = await server.post(f"/api/{path}", {"model": "model", "keep_alive": "5m", **body})
+    assert (answer.status, answer.json()) == (200, expected)
+
+
+@same_loop
+async def test_no_dimensions(server: RunningServer) -> None:
+    plain, of_none = [
+        (await server.post("/api/embed", {"input": "x", **more})).json() for more in ({}, {"dimensions": 0})
+    ]
+    assert of_none["embeddings"] == plain["embeddings"]
 
 
 @pytest.mark.parametrize("path", ["embed", "embeddings"])
@@ -71,7 +97,9 @@ async def test_model_that_only_generates(serve: Serve, model_dir: ModelDirectory
 
 
 @same_loop
-async def test_model_that_only_makes_vectors(server: RunningServer) -> None:
-    answer = await server.post("/api/generate", {"prompt": "Hi"})
-    assert answer.status == 404
-    assert "makes embeddings" in answer.json()["error"]
+@pytest.mark.parametrize(("path", "body"), [("generate", {"prompt": "Hi"}), ("chat", {"messages": []})])
+async def test_model_that_only_makes_vectors(server: RunningServer, path: str, body: dict[str, object]) -> None:
+    answer = await server.post(f"/api/{path}", {"model": "model", **body})
+    assert answer.status == 400  # a client would download the model after a 404
+    assert answer.json()["error"].startswith(f'"model" does not support {path}')
+    assert (await server.get("/api/tags")).json()["models"][0]["capabilities"] == ["embedding"]

@@ -78,7 +78,13 @@ async def test_model_without_a_chat_template(server: RunningServer) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
-    [({"keep_alive": 0}, "unload"), ({"keep_alive": "0s"}, "unload"), ({"keep_alive": "5m"}, "load"), ({}, "load")],
+    [
+        ({"keep_alive": 0}, "unload"),
+        ({"keep_alive": "0h0.0s"}, "unload"),
+        ({"keep_alive": "-1m1.5s"}, "load"),
+        ({"keep_alive": "5m"}, "load"),
+        ({}, "load"),
+    ],
 )
 async def test_without_a_prompt(server: RunningServer, fields: dict[str, Any], reason: str) -> None:
     for prompt in ("", None):
@@ -87,6 +93,13 @@ async def test_without_a_prompt(server: RunningServer, fields: dict[str, Any], r
         expected = {"model": "model", "response": "", "done": True, "done_reason": reason}
         assert without_times(answer.json()) == expected
     assert server.scripted.history == []
+
+
+@pytest.mark.parametrize("given", ["", "5", "soon", "5 m", "1d"])
+async def test_keep_alive_that_is_no_duration(server: RunningServer, given: str) -> None:
+    answer = await generate(server, keep_alive=given)
+    message = f"`keep_alive` must be a number of seconds, or a duration such as 5m or 1h30m. Given: {given!r}"
+    assert (answer.status, answer.json()) == (400, {"error": message})
 
 
 async def test_ignored_fields_of_a_request_without_a_prompt(server: RunningServer) -> None:

@@ -72,8 +72,11 @@ async def test_tags(server: RunningServer, directory: Path) -> None:
         "families": ["llama"],
         "parameter_size": "1.00M",
         "quantization_level": "BF16",
+        "context_length": 2048,
+        "embedding_length": 64,
     }
     assert len(first["digest"]) == 64
+    assert first["capabilities"] == ["completion", "thinking"]
 
 
 async def test_files_are_read_once(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +139,11 @@ async def test_show_of_an_unknown_model(server: RunningServer) -> None:
     assert (unnamed.status, unnamed.json()) == (400, {"error": "`model` is required"})
 
 
-async def test_ps_has_what_is_loaded(server: RunningServer) -> None:
-    first, _ = (await server.get("/api/ps")).json()["models"]
+async def test_ps_has_what_is_loaded(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for gpus in (1, 0):
+        monkeypatch.setattr("lmi_handlers.ollama.models.visible_gpus", lambda gpus=gpus: gpus)
+        first, _ = (await server.get("/api/ps")).json()["models"]
+        assert first["size_vram"] == (first["size"] if gpus else 0)
     assert (first["name"], first["context_length"]) == ("tiny:1b", 2048)
     assert datetime.fromisoformat(first["expires_at"]).year == 9999
     server.model.ready = False

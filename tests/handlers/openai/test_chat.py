@@ -200,6 +200,15 @@ async def test_stream_of_several_choices(server: RunningServer) -> None:
         assert [choice["finish_reason"] for choice in own] == [None] * 8 + ["stop"]
 
 
+async def test_stream_in_tgis_form(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve_with(serve, model_dir, "option.tgi_compat=true\n")
+    *middle, last = [chunk["choices"][0] for chunk in events(await chat(server, stream=True))]
+    assert [choice["delta"] for choice in middle] == [{"role": "assistant", "content": word} for word in WORDS]
+    assert (last["delta"], last["finish_reason"]) == ({"role": "assistant", "content": ""}, "stop")
+    first, *_ = events(await chat(server, stream=True, return_token_ids=True))
+    assert len(first["prompt_token_ids"]) == USAGE["prompt_tokens"]
+
+
 async def test_usage_at_the_end_of_a_stream(server: RunningServer) -> None:
     *chunks, last = events(await chat(server, stream=True, stream_options={"include_usage": True}))
     assert all(chunk["usage"] is None for chunk in chunks)

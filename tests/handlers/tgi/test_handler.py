@@ -1,11 +1,12 @@
 """The native routes of Text Generation Inference."""
 
 import asyncio
+from importlib.metadata import version
 from typing import Any
 
 import pytest
 
-from lmi_core.generation.parameters import ExtendedParameters
+from lmi_core.generation.parameters import MAX_STOPS, ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -45,11 +46,13 @@ async def test_stream(server: RunningServer, path: str, stream: bool | None) -> 
 
 
 async def test_details(server: RunningServer) -> None:
-    parameters = {"details": True, "decoder_input_details": True, "max_new_tokens": 2}
+    parameters = {"details": False, "decoder_input_details": True, "max_new_tokens": 2}
     answer = (await server.post("/generate", {"inputs": PROMPT, "parameters": parameters})).json()
     details = answer["details"]
     assert [token["text"] for token in details.pop("tokens")] == WORDS[:2]
-    assert "".join(token["text"] for token in details.pop("prefill")) == PROMPT
+    prefill = details.pop("prefill")
+    assert "".join(token["text"] for token in prefill) == PROMPT
+    assert all(set(token) == {"id", "text", "logprob"} for token in prefill)
     assert details == {"finish_reason": "length", "generated_tokens": 2, "seed": None}
 
 
@@ -125,7 +128,7 @@ async def test_top_tokens(server: RunningServer, path: str) -> None:
 @pytest.mark.parametrize(
     ("given", "name", "value"),
     [
-        ({}, "max_new_tokens", 100),
+        ({}, "max_new_tokens", 2044),  # after a prompt of 4 tokens
         ({}, "do_sample", False),
         ({"temperature": 0.5}, "do_sample", True),
         ({"top_k": 5}, "do_sample", True),
@@ -276,9 +279,23 @@ async def test_overloaded(serve: Serve, model_dir: ModelDirectory) -> None:
 
 async def test_info(server: RunningServer) -> None:
     info = (await server.get("/info")).json()
-    assert info["model_id"] == "model"
-    assert (info["max_input_tokens"], info["max_total_tokens"]) == (2047, 2048)
-    assert info["max_concurrent_requests"] == server.model.admission.maximum
+    places = server.model.admission.maximum
+    assert info == {
+        "model_id": "model",
+        "model_sha": None,
+        "model_pipeline_tag": "text-generation",
+        "max_concurrent_requests": places,
+        "max_best_of": places,
+        "max_stop_sequences": MAX_STOPS,
+        "max_input_tokens": 2047,
+        "max_total_tokens": 2048,
+        "validation_workers": 1,
+        "max_client_batch_size": places,
+        "router": "lmi-handlers",
+        "version": version("lmi-handlers"),
+        "sha": None,
+        "docker_label": None,
+    }
 
 
 async def test_health(server: RunningServer) -> None:

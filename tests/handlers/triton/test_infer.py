@@ -138,7 +138,7 @@ async def test_texts(server: RunningServer) -> None:
     ("name", "datatype", "shape", "data", "array"),
     [
         ("random_seed", "UINT64", [1], [2**64 - 1], numpy.array([2**64 - 1], "uint64")),
-        ("bad_words_list", "INT32", [1, 2, 2], [5, 9, 1, 2], numpy.array([[[5, 9], [1, 2]]], "int32")),
+        ("bad_words_list", "INT32", [1, 2, 2], [5, 9.0, 1, 2], numpy.array([[[5, 9], [1, 2]]], "int32")),
         ("draft_logits", "FP32", [2, 2], [1, 2.5, -3, 0], numpy.array([[1, 2.5], [-3, 0]], "float32")),
         ("prompt_embedding_table", "FP16", [1, 2], [0.5, -2], numpy.array([[0.5, -2]], "float16")),
         ("streaming", "BOOL", [1], [False], numpy.array([False])),

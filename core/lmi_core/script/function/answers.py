@@ -11,14 +11,13 @@ from lmi_core.formatter import AnswerWriter
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.outputs import Output
 from lmi_core.script.formatters.frames import frame
-from lmi_core.script.function.protocol import Chunk, End, Head, Reply
+from lmi_core.script.function.protocol import OUT_OF_MEMORY, Chunk, End, Head, Reply
 
 logger = logging.getLogger(__name__)
 
 FAILED = 424
 FAILURES = 300  # this status and those above mean that the function failed
 NO_CONTENT = 204
-OUT_OF_MEMORY = 507
 OWN_HEADERS = ("connection", "content-length", "content-type", "date", "server", "transfer-encoding")
 
 

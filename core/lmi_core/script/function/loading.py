@@ -8,8 +8,8 @@ from lmi_core.errors import ConfigurationError, OutOfMemory
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.djl_names.inputs import input_of
 from lmi_core.script.environment import missing_package_hint
-from lmi_core.script.function.answers import OUT_OF_MEMORY, replies
-from lmi_core.script.function.protocol import Head, Request
+from lmi_core.script.function.answers import replies
+from lmi_core.script.function.protocol import OUT_OF_MEMORY, Head, Request
 from lmi_core.script.function.script import REGISTER_ADAPTER, FunctionScript, description
 from lmi_core.script.tracebacks import own_traceback
 

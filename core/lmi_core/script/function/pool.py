@@ -10,13 +10,20 @@ from typing import Any
 
 from msgspec import structs
 
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, FormatterFailed, GenerationFailed, LmiError
+from lmi_core.errors import (
+    BackendUnhealthy,
+    ConfigurationError,
+    FormatterFailed,
+    GenerationFailed,
+    LmiError,
+    OutOfMemory,
+)
 from lmi_core.host.client_queue import ClientQueue
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
 from lmi_core.script.function.process import FunctionProcess
-from lmi_core.script.function.protocol import Head, Load, Request
+from lmi_core.script.function.protocol import OUT_OF_MEMORY, Head, Load, Request
 from lmi_core.workers.restarts import Restarts
 
 logger = logging.getLogger(__name__)
@@ -147,7 +154,8 @@ class FunctionPool:
             async for reply in replies:
                 if isinstance(reply, Head) and reply.code >= FAILED:
                     words = b" ".join(value for _, value in reply.content).decode(errors="replace")
-                    raise FormatterFailed(f"{function} answered {reply.code}: {words}")
+                    failure = OutOfMemory if reply.code == OUT_OF_MEMORY else FormatterFailed
+                    raise failure(f"{function} answered {reply.code}: {words}")
 
     async def _dispatch(self) -> None:
         while True:

@@ -4,6 +4,8 @@ import msgspec
 
 from lmi_core.workers.messages import LoadFailed, Started
 
+OUT_OF_MEMORY = 507  # the status of a call whose function raised a MemoryError
+
 Content = list[tuple[str | None, bytes]]
 
 

@@ -73,11 +73,11 @@ async def test_answer_in_several_calls(server: RunningServer) -> None:
 
 async def test_first_call_has_the_properties_and_a_seed(server: RunningServer) -> None:
     body = {"text": "x", "tell": True}
-    answer = (await server.post("/invocations?adapter=french", body, headers={"X-Mine": "1"})).json()
+    answer = (await server.post("/invocations?tongue=french", body, headers={"X-Mine": "1"})).json()
     assert answer["properties"]["X-Mine"] == "1"
     assert answer["properties"]["max_rolling_batch_size"] == "3"
     assert answer["seed"].isdecimal()
-    assert answer["calls"][-1]["items"][0][0] == ["adapter", "data", "seed"]
+    assert answer["calls"][-1]["items"][0][0] == ["tongue", "data", "seed"]
 
 
 async def test_stream_comes_as_it_is_made(server: RunningServer, tmp_path: Path) -> None:
