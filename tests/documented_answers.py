@@ -152,7 +152,7 @@ def documented(document: bytes) -> Documented:
 
 def watch(checks: AnswerChecks) -> Iterator[None]:
     """Check all answers that servers in this process send, until the generator goes on."""
-    send, begin, written = Exchange.send, Exchange._begin, Stream._written
+    send, begin, written = Exchange.send, Exchange._begin, Stream._encode
     requests: WeakKeyDictionary[Stream, web.Request] = WeakKeyDictionary()
 
     async def checked_send(self: Exchange, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -171,11 +171,11 @@ def watch(checks: AnswerChecks) -> Iterator[None]:
                 checks.check_event(request, self.headers["Content-Type"], framed)
         return written(self, events)
 
-    Exchange.send, Exchange._begin, Stream._written = checked_send, noted_begin, checked_written  # type: ignore[method-assign]
+    Exchange.send, Exchange._begin, Stream._encode = checked_send, noted_begin, checked_written  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Exchange.send, Exchange._begin, Stream._written = send, begin, written  # type: ignore[method-assign]
+        Exchange.send, Exchange._begin, Stream._encode = send, begin, written  # type: ignore[method-assign]
 
 
 def _values(data: bytes, media_type: str) -> Iterator[Any]:

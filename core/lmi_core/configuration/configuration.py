@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
 from lmi_core.configuration.model_directory import PROPERTIES_FILE
-from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
+from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, environment_variable, keys_of
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.did_you_mean import added_to
+from lmi_core.errors.did_you_mean import stray_text_hint
 from lmi_core.errors.fault import unreadable
 
 DEFAULT = "default"  # the source of a default value
@@ -57,7 +57,7 @@ class Configuration:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
-        given = {_folded(each.name): each for each in environment if each.value}
+        given = {_normalize_case(each.name): each for each in environment if each.value}
         # Not a property, because it applies before any model is known.
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
@@ -88,14 +88,14 @@ class Configuration:
 
         Raise ConfigurationError immediately if a required key is missing.
         """
-        keys = declared(properties_type)
+        keys = keys_of(properties_type)
         given = {key.field: found for key in keys if (found := self._find(key))}
         for key in keys:
-            self._know(key.key, key.aliases, key.environment)
+            self._register(key.key, key.aliases, key.environment)
             self._effective[key.key] = EffectiveValue(key.key, key.default, DEFAULT)
             if key.field in given:
                 self._record(key.key, given[key.field])
-        properties = self._validated(properties_type, keys, given)
+        properties = self._validate(properties_type, keys, given)
         self.warnings += [
             f"{given[key.field].source}: {key.key} has no effect: {reason}. Given: {given[key.field].value}"
             for key in keys
@@ -140,7 +140,7 @@ class Configuration:
         arguments = {}
         for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
             variable = environment_variable(key)
-            self._know(key, (), (variable,))
+            self._register(key, (), (variable,))
             if given := self._override((key,)) or self._file.get(key) or self._environment.get(variable):
                 self._record(key, given)
                 arguments[key.removeprefix(OPTION_PREFIX)] = given.value
@@ -193,7 +193,7 @@ class Configuration:
         in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
         in_environment = [self._environment[name] for name in key.environment if name in self._environment]
         in_common = [self._common[key.key]] if key.key in self._common else []
-        found = in_file or self._in_other_namespace(key) or in_environment or in_common
+        found = in_file or self._misplaced_key(key) or in_environment or in_common
         for other in found[1:]:
             self._warn_unless_same(key.key, found[0], other)
         return found[0] if found else None
@@ -205,7 +205,7 @@ class Configuration:
         self._keys |= dict.fromkeys(found, names[0])
         return self._overrides[found[-1]] if found else None
 
-    def _in_other_namespace(self, key: DeclaredKey) -> list[Given]:
+    def _misplaced_key(self, key: DeclaredKey) -> list[Given]:
         """Find `x` if `option.x` is declared, and vice versa: DJLServing silently ignores such keys."""
         name = key.key.removeprefix(OPTION_PREFIX) if key.key.startswith(OPTION_PREFIX) else OPTION_PREFIX + key.key
         given = self._file.get(name)
@@ -215,26 +215,26 @@ class Configuration:
         self.warnings.append(f"{given.source}: {name} is read as {key.key}, the name of that key")
         return [given]
 
-    def _validated(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Given]) -> P:
+    def _validate(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Given]) -> P:
         values = {field: each.value for field, each in given.items()}
         try:
             return properties_type.model_validate(values)
         except ValidationError as error:
-            if folded := _in_lower_case(error, properties_type, values):
+            if folded := _lower_case_fixes(error, properties_type, values):
                 respelt = {field: given[field]._replace(value=value) for field, value in folded.items()}
-                return self._validated(properties_type, keys, {**given, **respelt})
+                return self._validate(properties_type, keys, {**given, **respelt})
             complaints = _complaints(error, keys, given)
         self.errors += complaints.values()
         if complaints.keys().isdisjoint(values):  # a required key is missing, or a rule about several keys is broken
             self.raise_errors()
         rest = {field: each for field, each in given.items() if field not in complaints}
-        return self._validated(properties_type, keys, rest)
+        return self._validate(properties_type, keys, rest)
 
     def _warn_unless_same(self, key: str, used: Given, unused: Given) -> None:
         if used.value != unused.value:
             self.warnings.append(f"{key}: the value from {unused.source} is overridden by the one from {used.source}")
 
-    def _know(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
+    def _register(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
         self._keys |= dict.fromkeys((key, *aliases), key)
         self._variables |= dict.fromkeys(variables, key)
 
@@ -243,7 +243,7 @@ class Configuration:
 
     def _unread(self, key: str, given: Given, known: Mapping[str, str]) -> str:
         if key in known:
-            return f"{given.source}: {key} has no effect: {known[key]}. Given: {shown_value(key, given.value)}"
+            return f"{given.source}: {key} has no effect: {known[key]}. Given: {display_value(key, given.value)}"
         likely = self._likely_key(given.name)
         if given.source.startswith("environment"):
             hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
@@ -273,7 +273,7 @@ def _read_file(path: Path) -> list[Given]:
     return [Given(entry.key, entry.value.strip(), f"{path.name}:{entry.line}") for entry in entries]
 
 
-def _folded(variable: str) -> str:
+def _normalize_case(variable: str) -> str:
     """Return `OPTION_*` and `SERVING_*` names in upper case; names of other variables are case-sensitive."""
     upper = variable.upper()
     return upper if upper.startswith(("OPTION_", "SERVING_")) else variable
@@ -285,12 +285,12 @@ def _key_of(variable: str) -> str:
     return (OPTION_PREFIX if prefix.upper() == "OPTION" else "") + name.lower()
 
 
-def shown_value(key: str, value: str) -> str:
+def display_value(key: str, value: str) -> str:
     """Return a key's value for display: on one line, and hidden if the key's name suggests a secret."""
     return "***" if _SECRET.search(key) else " ".join(value.split())
 
 
-def _in_lower_case(
+def _lower_case_fixes(
     error: ValidationError, properties_type: type[Properties], values: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the invalid values that are valid in lower case, such as `FP16` and `Max`:
@@ -334,5 +334,5 @@ def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | No
     if given is None:
         return f"{PROPERTIES_FILE}: {key.key} is required"
     demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
-    hint = added_to(given.value).removesuffix(".")
-    return f"{given.source}: {key.key} {demand}. Given: {shown_value(key.key, given.value)}{hint and '.' + hint}"
+    hint = stray_text_hint(given.value).removesuffix(".")
+    return f"{given.source}: {key.key} {demand}. Given: {display_value(key.key, given.value)}{hint and '.' + hint}"

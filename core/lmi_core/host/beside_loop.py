@@ -78,14 +78,14 @@ async def read_beside(size: int, work: Callable[[], T]) -> T:
         return await READING.run(work)
     loop = asyncio.get_running_loop()
 
-    def worked() -> T:
+    def run() -> T:
         try:
             return work()
         finally:  # also if the client has disconnected
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_memory.return_at_rest)
+                loop.call_soon_threadsafe(_memory.return_when_idle)
 
-    return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(worked)
+    return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(run)
 
 
 async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T:
@@ -119,7 +119,7 @@ class _Memory:
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
-    def return_at_rest(self) -> None:
+    def return_when_idle(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TextIO
 
-from lmi_core.logs.formats import lost_lines
+from lmi_core.logs.formats import lost_lines_message
 
 MAX_LINES = 10_000  # waiting to be written
 FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
@@ -121,7 +121,7 @@ class LogThread:
         dropped = self._told
         lines = [line] if line else []
         if dropped:
-            lines.append(lost_lines(dropped, REASON))
+            lines.append(lost_lines_message(dropped, REASON))
         return "".join(f"{each}\n" for each in lines)
 
     def _write_out(self, text: str) -> bool:

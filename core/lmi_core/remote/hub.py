@@ -29,24 +29,24 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
-        return _cached(model, "HF_HUB_OFFLINE is set")
+        return _require_cached(model, "HF_HUB_OFFLINE is set")
     try:
-        info = _ask(model)
+        info = _fetch_info(model)
     except Unreachable as error:
-        folder = _cached(model, error.message)
+        folder = _require_cached(model, error.message)
         report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
 
 
-def _cached(model: RemoteModel, why: str) -> Path:
+def _require_cached(model: RemoteModel, why: str) -> Path:
     folder = cached_snapshot(model)
     if folder is None:
         raise ConfigurationError(f"{model} is not a folder, the hub's cache has no complete copy of it, and {why}")
     return folder
 
 
-def _ask(model: RemoteModel) -> "ModelInfo":
+def _fetch_info(model: RemoteModel) -> "ModelInfo":
     from huggingface_hub import HfApi, constants, errors
 
     try:

@@ -66,7 +66,7 @@ def held_locks() -> list[Path]:
 
 
 @contextmanager
-def unused(path: Path) -> Iterator[bool]:
+def try_exclusive(path: Path) -> Iterator[bool]:
     """Yield whether no process holds the lock; if so, no process can take it in the body."""
     descriptor = _open(path)
     try:

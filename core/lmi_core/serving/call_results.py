@@ -31,7 +31,7 @@ class Runner(Protocol):
     def backend(self) -> Backend[Any]: ...
 
 
-async def generated(
+async def generate_steps(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
@@ -54,14 +54,14 @@ async def generated(
                     async for step in steps:
                         call.waits = False
                         if call.is_cut:
-                            call.go_on()
+                            call.drop_interruption()
                         if first:
                             first = not record.begin(step)
                         if step.finish_reason is not None:
                             checks.end(step)
                             record.end(step)
                         yield step
-                        if not call.waits_on():
+                        if not call.begin_step():
                             break
         except LmiError:
             raise
@@ -101,13 +101,13 @@ async def _in_turn(
     waiting: AbstractContextManager[Turn], steps: AsyncGenerator[GenerationStep, None]
 ) -> AsyncGenerator[GenerationStep, None]:
     with waiting as turn:
-        await turn.come()
+        await turn.wait()
         async with aclosing(steps):
             async for step in steps:
                 yield step
 
 
-async def all_or_aborted(
+async def yield_until_aborted(
     model: Runner,
     prompts: Sequence[Prompt],
     request_id: str,
@@ -133,11 +133,11 @@ async def all_or_aborted(
                     async for item in items:
                         call.waits = False
                         if call.is_cut:
-                            call.go_on()
+                            call.drop_interruption()
                         if checks is not None:
                             checks.take(item)
                         yield item
-                        if not call.waits_on():
+                        if not call.begin_step():
                             break
         except LmiError:
             raise

@@ -59,7 +59,7 @@ class ApiKeys:
                     found = key
         return found
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Use the file's current keys. Raise ConfigurationError, and keep the old keys, if the file is invalid."""
         self._keys = self._read()
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))

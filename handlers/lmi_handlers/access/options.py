@@ -102,11 +102,11 @@ class AccessOptions:
     def watched(self) -> list[Watched]:
         """The objects that are reloaded when their files change."""
         keys, certificate, token = self.api_keys, self.certificate, self.management_token
-        watched = [] if certificate is None else [Watched(certificate.files, certificate.read_again)]
+        watched = [] if certificate is None else [Watched(certificate.files, certificate.reload)]
         if keys is not None and keys.file is not None:
-            watched.append(Watched([keys.file], keys.read_again))
+            watched.append(Watched([keys.file], keys.reload))
         if isinstance(token, TokenFile):
-            watched.append(Watched([token.file], token.read_again))
+            watched.append(Watched([token.file], token.reload))
         return watched
 
 

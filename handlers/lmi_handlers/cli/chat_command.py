@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, stream_chunks
 from lmi_handlers.cli.chat_terminal import MarkdownAnswer, PlainAnswer, message_prompt
 from lmi_handlers.cli.connection import Connection, connect
 
@@ -112,7 +112,7 @@ class ChatSession:
         else:
             self._conversation.messages.pop()
 
-    def _tell_of_ignored(self, names: str) -> None:
+    def _print_ignored(self, names: str) -> None:
         """Print the fields that the server does not know, once."""
         if names and names != self._ignored:
             first = names.partition(",")[0]
@@ -122,7 +122,7 @@ class ChatSession:
     async def _print_answer(self, said: list[str], statistics: Statistics) -> None:
         answer = (MarkdownAnswer if sys.stdout.isatty() else PlainAnswer)(self._console)
         try:
-            async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
+            async for choice in stream_chunks(self._client, PATH, self._conversation.payload, statistics):
                 delta = choice.get("delta", {})
                 if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
                     answer.reason(reasoning)
@@ -131,7 +131,7 @@ class ChatSession:
                     answer.write(content)
         finally:
             answer.finish()
-        self._tell_of_ignored(statistics.ignored)
+        self._print_ignored(statistics.ignored)
 
     def _system(self, text: str) -> None:
         self._conversation.system = text

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
-from lmi_core.configuration.configuration import DEFAULT, shown_value
+from lmi_core.configuration.configuration import DEFAULT, display_value
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
@@ -130,7 +130,7 @@ def _model_report(model: Model) -> JsonObject:
             for option, remote in plan.runtime.downloads(plan.setup).items()
         },
         "options": {
-            effective.key: {"value": shown_value(effective.key, effective.value), "source": effective.source}
+            effective.key: {"value": display_value(effective.key, effective.value), "source": effective.source}
             for effective in plan.configuration.effective()
         },
         "warnings": list(model.warnings),

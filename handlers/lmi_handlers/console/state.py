@@ -94,12 +94,12 @@ def registered_models(registry: ModelRegistry) -> list[Registered]:
     return [*found, *(Registered(each, is_default=False) for each in registry.leaving)]
 
 
-async def shown_models(registered: Sequence[Registered], memory: Mapping[str, int]) -> list[ShownModel]:
+async def describe_models(registered: Sequence[Registered], memory: Mapping[str, int]) -> list[ShownModel]:
     """Describe versions of models; `memory` contains the bytes of their own processes, by key."""
-    return [await _shown_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
+    return [await _describe_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
 
 
-async def _shown_model(registered: Registered, memory: int | None) -> ShownModel:
+async def _describe_model(registered: Registered, memory: int | None) -> ShownModel:
     """Describe a version of a model; `memory` is the number of bytes of its own processes; None without any."""
     each, model = registered.model, registered.model.model
     state = each.state
@@ -140,7 +140,7 @@ async def _shown_model(registered: Registered, memory: int | None) -> ShownModel
     return shown
 
 
-def shown_errors(errors: Iterator[RecentError]) -> list[ShownError]:
+def describe_errors(errors: Iterator[RecentError]) -> list[ShownError]:
     return [
         ShownError(
             number=each.number,

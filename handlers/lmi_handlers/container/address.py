@@ -50,8 +50,8 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     ]
     ports = [
         Given("port", str(port), COMMAND_LINE) if port is not None else None,
-        checked_port(bind_to_port),
-        checked_port(settings.get("port")),
+        check_port(bind_to_port),
+        check_port(settings.get("port")),
         given_port,
         Given("port", str(DEFAULT_PORT), DEFAULT),
     ]
@@ -62,7 +62,7 @@ def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
     """Return the port of gRPC; None if it is off. Raise ConfigurationError if it is invalid."""
     if port is not None:
         return Given("grpc_port", str(port), COMMAND_LINE)
-    return checked_port(settings.get("grpc_port"))
+    return check_port(settings.get("grpc_port"))
 
 
 def choose_management(settings: Settings, inference: Address) -> ListenAddress | None:
@@ -101,12 +101,12 @@ def _parse(given: Given) -> tuple[Given, Given]:
         raise ConfigurationError(
             f"{given.source}: {given.name} must be http://HOST:PORT or https://HOST:PORT. Given: {given.value}"
         )
-    port = checked_port(given._replace(name="port", value=match["port"] or str(DEFAULT_PORTS[scheme])))
+    port = check_port(given._replace(name="port", value=match["port"] or str(DEFAULT_PORTS[scheme])))
     assert port is not None
     return given._replace(name="host", value=match["host"].strip("[]")), port
 
 
-def checked_port(given: Given | None) -> Given | None:
+def check_port(given: Given | None) -> Given | None:
     """Return the port. Raise ConfigurationError if it is invalid."""
     if given is not None and not (given.value.isdecimal() and int(given.value) <= MAX_PORT):
         raise ConfigurationError(

@@ -114,15 +114,15 @@ class Search:
 
     def _items_of_settings(self) -> list[ModelItem]:
         given = self._settings.get("load_models")
-        if given is None or given.value.upper() == ALL or self._asks_for_all():
+        if given is None or given.value.upper() == ALL or self._serves_all():
             return []
         return parse_items(given.value, given.source)
 
     def _begins_empty(self) -> bool:
         given = self._settings.get("load_models")
-        return given is not None and given.value.upper() == NONE and not self._asks_for_all()
+        return given is not None and given.value.upper() == NONE and not self._serves_all()
 
-    def _asks_for_all(self) -> bool:
+    def _serves_all(self) -> bool:
         return any(text.upper() == ALL for text in self._arguments.items)
 
     def _place(self, items: list[ModelItem]) -> list[PlacedModel]:
@@ -242,7 +242,7 @@ def _served_name(model_id: str) -> str:
     return re.sub(r"\W", "_", last, flags=re.ASCII)
 
 
-def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
+def check_names(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
     """Return the models. Raise ConfigurationError if two have the same name and version."""
     by_name: dict[tuple[str, str | None], PlacedModel] = {}
     for model in models:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.configuration import Given
-from lmi_core.configuration.properties import ServerProperties, declared, environment_variable
+from lmi_core.configuration.properties import ServerProperties, environment_variable, keys_of
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_handlers.container.declarations import Declared, Fate
@@ -18,7 +18,7 @@ KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # undeclared variables with these prefi
 _KEYS = {key.name: key for key in SERVER_KEYS}
 _VARIABLES = {each.name: each for each in VARIABLES}
 _KEY_VARIABLES = {environment_variable(key.name): key for key in SERVER_KEYS}
-_MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
+_MODEL_KEYS = {name: key.key for key in keys_of(ServerProperties) for name in (key.key, *key.aliases)}
 
 
 class Settings:
@@ -32,7 +32,7 @@ class Settings:
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
         self._defaults = defaults
-        self.shown: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
+        self.display: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
@@ -70,14 +70,14 @@ class Settings:
             return
         fate = known.fate_of(given.value)
         given = given._replace(name=known.name)
-        shown = given._replace(value=known.shown(given.value))
+        shown = given._replace(value=known.display(given.value))
         if fate is Fate.REFUSED:
-            raise ConfigurationError(f"{_where(given)} is refused: {known.meaning}. Given: {shown.value}")
+            raise ConfigurationError(f"{_origin(given)} is refused: {known.meaning}. Given: {shown.value}")
         if fate is Fate.IGNORED:
-            self.warnings.append(f"{_where(given)} has no effect: {known.meaning}. Given: {shown.value}")
+            self.warnings.append(f"{_origin(given)} has no effect: {known.meaning}. Given: {shown.value}")
         if fate is Fate.HONOURED and not self._honour(known, given):
             return
-        self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
+        self.display.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
 
     def _honour(self, known: Declared, given: Given) -> bool:
         """Apply a setting unless an earlier source set it, and return whether it was applied."""
@@ -87,11 +87,11 @@ class Settings:
                 f"{known.name}: the value from {given.source} is overridden by the one from {used.source}"
             )
         if used is given:
-            self._of_variables += _in_unit(known, given)
+            self._of_variables += _convert(known, given)
         return used is given
 
     def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
-        self.warnings.append(f"{_where(given)} is not known.{did_you_mean(given.name, known)}")
+        self.warnings.append(f"{_origin(given)} is not known.{did_you_mean(given.name, known)}")
 
 
 def read_file(path: Path) -> list[Given]:
@@ -127,12 +127,12 @@ def _declaration(variable: str) -> Declared | None:
     return _VARIABLES.get(folded) or _KEY_VARIABLES.get(folded)
 
 
-def _where(given: Given) -> str:
+def _origin(given: Given) -> str:
     """Return the name of a setting with its source, unless the source is the variable itself."""
     return given.source if given.source.endswith(given.name) else f"{given.source}: {given.name}"
 
 
-def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
+def _convert(known: Declared, given: Given) -> Iterator[Given]:
     value = given.value
     if known.factor > 1:
         if not value.isdecimal():

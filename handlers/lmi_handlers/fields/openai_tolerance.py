@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import take_known
 
 M = TypeVar("M", bound=BaseModel)
@@ -104,5 +104,5 @@ def refuse(name: str, value: object, refused: Refused) -> None:
     """Raise InvalidPayload unless the value is null or a neutral one."""
     reason, neutral = refused
     if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
-        needed = " or ".join(["null", *map(shown, neutral)])
-        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {shown(value)}")
+        needed = " or ".join(["null", *map(quote, neutral)])
+        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {quote(value)}")

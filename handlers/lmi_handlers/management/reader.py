@@ -44,13 +44,13 @@ class DirectoryReader:
         url = registration.url
         if "/" in url and is_hub_id(url) and not exists(Path(url)):
             overrides = (*hub_overrides(url, SOURCE), *registration.overrides)
-            return await self._prepared(registration, Path(url), overrides, report)
+            return await self._prepare(registration, Path(url), overrides, report)
         source = url if is_s3(url) or is_web(url) else str(_existing(url))
         async with fetched(whole_model(source), report) if must_be_copied(source) else nullcontext(source) as folder:
             directory = await asyncio.to_thread(self._local, url, str(folder))
-            return await self._prepared(registration, directory, registration.overrides, report)
+            return await self._prepare(registration, directory, registration.overrides, report)
 
-    async def _prepared(
+    async def _prepare(
         self, registration: Registration, directory: Path, overrides: tuple[Given, ...], report: Report
     ) -> PreparedModel:
         report("reading the model directory", None, None)
@@ -86,7 +86,7 @@ def _existing(url: str) -> Path:
 
 def _drop(prepared: PreparedModel) -> None:
     prepared.model.plan.code.unload()
-    prepared.model.copies.let_all_go()
+    prepared.model.copies.release_all()
     prepared.release()
 
 

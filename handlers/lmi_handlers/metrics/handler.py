@@ -30,10 +30,10 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
     asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
     content_type, body = await write_metrics(models, asked)
     if (front := this_front()) is not None:
-        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, like `exposition`
+        from lmi_handlers.metrics.front_ends import add_up, others  # imports prometheus_client, like `exposition`
 
         from_others = await others(front, asked)
-        body = await WRITING.run(lambda: added_up((body, *from_others)))
+        body = await WRITING.run(lambda: add_up((body, *from_others)))
     return Answer(200, content_type, body)
 
 

@@ -18,7 +18,7 @@ from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.formatters import Stopwatch
-from lmi_handlers.ollama.handler import OllamaHandler, name_asked
+from lmi_handlers.ollama.handler import OllamaHandler, check_name
 
 OLDER = "/api/embeddings"
 
@@ -108,7 +108,7 @@ class OllamaEmbeddingHandler(OllamaHandler):
         payload_type: type[OllamaEmbed | OllamaEmbeddings] = OllamaEmbeddings if older else OllamaEmbed
         payload: OllamaEmbed | OllamaEmbeddings
         payload, ignored = take_known(call.json_object(), payload_type, model.options.strict_parameters)
-        name = name_asked(payload.model, call, model)
+        name = check_name(payload.model, call, model)
         try:
             require_embeddings(model.backend, model.name)
         except ModelNotFound as error:  # clients recognize it by Ollama's message

@@ -55,8 +55,8 @@ class ModelFiles:
 def read_files(folder: Path) -> ModelFiles:
     """Read the facts from the files of a folder; of weights, read only the headers."""
     states = {path: path.stat() for path in sorted(folder.iterdir()) if path.is_file()}
-    weights = {path: _unless_damaged(read_header, path) for path in states if path.suffix == ".safetensors"}
-    configuration = _unless_damaged(read_json, folder / CONFIGURATION)
+    weights = {path: _read_or_empty(read_header, path) for path in states if path.suffix == ".safetensors"}
+    configuration = _read_or_empty(read_json, folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # packed: one element contains several parameters
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
     most = max(elements, key=lambda name: elements[name], default="")
@@ -84,7 +84,7 @@ def human_number(count: int) -> str:
     return str(count)
 
 
-def _unless_damaged(read: Callable[[Path], dict[str, T]], path: Path) -> dict[str, T]:
+def _read_or_empty(read: Callable[[Path], dict[str, T]], path: Path) -> dict[str, T]:
     """Return the contents of a file; none of a damaged one, which the engine reports when it loads it."""
     try:
         return read(path)

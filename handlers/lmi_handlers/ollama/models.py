@@ -22,7 +22,7 @@ from lmi_core.serving.capabilities import capabilities, chat_template
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
-from lmi_handlers.ollama.formatters import written_time
+from lmi_handlers.ollama.formatters import format_time
 from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
 
@@ -57,7 +57,7 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def tags(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with every name of every model, and the adapters that can be named instead."""
-    listed = [await _listed(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
+    listed = [await _describe(model, name) async for model, name in with_pauses(_all(dispatcher), AT_ONCE)]
     return json_answer({"models": listed})
 
 
@@ -66,7 +66,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
     found: list[dict[str, Any]] = []
     async for model, name in with_pauses(_all(dispatcher), AT_ONCE):
         if await _is_loaded(model):
-            listed = await _listed(model, name)
+            listed = await _describe(model, name)
             del listed["modified_at"]
             length = {"context_length": model.backend.max_length} if model.generates else {}
             found.append(listed | {"expires_at": NEVER} | length)
@@ -76,7 +76,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
 async def show(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the facts about one model. Raise ModelNotFound if it is not served."""
     payload, ignored = take_known(call.json_object(), ShowRequest, strict=False)
-    model, name = find_model(payload.asked, dispatcher)
+    model, name = find_model(payload.required_name, dispatcher)
     await model.health()
     files = await _files(model)
     template = chat_template(model) if model.generates else None
@@ -85,8 +85,8 @@ async def show(call: Call, dispatcher: ServedModels) -> Answer:
         "template": template or "",
         "details": _details(model, name, files),
         "model_info": _information(model, files),
-        "capabilities": named_capabilities(model) if model.generates else [],
-        "modified_at": written_time(_modified(model, files)),
+        "capabilities": list_capabilities(model) if model.generates else [],
+        "modified_at": format_time(_modified(model, files)),
     }
     return json_answer(content, ignored=ignored)
 
@@ -104,13 +104,13 @@ async def _is_loaded(model: ManagedModel) -> bool:
     return True
 
 
-async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
+async def _describe(model: ManagedModel, name: str) -> dict[str, Any]:
     files = await _files(model)
     own = await _adapter_files(model, name) if name not in model.names else files
     return {
         "name": with_tag(name),
         "model": with_tag(name),
-        "modified_at": written_time(_modified(model, own)),
+        "modified_at": format_time(_modified(model, own)),
         "size": own.size,
         "digest": own.digest or hashlib.sha256(f"{model.name}\0{model.fingerprint}".encode()).hexdigest(),
         "details": _details(model, name, files),
@@ -167,7 +167,7 @@ def _information(model: ManagedModel, files: ModelFiles) -> dict[str, Any]:
     }
 
 
-def named_capabilities(model: ServedModel) -> list[str]:
+def list_capabilities(model: ServedModel) -> list[str]:
     """Return Ollama's names of the model's capabilities."""
     known = capabilities(model)
     can = {

@@ -35,7 +35,7 @@ class ResponseFormatter(ChatSchemaFormatter):
         """End the last item, and return the events."""
         return self.answer.end("completed" if STATUSES[reason] == "completed" else "incomplete")
 
-    def ended(self, output: GenerationOutput, reason: FinishReason) -> bytes:
+    def end_response(self, output: GenerationOutput, reason: FinishReason) -> bytes:
         """Return the response, and store it if requested."""
         failure = FAILED if reason == "error" else None
         counts = usage(self.usage(output))
@@ -68,7 +68,7 @@ class OpenAiResponseFormatter(ResponseFormatter):
         else:
             self.answer.read_all(tokens)
         self.end(reason)
-        return self.ended(output, reason)
+        return self.end_response(output, reason)
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
@@ -110,15 +110,15 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         reason = step.finish_reason
         tokens = step.tokens or ([NO_TOKEN] if reason else [])
         for place, token in enumerate(tokens, start=1):
-            events += map(self._encoded, self.read(token, last=reason is not None and place == len(tokens)))
+            events += map(self._encode, self.read(token, last=reason is not None and place == len(tokens)))
         if reason is None:
             return events
-        events += map(self._encoded, self.end(reason))
-        response = self.ended(output, reason)
+        events += map(self._encode, self.end(reason))
+        response = self.end_response(output, reason)
         self._forget()
         status = STATUSES[reason]
         last = status if status in ("completed", "failed") else "incomplete"
-        return [*events, self._encoded(event(last, {"response": orjson.Fragment(response)}))]
+        return [*events, self._encode(event(last, {"response": orjson.Fragment(response)}))]
 
     def error(self, error: LmiError) -> list[bytes]:
         """Return the events of a failure, with the response generated so far."""
@@ -132,19 +132,19 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         }
         response = self.asked.response("failed", self.answer.items("incomplete"), error=error)
         self.keep(orjson.dumps(response))
-        return [self._encoded(told), self._encoded(event("failed", {"response": response}))]
+        return [self._encode(told), self._encode(event("failed", {"response": response}))]
 
     def _begin(self) -> list[bytes]:
         if self._conversations is not None and not self.is_changed:
             self._conversations.running[self.asked.response_id] = self
         response = {"response": self.asked.response("in_progress", [])}
-        return [self._encoded(event(kind, response)) for kind in ("created", "in_progress")]
+        return [self._encode(event(kind, response)) for kind in ("created", "in_progress")]
 
     def _forget(self) -> None:
         if self._conversations is not None:
             self._conversations.running.pop(self.asked.response_id, None)
 
-    def _encoded(self, told: JsonObject) -> bytes:
+    def _encode(self, told: JsonObject) -> bytes:
         """Number and encode the event."""
         told["sequence_number"] = self._number
         self._number += 1

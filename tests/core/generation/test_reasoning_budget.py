@@ -15,7 +15,7 @@ def written(countdown: ReasoningCountdown, wanted: list[int]) -> list[int]:
     """Return the output of a model that wants to write `wanted`, with forced tokens in place of its own."""
     ids: list[int] = []
     for token_id in wanted:
-        forced = countdown.forced(ids)
+        forced = countdown.forced_token(ids)
         ids.append(token_id if forced is None else forced)
     return ids
 
@@ -60,13 +60,13 @@ def test_tokens_before_the_reasoning_are_no_part_of_its_end() -> None:
 
 def test_several_tokens_at_once() -> None:
     """Several tokens arrive at once when an engine resumes a request."""
-    assert countdown(2).forced([1, *START, 2, 3]) == END[0]
-    assert countdown(2).forced([1, *START, 2, 3, *END]) is None
-    assert countdown(9).forced([1, *START, 2, 3]) is None
+    assert countdown(2).forced_token([1, *START, 2, 3]) == END[0]
+    assert countdown(2).forced_token([1, *START, 2, 3, *END]) is None
+    assert countdown(9).forced_token([1, *START, 2, 3]) is None
 
 
 def test_tokens_that_are_taken_back() -> None:
     counting = countdown(2)
-    assert counting.forced([*START, 1, *OTHER_END]) is None
-    assert counting.forced([*START, 1]) is None
-    assert counting.forced([*START, 1, 2]) == END[0]
+    assert counting.forced_token([*START, 1, *OTHER_END]) is None
+    assert counting.forced_token([*START, 1]) is None
+    assert counting.forced_token([*START, 1, 2]) == END[0]

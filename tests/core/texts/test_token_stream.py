@@ -204,7 +204,7 @@ def test_matches_and_held_text_are_those_of_the_whole_text(numbers: random.Rando
         found = matcher.read(piece)
         assert {(match.offset + len(text), match.stop) for match in found} == expected
         assert all(match.length == len(match.stop) for match in found)
-        assert matcher.held == held_by_definition(text, stops)
+        assert matcher.held_length == held_by_definition(text, stops)
 
 
 class Item:

@@ -146,10 +146,10 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
             for _ in range(start, stop):
                 yield await numbers.get()
 
-    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
+    async def _load_message(self, worker: Conversation[FromWorker]) -> Load:
         return Load(1)
 
-    def _loaded(self, answer: FromWorker) -> None:
+    def _on_loaded(self, answer: FromWorker) -> None:
         assert answer == Loaded(1)
 
     def _deliver(self, message: FromWorker) -> None:

@@ -84,7 +84,7 @@ async def test_https_and_a_new_certificate_without_dropping_connections(
                 assert response.status == 200
             (tmp_path / "server.key").write_text("not a key")
             with pytest.raises(ConfigurationError):
-                certificate.read_again()
+                certificate.reload()
             assert await subject(port) == "second"
         assert server.server.management is not None
         assert await subject(server.server.management.listening.port) == "second"
@@ -118,7 +118,7 @@ async def test_grpc(model_dir: ModelDirectory, tmp_path: Path) -> None:
         for name in ("first", "second"):
             if name == "second":
                 write(tmp_path, name)
-                certificate.read_again()
+                certificate.reload()
             address = f"localhost:{server.grpc_address.rpartition(':')[2]}"
             credentials = grpc.ssl_channel_credentials(path.read_bytes())
             async with grpc.aio.secure_channel(address, credentials) as channel:

@@ -102,7 +102,7 @@ async def test_tools_and_results_in_every_dialect(open_page: OpenPage, site: Sit
     async with open_page() as page:
         await page.locator("#parameters-tab").click()
         await page.get_by_text("Tools", exact=True).click()
-        await page.get_by_role("button", name="Insert an example").click()
+        await page.get_by_role("button", name="Insert example").click()
         await ask(page, "Weather?")
         await page.get_by_label("Result of get_weather").fill("23 degrees")
         await page.get_by_role("button", name="Send the result").click()
@@ -192,8 +192,8 @@ async def test_images_in_the_dialects_that_take_them(open_page: OpenPage, site: 
             assert request.image_prompt is not None, dialect
             assert request.image_prompt.content == [PNG], dialect
         await choose_dialect(page, "tgi")
-        await expect(page.locator("#requests")).to_contain_text("This dialect takes texts only")
-        await expect(page.get_by_role("button", name="Send it")).to_be_disabled()
+        await expect(page.locator("#requests")).to_contain_text("This dialect accepts only text")
+        await expect(page.get_by_role("button", name="Send request")).to_be_disabled()
 
 
 async def test_copy(open_page: OpenPage, site: Site) -> None:
@@ -211,5 +211,5 @@ async def test_an_error_of_a_dialect(open_page: OpenPage, site: Site) -> None:
         await ask(page, "Hi")
         await set_parameter(page, "max_tokens", "2048000")
         await choose_dialect(page, "tgi")
-        await page.get_by_role("button", name="Send it").click()
+        await page.get_by_role("button", name="Send request").click()
         await expect(page.locator("#requests").get_by_role("alert")).to_contain_text("max_new_tokens")

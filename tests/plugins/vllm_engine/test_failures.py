@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explained
+from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explain
 
 # A process of vLLM's that fails as its core does: it logs the error with its traceback, and raises it.
 PROCESS = """\
@@ -81,7 +81,7 @@ def test_the_file_is_gone_with_the_server(monkeypatch: pytest.MonkeyPatch, tmp_p
     ],
 )
 def test_sentences(error: Exception, sentence: str) -> None:
-    assert explained(error) == sentence
+    assert explain(error) == sentence
 
 
 def test_other_records_are_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from lmi_core.remote.archives.unpacking import model_root, unpack
 from lmi_core.remote.copies import Copies, version_of
 from lmi_core.remote.errors import ChangedMeanwhile
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.space import check_space
@@ -69,7 +69,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
 
 
 def _from_s3(model: RemoteModel, copies: Copies, limits: Limits, report: Report) -> Path:
-    with explained(model.source):
+    with convert_errors(model.source):
         client = create_client(CONNECTIONS)
         stored = list_objects(client, model)[0][0]
         version = version_of(stored.identity)
@@ -103,9 +103,9 @@ def _install(model: RemoteModel, copies: Copies, archive: Path, version: str, li
     try:
         copies.discard(version)  # left by a process that was killed
         if without_secrets(model.source).lower().endswith(GGUF):
-            convert(archive, copies.staged(version), report)
+            convert(archive, copies.staging_path(version), report)
         else:
-            _unpack(archive, copies.staged(version), limits, report)
+            _unpack(archive, copies.staging_path(version), limits, report)
         return copies.publish(version)
     except ConfigurationError as error:
         raise ConfigurationError(f"{model}: {error.message}") from error

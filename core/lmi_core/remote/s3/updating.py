@@ -6,7 +6,7 @@ from pathlib import Path
 from lmi_core.configuration.location import RemoteModel, S3Location
 from lmi_core.remote.copies import CopiedFile, Copies
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.updating import update
@@ -17,7 +17,7 @@ def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
 
     Raise ConfigurationError if it cannot be copied, ChangedMeanwhile, or OSError from the disk.
     """
-    with explained(model.source):
+    with convert_errors(model.source):
         client = create_client(CONNECTIONS)
         listed, skipped = list_objects(client, model)
         objects = {each.path: each for each in listed}

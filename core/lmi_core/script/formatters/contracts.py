@@ -140,7 +140,7 @@ def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) ->
             return Reading(signs.annotations[name])
     if parameter.name in signs.names and parameter.annotation is inspect.Parameter.empty:
         return Reading(signs.names[parameter.name])
-    read = _names_read(function)
+    read = _used_names(function)
     for name, contract in signs.reads.items():
         if name in read:
             return Reading(contract, f"`{parameter.name}` has no annotation; the function uses `{name}`")
@@ -171,7 +171,7 @@ def _annotation_names(annotation: Any) -> list[str]:
     return names + [name for member in typing.get_args(annotation) for name in _annotation_names(member)]
 
 
-def _names_read(function: Function) -> set[str]:
+def _used_names(function: Function) -> set[str]:
     """Return the attributes, globals, `hasattr` names and keys in the function's own code."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:

@@ -220,13 +220,13 @@ class ResponseDataFormatter(CustomFormatter):
             )
         data = self.base.format(output)
         if isinstance(data, list):
-            return [changed for event in data if (changed := self._changed(event, output))]
-        return self._changed(data, output) if data else b""
+            return [changed for event in data if (changed := self._change_data(event, output))]
+        return self._change_data(data, output) if data else b""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
         return self.custom.function(data)
 
-    def _changed(self, data: bytes, output: GenerationOutput) -> bytes:
+    def _change_data(self, data: bytes, output: GenerationOutput) -> bytes:
         return change_frames(data, self.base.content_type, lambda found: plain(self.change(found, output)))
 
 

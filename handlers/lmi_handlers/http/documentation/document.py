@@ -140,7 +140,7 @@ def add_documentation(
 ) -> AbstractRoute:
     """Add and return the route `/openapi.json`."""
 
-    application[DOCUMENT] = lambda: _encoded(tuple(handlers), described(dispatcher))
+    application[DOCUMENT] = lambda: _encode(tuple(handlers), read_facts(dispatcher))
     return application.router.add_get("/openapi.json", openapi)
 
 
@@ -150,7 +150,7 @@ async def openapi(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def described(dispatcher: Dispatcher) -> Served:
+def read_facts(dispatcher: Dispatcher) -> Served:
     """Return the document's current facts about the models; adapters may contain code."""
     models = dispatcher.models.values()
     return Served(
@@ -167,5 +167,5 @@ def _writes_in_own_forms(model: Model) -> bool:
 
 
 @lru_cache(maxsize=8)  # a test process starts many servers
-def _encoded(handlers: tuple[type[Handler], ...], served: Served) -> bytes:
+def _encode(handlers: tuple[type[Handler], ...], served: Served) -> bytes:
     return orjson.dumps(document(handlers, served))

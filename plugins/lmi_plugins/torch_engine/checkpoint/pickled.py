@@ -18,7 +18,7 @@ META = "meta"
 NAMES = {data_type: name for name, data_type in str_to_torch_dtype.items()}
 
 
-def with_pickled(checkpoint: Checkpoint) -> Checkpoint:
+def add_pickled(checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with the weights and faults of its pickled files.
 
     Files in PyTorch's format before 1.6 are skipped, because they cannot be read without their data.

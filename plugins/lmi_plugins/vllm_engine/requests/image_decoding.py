@@ -41,7 +41,7 @@ def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> l
             raise InvalidParameter(
                 f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total"
             )
-    return [_decoded(image, reader) for image in images]
+    return [_decode(image, reader) for image in images]
 
 
 def _pixels(image: Image) -> int:
@@ -61,7 +61,7 @@ def _pixels(image: Image) -> int:
     return int(width * height)
 
 
-def _decoded(image: Image, reader: Reader) -> Any:
+def _decode(image: Image, reader: Reader) -> Any:
     try:
         return reader.load_bytes(image.data)
     except Exception as error:
