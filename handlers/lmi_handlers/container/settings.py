@@ -32,7 +32,7 @@ class Settings:
         self._of_variables: list[Given] = []
         self._of_file: list[Given] = []
         self._defaults = defaults
-        self.display: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
+        self.shown: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
         self._values: dict[str, Given] = {}
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
@@ -77,7 +77,7 @@ class Settings:
             self.warnings.append(f"{_origin(given)} has no effect: {known.meaning}. Given: {shown.value}")
         if fate is Fate.HONOURED and not self._honour(known, given):
             return
-        self.display.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
+        self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
 
     def _honour(self, known: Declared, given: Given) -> bool:
         """Apply a setting unless an earlier source set it, and return whether it was applied."""

@@ -72,7 +72,7 @@ class ToolChoice(RequestPart):
     allowed_tools: AllowedTools | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ToolChoice":
+    def _check_fields(self) -> "ToolChoice":
         if (self.type == "function") != (self.function is not None):
             raise ValueError("must be none, auto, required or a named function")
         if (self.type == "allowed_tools") != (self.allowed_tools is not None):

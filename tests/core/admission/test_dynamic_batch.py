@@ -18,7 +18,7 @@ class Member:
 
     async def _hold(self, batch: DynamicBatch, client: str) -> None:
         with batch.of(client, 1, lambda: False) as turn:
-            await turn.come()
+            await turn.wait()
             self.started.set()
             await self._leave.wait()
 
@@ -192,7 +192,7 @@ async def test_error_in_a_member_lets_the_next_start() -> None:
 
     async def fail() -> None:
         with batch.of("", 1, lambda: False) as turn:
-            await turn.come()
+            await turn.wait()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

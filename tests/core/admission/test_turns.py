@@ -42,7 +42,7 @@ class Calls:
 
     async def _call(self, name: str, count: int, is_unread: Callable[[], bool]) -> None:
         with self.turns.of(name.rstrip("0123456789"), count, is_unread) as turn:
-            await turn.come()
+            await turn.wait()
             self.order.append(name)
             await self._ends[name].wait()
 

@@ -42,7 +42,7 @@ def check_said(declared: Declared, environment: dict[str, str], file: list[Given
 
 def check_taken(declared: Declared, environment: dict[str, str], file: list[Given]) -> None:
     settings = Settings(environment, file)
-    assert [given.name for _, given in settings.display] == [declared.name]
+    assert [given.name for _, given in settings.shown] == [declared.name]
     assert (value(settings, declared.name) == "x") == (declared.fate is Fate.HONOURED)
     assert [given.name for given in settings.for_models] == list(declared.options)
     if declared.fate is Fate.IGNORED:
@@ -68,7 +68,7 @@ def test_messages() -> None:
         "environment SERVING_OPTS has no effect: this server has no JVM; --log-level sets the lowest level of "
         "messages to log. Given: -Dx=y",
     ]
-    assert "secret" not in repr(settings.display)
+    assert "secret" not in repr(settings.shown)
 
 
 def test_an_unknown_key_of_the_file() -> None:
@@ -85,7 +85,7 @@ def test_the_environment_comes_before_the_file() -> None:
     assert settings.warnings == [
         "model_store: the value from config.properties:1 is overridden by the one from environment SERVING_model_store"
     ]
-    assert [given.source for _, given in settings.display] == ["environment SERVING_model_store", "config.properties:2"]
+    assert [given.source for _, given in settings.shown] == ["environment SERVING_model_store", "config.properties:2"]
 
 
 def test_the_same_value_twice_is_no_conflict() -> None:
@@ -99,12 +99,12 @@ def test_the_same_value_twice_is_no_conflict() -> None:
 def test_values_that_ask_for_nothing(name: str, neutral: str) -> None:
     settings = Settings({name: neutral})
     assert settings.warnings == []
-    assert len(settings.display) == 1
+    assert len(settings.shown) == 1
 
 
 def test_an_empty_variable_is_not_given() -> None:
     settings = Settings({"SAGEMAKER_SECURE_MODE": "", "SERVING_OPTS": " "})
-    assert (settings.warnings, settings.display) == ([], [])
+    assert (settings.warnings, settings.shown) == ([], [])
 
 
 def test_keys_for_every_model() -> None:
@@ -126,7 +126,7 @@ def test_keys_for_every_model() -> None:
 def test_the_folder_of_downloads_is_honoured() -> None:
     settings = Settings({"SERVING_DOWNLOAD_DIR": "/downloads"})
     assert settings.warnings == []
-    ((becomes, given),) = settings.display
+    ((becomes, given),) = settings.shown
     assert (becomes, given.value) == ("honoured", "/downloads")
 
 
