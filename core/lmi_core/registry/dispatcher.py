@@ -39,7 +39,7 @@ class Dispatcher:
         return self.registry.models
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, including loading and leaving ones."""
+        """Yield every version of every model, including those being loaded or removed."""
         return self.registry.all_models()
 
     @property

@@ -121,7 +121,7 @@ class ModelRegistry:
         return list(self._leaving)
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, including loading and leaving ones."""
+        """Yield every version of every model, including those being loaded or removed."""
         for each in (*self._all(), *self._leaving):
             if each.model is not None:
                 yield each.model

@@ -1,4 +1,4 @@
-"""The chat template of a model: its own or `option.chat_template`, and the roles outside of the APIs that it drops."""
+"""A model's chat template, its own or `option.chat_template`, and the non-standard roles that it drops."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -96,7 +96,7 @@ class AccessOptions:
     open_management: bool = False  # other hosts may use management routes that do not name a model
     cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read responses
     fixed: str | None = None  # why management routes cannot change anything; None: they can
-    multi_model: bool = False  # SageMaker manages the models from another host, and no one lists their names
+    multi_model: bool = False  # SageMaker manages the models from another host; their names are not listed
 
     @property
     def watched(self) -> list[Watched]:

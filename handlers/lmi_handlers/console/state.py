@@ -19,8 +19,8 @@ from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_handlers.console.answers import Gpu, MainMemory, ShownError, ShownMemory, ShownModel, ShownProgress
 from lmi_handlers.management.descriptions import fault_of
 
-SECONDS = 2.0  # as long as what was read is told again
-SERVER = ""  # among the names of models
+SECONDS = 2.0  # for which a reading is reused
+SERVER = ""  # stands for the server among the names of models
 UNHEALTHY = "unhealthy"  # added to the states of registered models: the model is loaded but does not accept requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
 AT_ONCE = 25  # models, each of which takes a millisecond or two, before requests get a turn

@@ -1,4 +1,4 @@
-"""The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
+"""The part of the vLLM backend that imports vLLM: it turns valid requests into generation steps."""
 
 import asyncio
 import logging

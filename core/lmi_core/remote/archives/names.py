@@ -41,5 +41,5 @@ def quote(name: str) -> str:
 
 
 def name_error(name: str, why: str) -> ConfigurationError:
-    """Return the error about a name."""
+    """Return the error for an invalid name."""
     return ConfigurationError(f"the archive cannot be unpacked: {quote(name)} {why}: pack the model directory again")

@@ -135,7 +135,7 @@ class Receiver:
 
 
 def _has(folder: Path, files: Sequence[CopiedFile]) -> bool:
-    """Return whether this node has these files at their path, as on a shared file system."""
+    """Return whether this node has these files at the same path, as on a shared file system."""
     try:
         return all(describe_file(folder, folder / each.path) == each for each in files)
     except OSError:

@@ -49,7 +49,7 @@ def wrong_pickles(files: Iterable[Path]) -> list[str]:
 def _read(file: Path) -> dict[str, WeightFacts]:
     content = load_pickled(file, META, mapped=True)
     if not isinstance(content, dict):
-        raise Fault(f"{file}: the file must contain the weights by name, and contains a {type(content).__name__}")
+        raise Fault(f"{file}: the file must contain the weights by name, but contains a {type(content).__name__}")
     return {
         str(name): WeightFacts(NAMES.get(weight.dtype, str(weight.dtype)), tuple(weight.shape))
         for name, weight in content.items()
