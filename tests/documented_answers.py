@@ -131,7 +131,7 @@ class AnswerChecks:
         method = "GET" if request.method == "HEAD" else request.method
         media_type = content_type.partition(";")[0]
         try:
-            check = documented(request.app[DOCUMENT]()).check(path, method, status, media_type)
+            check = document_forms(request.app[DOCUMENT]()).check(path, method, status, media_type)
             values = list(_values(data, media_type)) if check is not None else []
             faults = [fault for value in values for fault in check.faults(value)] if check else []
         except (Undocumented, orjson.JSONDecodeError) as error:
@@ -146,7 +146,7 @@ def _answer_check(schema: bytes, definitions: bytes) -> AnswerCheck:
 
 
 @lru_cache(maxsize=32)
-def documented(document: bytes) -> Documented:
+def document_forms(document: bytes) -> Documented:
     return Documented(orjson.loads(document))
 
 

@@ -11,7 +11,7 @@ def countdown(tokens: int, *, inside: bool = False) -> ReasoningCountdown:
     return ReasoningCountdown(ReasoningBudget(tokens=tokens, starts=[START], ends=[END, OTHER_END], inside=inside))
 
 
-def written(countdown: ReasoningCountdown, wanted: list[int]) -> list[int]:
+def generate(countdown: ReasoningCountdown, wanted: list[int]) -> list[int]:
     """Return the output of a model that wants to write `wanted`, with forced tokens in place of its own."""
     ids: list[int] = []
     for token_id in wanted:
@@ -30,32 +30,32 @@ def written(countdown: ReasoningCountdown, wanted: list[int]) -> list[int]:
     ],
 )
 def test_the_end_is_forced_once(tokens: int, inside: bool, expected: list[int]) -> None:
-    assert written(countdown(tokens, inside=inside), [1, 2, 3, 4, 5, 6, 1, 2]) == expected
+    assert generate(countdown(tokens, inside=inside), [1, 2, 3, 4, 5, 6, 1, 2]) == expected
 
 
 def test_it_counts_from_the_start_that_is_generated() -> None:
-    assert written(countdown(2), [1, *START, 2, 3, 4, 4, 4, 4]) == [1, *START, 2, 3, *END, 4]
-    assert written(countdown(0), [*START, 2, 3, 4, 4]) == [*START, *END, 4]
+    assert generate(countdown(2), [1, *START, 2, 3, 4, 4, 4, 4]) == [1, *START, 2, 3, *END, 4]
+    assert generate(countdown(0), [*START, 2, 3, 4, 4]) == [*START, *END, 4]
 
 
 def test_a_start_that_the_prompt_wrote_too_is_not_counted() -> None:
-    assert written(countdown(2, inside=True), [*START, 1, 2, 3, 3, 3, 3]) == [*START, 1, 2, *END, 3]
-    assert written(countdown(2, inside=True), [1, *START, 2, 2, 2, 2]) == [1, *START, *END, 2]
+    assert generate(countdown(2, inside=True), [*START, 1, 2, 3, 3, 3, 3]) == [*START, 1, 2, *END, 3]
+    assert generate(countdown(2, inside=True), [1, *START, 2, 2, 2, 2]) == [1, *START, *END, 2]
 
 
 @pytest.mark.parametrize("end", [END, OTHER_END])
 def test_an_end_by_itself_ends_the_count(end: list[int]) -> None:
     wanted = [1, *end, *START, 1, 2, 3, 4, 5, 6, 7]
-    assert written(countdown(len(end) + 1, inside=True), wanted) == wanted
+    assert generate(countdown(len(end) + 1, inside=True), wanted) == wanted
 
 
 def test_an_end_that_is_begun_is_completed() -> None:
-    assert written(countdown(2, inside=True), [1, 8, 3, 3, 3]) == [1, *END, 3]
-    assert written(countdown(2, inside=True), [8, 9, 3, 3, 3]) == [*END, 3, 3]
+    assert generate(countdown(2, inside=True), [1, 8, 3, 3, 3]) == [1, *END, 3]
+    assert generate(countdown(2, inside=True), [8, 9, 3, 3, 3]) == [*END, 3, 3]
 
 
 def test_tokens_before_the_reasoning_are_no_part_of_its_end() -> None:
-    assert written(countdown(0), [8, 9, *START, 1, 1, 1, 1]) == [8, 9, *START, *END, 1]
+    assert generate(countdown(0), [8, 9, *START, 1, 1, 1, 1]) == [8, 9, *START, *END, 1]
 
 
 def test_several_tokens_at_once() -> None:

@@ -193,19 +193,19 @@ async def test_a_request_that_is_closed_is_aborted_in_the_worker() -> None:
     await client.stop()
 
 
-def killed(task: Task) -> None:
+def kill_worker(task: Task) -> None:
     task.kill()
 
 
-def frozen(task: Task) -> None:
+def freeze(task: Task) -> None:
     task.frozen.set()
 
 
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (killed, "the task ended"),
-        (frozen, "the worker gave no sign of life for 10 seconds (option.heartbeat_timeout) and was killed"),
+        (kill_worker, "the task ended"),
+        (freeze, "the worker gave no sign of life for 10 seconds (option.heartbeat_timeout) and was killed"),
     ],
 )
 @pytest.mark.parametrize("resume", [True, False])

@@ -53,7 +53,7 @@ def generated(request: ValidRequest) -> tuple[list[int], dict[str, Any]]:
     return request.prompt_ids, effective
 
 
-async def shown(page: Page, form: str) -> str:
+async def show_request(page: Page, form: str) -> str:
     """Return the request as the page shows it in the form: curl, Python or JSON."""
     await page.locator("#form").select_option(form)
     await written(page)
@@ -128,12 +128,12 @@ async def snippets(page: Page) -> tuple[dict[str, str], dict[str, str]]:
     programs, commands = {}, {}
     for dialect in CHAT:
         await choose_dialect(page, dialect)
-        programs[dialect] = await shown(page, "Python")
-        commands[dialect] = await shown(page, "curl")
+        programs[dialect] = await show_request(page, "Python")
+        commands[dialect] = await show_request(page, "curl")
     await page.get_by_label("Stream").check()
     for dialect in ("openai", "responses", "anthropic", "ollama"):
         await choose_dialect(page, dialect)
-        programs[f"{dialect} stream"] = await shown(page, "Python")
+        programs[f"{dialect} stream"] = await show_request(page, "Python")
     return programs, commands
 
 
@@ -200,7 +200,7 @@ async def test_copy(open_page: OpenPage, site: Site) -> None:
     async with open_page(permissions=["clipboard-read", "clipboard-write"]) as page:
         await ask(page, "Hi")
         await page.locator("#requests-tab").click()
-        code = await shown(page, "Python")
+        code = await show_request(page, "Python")
         await page.locator("#requests").get_by_role("button", name="Copy").click()
         await expect(page.locator("#announcements")).to_have_text("Copied")
         assert await page.evaluate("navigator.clipboard.readText()") == code
