@@ -42,7 +42,7 @@ class Turn:
             await self._come.wait()
 
 
-class Turns(ABC):
+class TurnQueue(ABC):
     """The order in which an engine gets calls."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Turns(ABC):
         """Record the end of a turn that had started."""
 
 
-class RollingBatch(Turns):
+class RollingBatch(TurnQueue):
     """A rolling batch: prompts join the engine one by one.
 
     The engine gets a few more sequences than it runs; other prompts wait.
@@ -115,7 +115,7 @@ class RollingBatch(Turns):
         return True
 
     @contextmanager
-    def ended(self, turn: Turn) -> Iterator[Turn]:
+    def closing(self, turn: Turn) -> Iterator[Turn]:
         """End a turn that has come before the statement that holds it."""
         try:
             yield turn
@@ -152,7 +152,7 @@ class RollingBatch(Turns):
         self._begin_next()
 
 
-class DynamicBatch(Turns):
+class DynamicBatch(TurnQueue):
     """A dynamic batch: calls start together when there are `size` of them, or `max_delay` seconds after the first
     one arrived. The next batch starts when the whole batch is done. If too many calls wait, clients take turns.
     """

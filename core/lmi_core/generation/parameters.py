@@ -368,7 +368,7 @@ class ExtendedParameters(EngineParameters):
         return self.prompt_logprobs or 0
 
 
-class _OfExtendedParameters:
+class _ParametersSchema:
     """The JSON schema of the parameters; by default, any object is allowed."""
 
     @classmethod
@@ -379,4 +379,4 @@ class _OfExtendedParameters:
 
 
 # A request's parameters before a backend validates them; the backend may support fewer, or different ones.
-ParametersObject = Annotated[dict[str, Any], _OfExtendedParameters]
+ParametersObject = Annotated[dict[str, Any], _ParametersSchema]

@@ -29,7 +29,7 @@ class LogThread:
         self._written = threading.Condition()
         self._unwritten = 0
         self._dropped = 0
-        self._told = 0  # how many of them the last line reports, if it can be written
+        self._reported = 0  # how many of them the last line reports, if it can be written
         self._status: Callable[[], str] | None = None
         self._shown = ""
         self._pipe: int | None = None
@@ -113,12 +113,12 @@ class LogThread:
 
     def _count_lost(self, line: str) -> None:
         with self._written:
-            self._dropped += self._told + bool(line)
+            self._dropped += self._reported + bool(line)
 
     def _with_count(self, line: str) -> str:
         with self._written:
-            self._told, self._dropped = self._dropped, 0
-        dropped = self._told
+            self._reported, self._dropped = self._dropped, 0
+        dropped = self._reported
         lines = [line] if line else []
         if dropped:
             lines.append(lost_lines_message(dropped, REASON))

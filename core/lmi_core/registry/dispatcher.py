@@ -194,8 +194,8 @@ class Dispatcher:
             try:
                 await asyncio.wait((given_up, changed), return_when=asyncio.FIRST_COMPLETED)
                 if models and given_up.done():
-                    told = zip(models, given_up.result(), strict=True)
-                    raise BackendGivenUp("; ".join(f"model {model.name}: {why}" for model, why in told))
+                    reasons = zip(models, given_up.result(), strict=True)
+                    raise BackendGivenUp("; ".join(f"model {model.name}: {why}" for model, why in reasons))
                 await changed
             finally:
                 given_up.cancel()

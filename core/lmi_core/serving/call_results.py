@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from lmi_core.admission.running import RunningCall, RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
-from lmi_core.admission.turns import RollingBatch, Turn, Turns
+from lmi_core.admission.turns import RollingBatch, Turn, TurnQueue
 from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, RequestAborted
 from lmi_core.generation.merge import merge_prompts
@@ -25,7 +25,7 @@ class Runner(Protocol):
     statistics: RequestStatistics
     running: RunningCalls
     time_limits: TimeLimits
-    turns: Turns
+    turns: TurnQueue
 
     @property
     def backend(self) -> Backend[Any]: ...
@@ -86,7 +86,7 @@ def _steps(
     turns, streams = model.turns, [backend.steps(request) for request in requests]
     if isinstance(turns, RollingBatch):
         own = [
-            turns.ended(turn),
+            turns.closing(turn),
             *(turns.of(call.client, _num_sequences([each]), call.is_unread) for each in requests[1:]),
         ]
         streams = [_in_turn(waiting, steps) for waiting, steps in zip(own, streams, strict=True)]

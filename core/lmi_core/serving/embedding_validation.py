@@ -8,7 +8,7 @@ from lmi_core.embedding_backend import EmbeddingModel, require_embeddings, requi
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 
 AS_MANY_AS_FIT = -1  # a value of `truncate`: keep as much as fits
 CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
@@ -28,7 +28,7 @@ async def validate_embeddings(
         return [validate_embedding(request, model, backend.tokenizer) for request in requests]
 
     size = sum(len(request.text) + len(request.pair or "") + CHARACTERS_PER_TEXT for request in requests)
-    return await read_beside(size, validate)
+    return await run_off_loop(size, validate)
 
 
 def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:

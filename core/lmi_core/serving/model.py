@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from lmi_core.admission.admission import Admission, SequenceCounts, Ticket, Usage
 from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
-from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, Turns
+from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, TurnQueue
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
@@ -91,7 +91,7 @@ class Model:
         options, max_running = plan.options, _max_running(plan)
         self.time_limits = TimeLimits.of(options)
         self.admission = Admission(plan.name, plan.server.job_queue_size, max_running, self.time_limits.queue)
-        self.turns: Turns = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
+        self.turns: TurnQueue = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
         self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
         self._formatters = formatters
         self._inference_ids = itertools.count(1)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
+from lmi_core.configuration.configuration import DEFAULT, Configuration, Setting
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
@@ -96,8 +96,8 @@ class ModelPlan:
         """
         values = sorted((each.key, str(each.value)) for each in self.configuration.effective())
         engine = self.backend.name if self.backend is not None else None
-        told = repr((version("lmi-handlers"), engine, self.chat_template, values))
-        return "fp_" + hashlib.sha256(told.encode(errors="backslashreplace")).hexdigest()[:10]
+        facts = repr((version("lmi-handlers"), engine, self.chat_template, values))
+        return "fp_" + hashlib.sha256(facts.encode(errors="backslashreplace")).hexdigest()[:10]
 
     @property
     def warnings(self) -> list[str]:
@@ -113,9 +113,9 @@ def read_plan(
     directory: Path,
     environment: Mapping[str, str],
     plugins: Plugins,
-    common: Iterable[Given] = (),
+    common: Iterable[Setting] = (),
     version: str | None = None,
-    overrides: Iterable[Given] = (),
+    overrides: Iterable[Setting] = (),
 ) -> ModelPlan:
     """Read and check a model directory without importing an engine.
 

@@ -14,7 +14,7 @@ from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.generation.request import PROMPT, GenerationRequest, ShorterPrompt, ValidRequest
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Generation
-from lmi_core.host.beside_loop import LONG_TEXT, read_beside
+from lmi_core.host.off_loop import LONG_TEXT, run_off_loop
 from lmi_core.payloads.payload import explain, quote
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.tolerance import drop_unknown, is_neutral
@@ -45,7 +45,7 @@ async def validate_all(
     def validate_each() -> list[ValidRequest]:
         return [validate(request, backend, each_id) for request, each_id in zip(complete, ids, strict=True)]
 
-    return await read_beside(size_of(complete), validate_each)
+    return await run_off_loop(size_of(complete), validate_each)
 
 
 async def drop_all_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
@@ -63,7 +63,7 @@ async def drop_all_unknown(generation: Generation, backend: Backend[Any], *, str
     def drop_each() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
         return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
 
-    found = await read_beside(size_of(generation.requests), drop_each)
+    found = await run_off_loop(size_of(generation.requests), drop_each)
     requests = tuple(request for request, _ in found)
     if requests == generation.requests:
         return generation
@@ -73,7 +73,7 @@ async def drop_all_unknown(generation: Generation, backend: Backend[Any], *, str
 
 async def _shorten(request: GenerationRequest, shorten: Callable[[], ShorterPrompt]) -> GenerationRequest:
     # A fill-in-the-middle prompt's parts are tokenized several times.
-    prompt, images = await read_beside(LONG_TEXT + len(request.prompt), shorten)
+    prompt, images = await run_off_loop(LONG_TEXT + len(request.prompt), shorten)
     return replace(request, prompt=prompt, images=images, shorten=None)
 
 
@@ -85,7 +85,7 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
         )
     images = [Image(source.place, await source.read()) for source in request.images]
     tokenized = partial(_tokenize, request, backend.tokenizer)
-    _, prompt_ids = await read_beside(len(request.prompt), tokenized)
+    _, prompt_ids = await run_off_loop(len(request.prompt), tokenized)
     return replace(request, image_prompt=await backend.place_images(prompt_ids, images, request.parameters))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend, BackendSetup, generate_all
-from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.configuration import Configuration, Setting
 from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, keys_of
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, join_events
@@ -138,14 +138,14 @@ class ModelEngine:
             arrived.put(None)
 
 
-def _given(properties: Mapping[str, Any]) -> Iterator[Given]:
+def _given(properties: Mapping[str, Any]) -> Iterator[Setting]:
     """Yield a function's properties, which have no prefix, as entries of `serving.properties`."""
     server_keys = {name for key in keys_of(ServerProperties) for name in (key.key, *key.aliases)}
     for name, value in properties.items():
         key = name if name in SERVER_KEYS else OPTION_PREFIX + name
         if value in (None, "") or name in OF_THE_FUNCTION or (name in server_keys and name not in SERVER_KEYS):
             continue
-        yield Given(key, _text(name, value), f"the property {name}")
+        yield Setting(key, _text(name, value), f"the property {name}")
 
 
 def _text(name: str, value: Any) -> str:

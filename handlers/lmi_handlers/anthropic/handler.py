@@ -10,7 +10,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.serving.validation import with_images
@@ -36,7 +36,7 @@ async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     payload, model, ignored = await read_call(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)
     written = partial(message_generation, payload, call, model, form)  # runs the chat template
-    (request,) = (await read_beside(len(call.body), written)).requests
+    (request,) = (await run_off_loop(len(call.body), written)).requests
     with dispatcher.admit(model) if request.images else nullcontext():
         count = await _count(request, model)
     counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}
@@ -50,7 +50,7 @@ async def _count(request: GenerationRequest, model: ManagedModel) -> int:
         return len(placed.prompt_ids)
     assert isinstance(request.prompt, str)
     encode = partial(model.backend.tokenizer.encode, request.prompt, request.add_special_tokens)
-    return len(await read_beside(len(request.prompt), encode))
+    return len(await run_off_loop(len(request.prompt), encode))
 
 
 class AnthropicHandler(OpenAiHandler):

@@ -11,7 +11,7 @@ from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning import takes_limit
 from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.offered_tools import hosted_names
-from lmi_handlers.fields.openai_tolerance import Refused, Tolerance, without_effect
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, without_effect
 
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
@@ -42,11 +42,11 @@ IGNORED = MappingProxyType(
 )
 REFUSED = MappingProxyType(
     {
-        "container": Refused("this server does not run code"),
-        "logits_processors": Refused("requests bring no code", ([],)),
-        "mcp_servers": Refused("this server calls no other servers", ([],)),
-        "thread": Refused(NO_THREADS),
-        "watermarking": Refused("no backend marks its answers", (False,)),
+        "container": Refusal("this server does not run code"),
+        "logits_processors": Refusal("requests bring no code", ([],)),
+        "mcp_servers": Refusal("this server calls no other servers", ([],)),
+        "thread": Refusal(NO_THREADS),
+        "watermarking": Refusal("no backend marks its answers", (False,)),
     }
 )
 

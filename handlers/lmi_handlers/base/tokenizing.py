@@ -11,7 +11,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import read_beside, read_in_steps
+from lmi_core.host.off_loop import read_in_steps, run_off_loop
 from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import TolerantPayload
@@ -105,7 +105,7 @@ async def detokenize(call: Call, dispatcher: ServedModels, *, skip_special_token
     """
     payload, model, ignored = await read_call(call, dispatcher, DetokenizeRequest)
     written = partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens)
-    text = await read_beside(len(call.body), written)
+    text = await run_off_loop(len(call.body), written)
     return json_answer({"prompt": text}, ignored=ignored)
 
 
@@ -153,7 +153,7 @@ async def read_call(
     ModelNotReady or BackendUnhealthy if the model cannot answer.
     """
     taken = partial(take, call.json_object(), payload_type, False)
-    payload, ignored = await read_beside(len(call.body), taken)
+    payload, ignored = await run_off_loop(len(call.body), taken)
     model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)

@@ -8,7 +8,7 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.images import ImageSource
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart
@@ -36,7 +36,7 @@ class InlineImage(ImageSource):
         self._most = options.max_image_size
 
     async def read(self) -> bytes:
-        return await read_beside(len(self._text), self._decode)
+        return await run_off_loop(len(self._text), self._decode)
 
     def _decode(self) -> bytes:
         try:

@@ -48,8 +48,8 @@ def run_check(
     plans, faults = launch_plans(launch, environment, plugins)
     models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
     found = _inspect(launch, [model.plan for model in models])
-    notes = {name: [each for each in told if isinstance(each, Note)] for name, told in found.items()}
-    of_files = [each for told in found.values() for each in told if not isinstance(each, Note)]
+    notes = {name: [each for each in reports if isinstance(each, Note)] for name, reports in found.items()}
+    of_files = [each for reports in found.values() for each in reports if not isinstance(each, Note)]
     faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
     report = _report(launch, models, notes, faults, plugins.others)
     if as_json:

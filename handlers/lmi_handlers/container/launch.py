@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lmi_core.configuration.configuration import DEFAULT, Given
+from lmi_core.configuration.configuration import DEFAULT, Setting
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
@@ -31,7 +31,7 @@ class Launch:
     settings: Settings
     warnings: tuple[str, ...]
     config_file: Path | None = None
-    grpc_port: Given | None = None  # None: gRPC is not served
+    grpc_port: Setting | None = None  # None: gRPC is not served
     pages: bool = True  # whether browsers get HTML pages
     limits: ConnectionLimits = DEFAULT_LIMITS
     metrics: bool = True  # whether there are Prometheus routes
@@ -39,7 +39,7 @@ class Launch:
     evicts_models: bool = False  # whether the least recently used models are unloaded to make room for others
 
     @property
-    def listening(self) -> tuple[Given, ...]:
+    def listening(self) -> tuple[Setting, ...]:
         """The host and the ports of inference, each with its source."""
         return (*self.address, *([self.grpc_port] if self.grpc_port else []))
 
@@ -91,22 +91,22 @@ def _with_model(arguments: Arguments, model: str | None) -> Arguments:
     return replace(arguments, models=(model,))
 
 
-def _use_tgi_address(address: Address, port: Given) -> Address:
+def _use_tgi_address(address: Address, port: Setting) -> Address:
     """Return the address with TGI's host and port instead of defaults, and the names of TGI's variables."""
     if address.port.source == DEFAULT or (address.port.source != COMMAND_LINE and port.source != FLAG):
         check_port(port)
         address = address._replace(port=port)
     if address.host.source == DEFAULT:
-        address = address._replace(host=Given("host", DEFAULT_HOST, FLAG))
+        address = address._replace(host=Setting("host", DEFAULT_HOST, FLAG))
     return address
 
 
-def _overrides(arguments: Arguments) -> Iterator[Given]:
+def _overrides(arguments: Arguments) -> Iterator[Setting]:
     for option in arguments.options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip() or not value.strip():
             raise ConfigurationError(f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}")
-        yield Given(key.strip(), value.strip(), arguments.options_source)
+        yield Setting(key.strip(), value.strip(), arguments.options_source)
 
 
 def _config_file(home: Path) -> Path | None:

@@ -14,7 +14,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import read_beside, read_in_steps
+from lmi_core.host.off_loop import read_in_steps, run_off_loop
 from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
@@ -152,7 +152,7 @@ async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
     async with _admit(call, dispatcher, MetadataPayload) as (payload, model, ignored):
-        return json_answer(await read_beside(len(call.body), partial(metadata, payload, model)), ignored=ignored)
+        return json_answer(await run_off_loop(len(call.body), partial(metadata, payload, model)), ignored=ignored)
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def _admit(
     Raise InvalidPayload if a field is invalid.
     """
     given = call.json_object()
-    payload, ignored = await read_beside(len(call.body), partial(take_known, given, payload_type, strict=False))
+    payload, ignored = await run_off_loop(len(call.body), partial(take_known, given, payload_type, strict=False))
     async with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:
             check_payload(given, payload_type)

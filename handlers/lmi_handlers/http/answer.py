@@ -20,7 +20,7 @@ from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, 
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
-from lmi_core.host.beside_loop import LONG_TEXT, current_client, read_beside
+from lmi_core.host.off_loop import LONG_TEXT, current_client, run_off_loop
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import quote
 from lmi_core.registry.dispatcher import Dispatcher
@@ -178,10 +178,10 @@ async def _parse(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[
         exchange.record.adapter = customization.adapter or ""
         return named, customization, None if customization.formatters.input else handler.parse(named, model)  # 3
 
-    call, customization, parsed = await read_beside(len(call.body), read)
+    call, customization, parsed = await run_off_loop(len(call.body), read)
     if parsed is None:
         call = await customization.read(call, request_payload)  # 2
-        parsed = await read_beside(len(call.body), partial(handler.parse, call, model))  # 3
+        parsed = await run_off_loop(len(call.body), partial(handler.parse, call, model))  # 3
     if not isinstance(parsed, Parsed):
         raise _wrong_return(handler, f"`parse` must return {PARSED}", parsed)
     return parsed, customization
@@ -275,7 +275,7 @@ async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
 
 async def _parse_json(call: Call, limits: BodyLimits) -> None:
     """Parse a long body beside the event loop; others are parsed when they are needed."""
-    await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
+    await run_off_loop(len(call.body), partial(call.parse_json, limits.max_request_members))
 
 
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:

@@ -26,7 +26,7 @@ from lmi_core.formatter import AnswerWriter, OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler, Route
-from lmi_core.host.beside_loop import LONG_TEXT, WRITING
+from lmi_core.host.off_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.route import Framing

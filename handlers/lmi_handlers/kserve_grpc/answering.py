@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
-from lmi_core.host.beside_loop import current_client
+from lmi_core.host.off_loop import current_client
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller

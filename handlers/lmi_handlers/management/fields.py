@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.calls.call import Call
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import InvalidPayload
 from lmi_core.host.devices import parse_devices
 from lmi_core.payloads.payload import check_payload, quote
@@ -110,9 +110,9 @@ class NewModel(ModelChange):
             raise ValueError(f"must be printable, at most {MAX_NAME_LENGTH} characters long, without / or \\")
         return name
 
-    def overrides(self, options: dict[str, str], source: str) -> tuple[Given, ...]:
+    def overrides(self, options: dict[str, str], source: str) -> tuple[Setting, ...]:
         """Return the keys that override the model's own: those of the fields, and `option.*` keys."""
-        return tuple(Given(key, value, source) for key, value in (options | dict(self._devices()) | self.keys).items())
+        return tuple(Setting(*item, source) for item in (options | dict(self._devices()) | self.keys).items())
 
     def _devices(self) -> Iterator[tuple[str, str]]:
         device = self.device or self.gpu_id

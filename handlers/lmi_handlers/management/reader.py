@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError, ModelNotFound
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class DirectoryReader:
     """A reader of models from directories, archives, S3 and the Hugging Face hub."""
 
-    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Given] = ()) -> None:
+    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Setting] = ()) -> None:
         """Read models with these plugins; `common` are the server's keys for all its models."""
         self._plugins = plugins
         self._environment = environment
@@ -51,7 +51,7 @@ class DirectoryReader:
             return await self._prepare(registration, directory, registration.overrides, report)
 
     async def _prepare(
-        self, registration: Registration, directory: Path, overrides: tuple[Given, ...], report: Report
+        self, registration: Registration, directory: Path, overrides: tuple[Setting, ...], report: Report
     ) -> PreparedModel:
         report("reading the model directory", None, None)
         return await _to_its_end(lambda: self._read(registration, directory, overrides), _drop)
@@ -66,7 +66,7 @@ class DirectoryReader:
             )
         return directory
 
-    def _read(self, registration: Registration, directory: Path, overrides: tuple[Given, ...]) -> PreparedModel:
+    def _read(self, registration: Registration, directory: Path, overrides: tuple[Setting, ...]) -> PreparedModel:
         version = registration.version
         environment, plugins = self._environment, self._plugins
         plan = read_plan(registration.name, directory, environment, plugins, self._common, version, overrides)

@@ -8,7 +8,7 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer_form import TEXT
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.host.beside_loop import WRITING
+from lmi_core.host.off_loop import WRITING
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of

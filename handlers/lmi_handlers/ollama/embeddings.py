@@ -79,8 +79,8 @@ class OllamaVectorWriter(EmbeddingWriter):
             return b'{"embedding":%b}' % vectors[0]
         tokens = sum(len(request.prompt_ids) for request in requests)
         times = self._stopwatch.durations(tokens, 0)
-        told = {name: times[name] for name in ("total_duration", "load_duration", "prompt_eval_count")}
-        head, end = orjson.dumps({"model": self._model})[:-1], orjson.dumps(told)[1:]
+        counts = {name: times[name] for name in ("total_duration", "load_duration", "prompt_eval_count")}
+        head, end = orjson.dumps({"model": self._model})[:-1], orjson.dumps(counts)[1:]
         return b'%b,"embeddings":[%b],%b' % (head, b",".join(vectors), end)
 
 

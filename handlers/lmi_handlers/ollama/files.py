@@ -61,14 +61,14 @@ def read_files(folder: Path) -> ModelFiles:
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
     most = max(elements, key=lambda name: elements[name], default="")
     # For weights, the digest includes only headers and sizes.
-    told = hashlib.sha256()
+    hashed = hashlib.sha256()
     for path, state in states.items():
-        told.update(f"{path.name}\0{state.st_size}\0".encode())
-        told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
+        hashed.update(f"{path.name}\0{state.st_size}\0".encode())
+        hashed.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
     return ModelFiles(
         size=sum(state.st_size for state in states.values()),
         modified=max((state.st_mtime for state in states.values()), default=None),
-        digest=told.hexdigest(),
+        digest=hashed.hexdigest(),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
         element_type=TYPES.get(most, most),

@@ -13,7 +13,7 @@ from lmi_core.generation.request import ValidRequest
 from lmi_handlers.chat.openai_events import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
 from lmi_handlers.responses.output import UNNUMBERED, ResponseOutput, event
-from lmi_handlers.responses.response import STATUSES, AskedResponse, usage
+from lmi_handlers.responses.response import STATUSES, ResponseFacts, usage
 
 FAILED = GenerationFailed("the engine failed while it generated the answer")
 
@@ -21,7 +21,7 @@ FAILED = GenerationFailed("the engine failed while it generated the answer")
 class ResponseFormatter(ChatSchemaFormatter):
     """The base of both: the response at its end."""
 
-    def __init__(self, answer: ChatAnswer, asked: AskedResponse) -> None:
+    def __init__(self, answer: ChatAnswer, asked: ResponseFacts) -> None:
         super().__init__(answer)
         self.asked = asked
         self.answer = ResponseOutput(self.new_answer_reader(), asked.functions)
@@ -81,7 +81,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
     repeats_text: ClassVar[bool] = True
     content_type = "text/event-stream"
 
-    def __init__(self, answer: ChatAnswer, asked: AskedResponse, conversations: Conversations | None = None) -> None:
+    def __init__(self, answer: ChatAnswer, asked: ResponseFacts, conversations: Conversations | None = None) -> None:
         """Register the response with `conversations`, if given, while it is generated."""
         super().__init__(answer, asked)
         self._conversations = conversations
@@ -123,7 +123,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
     def error(self, error: LmiError) -> list[bytes]:
         """Return the events of a failure, with the response generated so far."""
         self._forget()
-        told = {
+        body = {
             "type": "error",
             "sequence_number": UNNUMBERED,
             "code": error.kind,
@@ -132,7 +132,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         }
         response = self.asked.response("failed", self.answer.items("incomplete"), error=error)
         self.keep(orjson.dumps(response))
-        return [self._encode(told), self._encode(event("failed", {"response": response}))]
+        return [self._encode(body), self._encode(event("failed", {"response": response}))]
 
     def _begin(self) -> list[bytes]:
         if self._conversations is not None and not self.is_changed:
@@ -144,9 +144,9 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         if self._conversations is not None:
             self._conversations.running.pop(self.asked.response_id, None)
 
-    def _encode(self, told: JsonObject) -> bytes:
+    def _encode(self, body: JsonObject) -> bytes:
         """Number and encode the event."""
-        told["sequence_number"] = self._number
+        body["sequence_number"] = self._number
         self._number += 1
-        kind: str = told["type"]
-        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(told) + b"\n\n"
+        kind: str = body["type"]
+        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"

@@ -13,7 +13,7 @@ from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
@@ -26,7 +26,7 @@ from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_n
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
 from lmi_handlers.responses.request import ResponsesRequest, read_fields
-from lmi_handlers.responses.response import AskedResponse, request_members
+from lmi_handlers.responses.response import ResponseFacts, request_members
 from lmi_handlers.responses.stored import ROUTES as STORED
 from lmi_handlers.responses.tools import members_of_calls
 
@@ -40,7 +40,7 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     payload, model, ignored = await read_call(call, dispatcher, ResponsesRequest, read_fields)
     previous = previous_turn(payload, model, call.key)
     size = len(call.body) + sum(turn.size for turn in (previous.conversation() if previous else ()))
-    count = await read_beside(size, partial(_count, payload, previous, model, call))
+    count = await run_off_loop(size, partial(_count, payload, previous, model, call))
     return json_answer({"object": "response.input_tokens", "input_tokens": count}, ignored=ignored)
 
 
@@ -92,7 +92,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
 
 
 def _generation(
-    payload: ResponsesRequest, chat: ResponseChat, call: Call, model: ServedModel, asked: AskedResponse
+    payload: ResponsesRequest, chat: ResponseChat, call: Call, model: ServedModel, asked: ResponseFacts
 ) -> Generation:
     form = ChatForm(_formatter(payload, model, asked), details=True)
     generation = chat_generation(chat, call, model, form)
@@ -108,7 +108,7 @@ def _shorten(chat: ResponseChat, call: Call, model: ServedModel, form: ChatForm)
     return ShorterPrompt(request.prompt, request.images)
 
 
-def _formatter(payload: ResponsesRequest, model: ServedModel, asked: AskedResponse) -> Callable[..., OutputFormatter]:
+def _formatter(payload: ResponsesRequest, model: ServedModel, asked: ResponseFacts) -> Callable[..., OutputFormatter]:
     if not payload.stream:
         return partial(OpenAiResponseFormatter, asked=asked)
     conversations = model.conversations if _stores(payload, model) else None
@@ -117,7 +117,7 @@ def _formatter(payload: ResponsesRequest, model: ServedModel, asked: AskedRespon
 
 def _describe(
     payload: ResponsesRequest, call: Call, model: ServedModel, previous: Turn | None, items: Sequence[PlacedItem]
-) -> AskedResponse:
+) -> ResponseFacts:
     stored = _stores(payload, model)
     members = request_members(payload, model.name_asked(payload.model)) | {"store": stored}
     # orjson reads deeper nesting than it can write, and the response repeats both.
@@ -126,7 +126,7 @@ def _describe(
             orjson.dumps(members[name])
         except orjson.JSONEncodeError as error:
             raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
-    asked = AskedResponse(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
+    asked = ResponseFacts(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])

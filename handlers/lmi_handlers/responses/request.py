@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
 from lmi_handlers.fields.offered_tools import hosted_names
-from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
+from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.responses.items import HostedCallItem, Items
@@ -28,18 +28,18 @@ Includable = Literal[
 LOG_PROBS: Includable = "message.output_text.logprobs"
 REFUSED = MappingProxyType(
     {
-        "background": Refused("nothing is generated in the background; stream the answer, or wait for it", (False,)),
-        "conversation": Refused("conversations are not stored; use `previous_response_id` to continue a response"),
-        "previous_input_messages": Refused("earlier turns of a conversation belong in `input`", ([],)),
-        "prompt": Refused("prompts are not stored; use `instructions` and `input`"),
+        "background": Refusal("nothing is generated in the background; stream the answer, or wait for it", (False,)),
+        "conversation": Refusal("conversations are not stored; use `previous_response_id` to continue a response"),
+        "previous_input_messages": Refusal("earlier turns of a conversation belong in `input`", ([],)),
+        "prompt": Refusal("prompts are not stored; use `instructions` and `input`"),
     }
 )
 # Fields of chats and completions that cannot appear in a response: the values without effect, and the reason.
 NO_PLACE = MappingProxyType(
     {
-        "n": Refused("a response contains a single answer", (1,)),
-        "prompt_logprobs": Refused("a response has no field for its prompt", ()),
-        "return_token_ids": Refused("a response has no field for token ids", (False,)),
+        "n": Refusal("a response contains a single answer", (1,)),
+        "prompt_logprobs": Refusal("a response has no field for its prompt", ()),
+        "return_token_ids": Refusal("a response has no field for token ids", (False,)),
     }
 )
 

@@ -39,7 +39,7 @@ Keep = Callable[[bytes, Sequence[str]], None]  # stores the Response object unde
 
 
 @dataclass(frozen=True, slots=True)
-class AskedResponse:
+class ResponseFacts:
     """The facts about a request for its output formatter, in addition to those about the chat."""
 
     members: JsonObject  # members that repeat the request

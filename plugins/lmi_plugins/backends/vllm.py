@@ -39,7 +39,7 @@ from lmi_plugins.backends.vllm_properties import (
     vllm_warnings,
 )
 from lmi_plugins.backends.vllm_stand_in import HOW_TO_INSTALL, TorchForVllm, TorchStandIn
-from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Passed, with_present_values, with_replacements
+from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Arguments, with_present_values, with_replacements
 from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, reads_usual_files, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
@@ -123,13 +123,13 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def known_engine_arguments(cls) -> Collection[str]:
         return {*ENGINE_ARGUMENTS, *FORMER_ARGUMENTS}
 
-    def _arguments(self) -> Passed:
+    def _arguments(self) -> Arguments:
         """Return the passed-through arguments under the installed vLLM's names."""
         given = with_present_values(self.setup.engine_arguments)
         if FORMER_ARGUMENTS.isdisjoint(given.arguments):
             return given
         replaced = with_replacements(given.arguments, _import("arguments.parsing").argument_names())
-        return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
+        return Arguments(replaced.arguments, [*given.warnings, *replaced.warnings])
 
     @classmethod
     def downloads(cls, setup: BackendSetup[VllmProperties]) -> Mapping[str, RemoteModel]:

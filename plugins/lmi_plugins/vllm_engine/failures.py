@@ -40,10 +40,10 @@ class Failures:
         try:
             with self._file.open(encoding="utf-8") as file:
                 file.seek(self._read)
-                told = [json.loads(line) for line in file]
+                causes = [json.loads(line) for line in file]
         except OSError:
             return None
-        return "; ".join(dict.fromkeys(told)) or None
+        return "; ".join(dict.fromkeys(causes)) or None
 
 
 def _new_file() -> str:
@@ -61,9 +61,9 @@ def _new_file() -> str:
 def explain(error: BaseException) -> str:
     """Return the cause of a vLLM error in a sentence or two, with LMI's names of options."""
     text = END_OF_SENTENCE.split(" ".join(reason(error).split()))
-    said = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
+    cause = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
     name = type(error).__name__
-    return said if name in (*PLAIN, said) else f"{name}: {said}"
+    return cause if name in (*PLAIN, cause) else f"{name}: {cause}"
 
 
 def report_failures() -> None:
@@ -71,10 +71,10 @@ def report_failures() -> None:
     path = os.environ.get(VARIABLE)
     if path is None:
         return
-    told = _FailureFilter(Path(path))
+    failures = _FailureFilter(Path(path))
     loggers = [logging.getLogger(), logging.getLogger(LOGGER)]
     for handler in [handler for logger in loggers for handler in logger.handlers]:
-        handler.addFilter(told)
+        handler.addFilter(failures)
 
 
 class _FailureFilter(logging.Filter):

@@ -13,7 +13,7 @@ from lmi_core.parsing.reasoning.parser import (
 from lmi_core.parsing.search import find_first, starts_with
 
 
-class Stripped:
+class StreamStrip:
     """A streaming `strip` of leading and, if `end`, trailing whitespace."""
 
     def __init__(self, *, start: bool, end: bool) -> None:
@@ -85,8 +85,8 @@ class MarkedReasoning(PhasedReasoning):
         self._markers = markers
         self._ends = markers.ends + interrupts
         self._repeats = inside  # whether the model may repeat the marker that the prompt ends with
-        self._reasoning = Stripped(start=True, end=True)
-        self._content = Stripped(start=False, end=False)
+        self._reasoning = StreamStrip(start=True, end=True)
+        self._content = StreamStrip(start=False, end=False)
 
     @property
     def inside(self) -> bool:
@@ -135,7 +135,7 @@ class MarkedReasoning(PhasedReasoning):
     def _end(self, rest: str) -> None:
         """Switch from the reasoning to the content, which starts with `rest`."""
         self._held = rest
-        self._content = Stripped(start=True, end=False)
+        self._content = StreamStrip(start=True, end=False)
         self._phase = self._skip_wrapper if self._markers.wrapper else self._read_content
 
     def _skip_wrapper(self, final: bool) -> SplitText | None:
@@ -149,7 +149,7 @@ class MarkedReasoning(PhasedReasoning):
         self._held = text[len(found) :]
         self._phase = self._read_wrapped if found else self._read_content
         if found:
-            self._content = Stripped(start=True, end=True)
+            self._content = StreamStrip(start=True, end=True)
         return SplitText()
 
     def _read_wrapped(self, final: bool) -> SplitText | None:

@@ -16,7 +16,7 @@ class HarmonyCalls(IncrementalParser):
     """A parser that turns messages to functions into calls, drops reasoning, and returns the rest as content."""
 
     def read(self) -> Waiting[None]:
-        self._said = False
+        self._has_text = False
         if (yield from self.reader.read_marker(TO)):  # the prompt ends inside a header
             yield from self._read_message(TO)
         while marker := (yield from self.reader.write_and_forget(MARKERS, self._write)):
@@ -26,7 +26,7 @@ class HarmonyCalls(IncrementalParser):
             self.end_call()
 
     def _write(self, text: str) -> None:
-        self._said = True
+        self._has_text = True
         self.content(text)
 
     def _read_message(self, header: str) -> Waiting[None]:
@@ -43,5 +43,5 @@ class HarmonyCalls(IncrementalParser):
         elif channel and channel[1] == THOUGHTS:
             _, end = yield from self.reader.read_until(START, *ENDS)
             self.reader.skip(-len(end))
-        elif self._said:
+        elif self._has_text:
             self.content("\n")

@@ -14,7 +14,7 @@ from lmi_core.remote.archives.gguf_file import convert
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import model_root, unpack
 from lmi_core.remote.copies import Copies, version_of
-from lmi_core.remote.errors import ChangedMeanwhile
+from lmi_core.remote.errors import ChangedDuringCopy
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download
@@ -133,4 +133,4 @@ def _unpack(archive: Path, target: Path, limits: Limits, report: Report) -> None
 def _check_unchanged(archive: Path, before: os.stat_result) -> None:
     now = archive.stat()
     if (now.st_mtime_ns, now.st_size, now.st_ino) != (before.st_mtime_ns, before.st_size, before.st_ino):
-        raise ChangedMeanwhile(str(archive))
+        raise ChangedDuringCopy(str(archive))

@@ -8,7 +8,7 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lmi_core.errors import InvalidPayload, Overloaded, PayloadTooLarge
-from lmi_core.host.beside_loop import READING
+from lmi_core.host.off_loop import READING
 from lmi_handlers.http.bodies.compressed import body_encoding, decompress
 
 SHORT = 1 << 16  # bytes of a body that are always read: the size of a connection's buffers

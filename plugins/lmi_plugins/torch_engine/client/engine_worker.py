@@ -28,7 +28,8 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, Embeddi
 from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     AdapterAnswer,
-    Begun,
+    Admitted,
+    Busy,
     Embed,
     Failure,
     Figures,
@@ -40,7 +41,6 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Steps,
     Submit,
     UnloadAdapter,
-    Worked,
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
@@ -206,10 +206,10 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             self._figures = figures if before is NO_FIGURES else figures.after(before)
         elif isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
-        elif isinstance(message, Worked):
+        elif isinstance(message, Busy):
             self.restarts.reset_count()
         else:
-            assert isinstance(message, Begun), message
+            assert isinstance(message, Admitted), message
             for request_id in message.request_ids:
                 self._go_on(request_id)
 

@@ -80,14 +80,14 @@ WITHOUT_REPLACEMENT = {name: reason for reason, names in _REMOVED.items() for na
 FORMER_ARGUMENTS = frozenset(REPLACEMENTS.keys() | WITHOUT_REPLACEMENT.keys())
 
 
-class Passed(NamedTuple):
+class Arguments(NamedTuple):
     """Engine arguments as text, and warnings for their author."""
 
     arguments: dict[str, str]
     warnings: list[str]
 
 
-def with_present_values(given: Mapping[str, str]) -> Passed:
+def with_present_values(given: Mapping[str, str]) -> Arguments:
     """Return the arguments with values in vLLM's present form: `image=4` becomes `{"image": 4}`."""
     arguments, warnings = dict(given), []
     limits = arguments.get("limit_mm_per_prompt", "")
@@ -100,10 +100,10 @@ def with_present_values(given: Mapping[str, str]) -> Passed:
             f"option.load_format={FAST_LOADER} has no effect: it is SageMaker's own loader, and the model's own "
             "files are loaded"
         )
-    return Passed(arguments, warnings)
+    return Arguments(arguments, warnings)
 
 
-def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passed:
+def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Arguments:
     """Return the arguments of the installed vLLM, with a warning for each replaced or removed one."""
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in known}
     warnings: list[str] = []
@@ -114,9 +114,9 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
         replacement = REPLACEMENTS[name](given[name])
         for argument, value in replacement.items():
             arguments[argument] = _merge(arguments.get(argument), value)
-        told = ", ".join(f"{argument}={as_text(value)}" for argument, value in replacement.items()) or "nothing"
-        warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {told}")
-    return Passed({name: as_text(value) for name, value in arguments.items()}, warnings)
+        present = ", ".join(f"{argument}={as_text(value)}" for argument, value in replacement.items()) or "nothing"
+        warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {present}")
+    return Arguments({name: as_text(value) for name, value in arguments.items()}, warnings)
 
 
 def _merge(given: Any, value: Any) -> Any:

@@ -9,10 +9,10 @@ from PIL import UnidentifiedImageError
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image
-from lmi_core.host.beside_loop import BesideLoop
+from lmi_core.host.off_loop import WorkThread
 
 # One request's images at a time, so that their memory, at least three bytes per pixel, does not add up.
-DECODING = BesideLoop("lmi-images")
+DECODING = WorkThread("lmi-images")
 JPEG = ("JPEG", "MPO")
 SCAN = b"\xff\xda"  # starts a scan of a JPEG, and does not occur in its data
 MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and may have only 30 bytes
