@@ -105,7 +105,7 @@ def test_builds_of_torch(
     (tmp_path / "torch" / "version.py").write_text(version)
     spec = PathFinder.find_spec("torch", [str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    monkeypatch.setattr(torch_devices, "counted_gpus", lambda: 2)
+    monkeypatch.setattr(torch_devices, "count_gpus", lambda: 2)
     host = this_host()
     assert (host.gpus, host.lacking) == (gpus, f"this host has 2 GPUs{lacking}")
 
