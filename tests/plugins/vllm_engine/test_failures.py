@@ -18,9 +18,9 @@ from concurrent.futures import CancelledError
 
 def fail():
     from lmi_core.logs.logs import configure_logging_of_another_program
-    from lmi_plugins.vllm_engine.failures import tell_failures
+    from lmi_plugins.vllm_engine.failures import report_failures
     configure_logging_of_another_program(sys.argv[1])
-    tell_failures()
+    report_failures()
     log = logging.getLogger("vllm.v1.engine.core")
     log.error("nothing with a traceback")
     log.error("Worker proc %s died unexpectedly (exit code: %s), shutting down executor.", "VllmWorker-0", -9)

@@ -29,7 +29,7 @@ def download(
     """Download each object to a file named by its identity; `report` gets the number of bytes so far.
 
     A file gets its name when it is complete and on the disk, so that an interrupted download continues with the others.
-    Raise ChangedMeanwhile if an object changes, OSError from the disk, or boto3's errors.
+    Raise ChangedDuringCopy if an object changes, OSError from the disk, or boto3's errors.
     """
     from s3transfer.manager import TransferConfig, TransferManager
 

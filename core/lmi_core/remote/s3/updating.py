@@ -15,7 +15,7 @@ from lmi_core.remote.updating import update
 def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """Return the folder of a complete copy, downloading missing objects.
 
-    Raise ConfigurationError if it cannot be copied, ChangedMeanwhile, or OSError from the disk.
+    Raise ConfigurationError if it cannot be copied, ChangedDuringCopy, or OSError from the disk.
     """
     with convert_errors(model.source):
         client = create_client(CONNECTIONS)
