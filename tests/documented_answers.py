@@ -131,7 +131,7 @@ class AnswerChecks:
         method = "GET" if request.method == "HEAD" else request.method
         media_type = content_type.partition(";")[0]
         try:
-            check = documented(request.app[DOCUMENT]()).check(path, method, status, media_type)
+            check = document_forms(request.app[DOCUMENT]()).check(path, method, status, media_type)
             values = list(_values(data, media_type)) if check is not None else []
             faults = [fault for value in values for fault in check.faults(value)] if check else []
         except (Undocumented, orjson.JSONDecodeError) as error:
@@ -146,13 +146,13 @@ def _answer_check(schema: bytes, definitions: bytes) -> AnswerCheck:
 
 
 @lru_cache(maxsize=32)
-def documented(document: bytes) -> Documented:
+def document_forms(document: bytes) -> Documented:
     return Documented(orjson.loads(document))
 
 
 def watch(checks: AnswerChecks) -> Iterator[None]:
     """Check all answers that servers in this process send, until the generator goes on."""
-    send, begin, written = Exchange.send, Exchange._begin, Stream._written
+    send, begin, written = Exchange.send, Exchange._begin, Stream._encode
     requests: WeakKeyDictionary[Stream, web.Request] = WeakKeyDictionary()
 
     async def checked_send(self: Exchange, answer: Answer, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -171,11 +171,11 @@ def watch(checks: AnswerChecks) -> Iterator[None]:
                 checks.check_event(request, self.headers["Content-Type"], framed)
         return written(self, events)
 
-    Exchange.send, Exchange._begin, Stream._written = checked_send, noted_begin, checked_written  # type: ignore[method-assign]
+    Exchange.send, Exchange._begin, Stream._encode = checked_send, noted_begin, checked_written  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Exchange.send, Exchange._begin, Stream._written = send, begin, written  # type: ignore[method-assign]
+        Exchange.send, Exchange._begin, Stream._encode = send, begin, written  # type: ignore[method-assign]
 
 
 def _values(data: bytes, media_type: str) -> Iterator[Any]:

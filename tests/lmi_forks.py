@@ -54,7 +54,7 @@ class LmiForks(ForkServer):
         sys.modules["__main__"].__package__ = None  # which would be part of the program's name
         os._exit(_status())
 
-    def ended(self, connection: socket.socket, code: int) -> None:
+    def on_end(self, connection: socket.socket, code: int) -> None:
         connection.sendall(b"%d\n" % code)
 
 

@@ -21,7 +21,7 @@ class LoopClock:
     async def pass_time(self, seconds: float) -> None:
         """Let the timers of the next seconds be due, and what follows from them happen."""
         self._ahead += seconds
-        await settled()
+        await settle()
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def clock() -> LoopClock:
     return LoopClock(asyncio.get_running_loop())
 
 
-async def settled() -> None:
+async def settle() -> None:
     """Let everything go on that waits for nothing but its turn."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
@@ -40,4 +40,4 @@ async def until(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds, and what follows from it has happened."""
     while not condition():
         await asyncio.sleep(0.001)
-    await settled()
+    await settle()

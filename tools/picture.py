@@ -34,7 +34,7 @@ async def main() -> None:
         async with chromium() as browser:
             page = await browser.new_page(viewport={"width": 1000, "height": 620})
             await _talk(page, printed.split()[1])
-            PICTURE.write_bytes(await _framed(browser, f"$ lmi demo\n{printed}", await page.screenshot()))
+            PICTURE.write_bytes(await _frame(browser, f"$ lmi demo\n{printed}", await page.screenshot()))
     finally:
         process.terminate()
         await process.wait()
@@ -46,7 +46,7 @@ async def _talk(page: Page, url: str) -> None:
         await ask(page, question)
 
 
-async def _framed(browser: Browser, text: str, screenshot: bytes) -> bytes:
+async def _frame(browser: Browser, text: str, screenshot: bytes) -> bytes:
     frame = await browser.new_page(viewport={"width": 960, "height": 10})
     await frame.set_content(FRAME.format(text=html.escape(text), page=base64.b64encode(screenshot).decode()))
     return await frame.screenshot(full_page=True)

@@ -119,6 +119,6 @@ def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRe
     ]
 
 
-def joined(data: bytes | list[bytes]) -> bytes:
+def join_events(data: bytes | list[bytes]) -> bytes:
     """Join a formatter's list of events into one body."""
     return data if isinstance(data, bytes) else b"".join(data)

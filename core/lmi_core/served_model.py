@@ -164,7 +164,7 @@ class ServedModels(Protocol):
         """The counts of the whole server."""
 
     def all_models(self) -> Iterator[ManagedModel]:
-        """Yield every version of every model, including loading and leaving ones."""
+        """Yield every version of every model, including those being loaded or removed."""
 
     @property
     def models(self) -> Mapping[str, ManagedModel]: ...

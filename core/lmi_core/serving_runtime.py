@@ -150,6 +150,6 @@ class ServingRuntime(ABC, Generic[P]):
     async def given_up(self) -> str:
         """Wait until the runtime has failed permanently, and return the reason; never returns without `replicas`."""
         if self.replicas is not None:
-            return await self.replicas.given_up()
+            return await self.replicas.wait_given_up()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         return await never

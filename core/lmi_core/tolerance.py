@@ -14,7 +14,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import GenerationRequest
-from lmi_core.payloads.tolerant_payload import field_names, never_dropped
+from lmi_core.payloads.tolerant_payload import field_names, refusal_advice
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def drop_unknown(
     neutral = {name for name in foreign if given[name] is None or is_neutral(name, given[name])}
     unknown = foreign - neutral - KNOWN
     for name in unknown:
-        if instead := never_dropped(name):
+        if instead := refusal_advice(name):
             raise InvalidParameter(f"`{name}` is not a parameter of this request: {instead}")
     ignored = {} if strict else {name: value for name, value in given.items() if name in unknown}
     kept = {name: value for name, value in given.items() if name not in neutral and name not in ignored}
@@ -87,13 +87,13 @@ def names_of(payloads: Iterable[type[BaseModel]]) -> set[str]:
 def ignored_header(names: Iterable[str]) -> str:
     """Return the unique names as one header value, truncated, with `?` for invalid characters."""
     names = list(names)
-    shown = list(dict.fromkeys(shown_name(name) for name in names[:MAX_READ_NAMES]))
+    shown = list(dict.fromkeys(printable_name(name) for name in names[:MAX_READ_NAMES]))
     others = len(shown) - MAX_LISTED_NAMES + len(names[MAX_READ_NAMES:])
     more = [f"...{others}-more"] if others > 0 else []
     return ", ".join(shown[:MAX_LISTED_NAMES] + more)
 
 
-def shown_name(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return a client's parameter name in a form that is safe in a header and in the log."""
     return UNSAFE.sub("?", name[:MAX_NAME_LENGTH]) + ("..." if len(name) > MAX_NAME_LENGTH else "") or "?"
 
@@ -110,7 +110,7 @@ class IgnoredParameters:
 
         For one request, no more are logged than the header lists.
         """
-        found = dict.fromkeys(shown_name(name) for name in islice(names, MAX_READ_NAMES))
+        found = dict.fromkeys(printable_name(name) for name in islice(names, MAX_READ_NAMES))
         new = [name for name in found if name not in self._reported]
         for name in new[: min(MAX_LISTED_NAMES, MAX_REPORTED_NAMES - len(self._reported))]:
             self._reported.add(name)

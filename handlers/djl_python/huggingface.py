@@ -102,7 +102,7 @@ class HuggingFaceService:
     def hf_pipeline(self, inputs: str | Sequence[str], **parameters: Any) -> list[dict[str, str]]:
         """Return an object with `generated_text` for each prompt: the prompt and its continuation."""
         prompts = [inputs] if isinstance(inputs, str) else list(inputs)
-        engine = self._started()
+        engine = self._require_engine()
         requests = [generation_request(prompt, parameters, engine.backend) for prompt in prompts]
         valid = [engine.valid(request, str(index)) for index, request in enumerate(requests)]
         return [{"generated_text": text} for text in texts_after_prompts(engine, valid)]
@@ -134,16 +134,16 @@ class HuggingFaceService:
         """The model's configuration as a transformers object."""
         from transformers import AutoConfig
 
-        return AutoConfig.from_pretrained(model_files(self._started()))
+        return AutoConfig.from_pretrained(model_files(self._require_engine()))
 
     def add_lora(self, lora_name: str, lora_alias: str, lora_path: str) -> None:
         """Load a LoRA adapter. Raise InvalidAdapter if it cannot be loaded."""
-        engine = self._started()
+        engine = self._require_engine()
         engine.run(engine.backend.load_adapter(lora_alias or lora_name, Path(lora_path)))
 
     def remove_lora(self, lora_name: str, lora_alias: str = "") -> None:
         """Unload a LoRA adapter. Raise AdapterNotFound for an unknown name."""
-        engine = self._started()
+        engine = self._require_engine()
         engine.run(engine.backend.unload_adapter(lora_alias or lora_name))
 
     @staticmethod
@@ -153,7 +153,7 @@ class HuggingFaceService:
             raise ValueError(f'option.stop_sequence must be a list, ["a", "b"]. Given: {stop_sequence}')
         return [each.strip()[1:-1] for each in stop_sequence[1:-1].split(",") if each.strip()]
 
-    def _started(self) -> ModelEngine:
+    def _require_engine(self) -> ModelEngine:
         if self.engine is None:
             raise RuntimeError("the service is not initialized: call initialize(inputs.get_properties()) first")
         return self.engine
@@ -165,7 +165,7 @@ class HuggingFaceService:
 
     def _validate(self, item: BatchItem) -> None:
         """Create the item's requests, or its error."""
-        engine = self._started()
+        engine = self._require_engine()
         if item.error is not None:
             return
         stops = getattr(self.hf_configs, "stop_sequence", None)
@@ -179,7 +179,7 @@ class HuggingFaceService:
             item.error = str(error)
 
     def _whole(self, batch: list[BatchItem]) -> Output:
-        engine = self._started()
+        engine = self._require_engine()
         texts = iter(
             texts_after_prompts(engine, [request for item in batch if item.error is None for request in item.requests])
         )
@@ -198,7 +198,7 @@ class HuggingFaceService:
             return Output().error("streaming requires batch_size=1")
         (item,) = batch
         output = Output().add_property("content-type", "application/jsonlines")
-        return output.add_stream_content(text_steps(self._started(), item.requests))
+        return output.add_stream_content(text_steps(self._require_engine(), item.requests))
 
     def _rolling(self, inputs: Input, rolling: RollingAnswers) -> Output:
         """Continue the running requests, which come first, and start the others."""
@@ -210,7 +210,7 @@ class HuggingFaceService:
         return rolling.advance([*running, *begun])
 
     def _begin(self, item: BatchItem, rolling: RollingAnswers) -> RollingAnswer | str:
-        engine = self._started()
+        engine = self._require_engine()
         self._validate(item)
         if item.error is None and len(item.requests) != 1:
             item.error = f"with rolling batch `inputs` must be one prompt. Given: {len(item.requests)}"

@@ -50,7 +50,7 @@ def generated_texts(
         raise ValueError(f"`inputs` must be a string, or a list of strings. Given: {inputs!r}")
     arrived: queue.SimpleQueue[Item] = queue.SimpleQueue()
     ended = threading.Event()
-    encoded = _encoded(model, tokenizer, prompts, device)
+    encoded = _encode(model, tokenizer, prompts, device)
     arguments = {**encoded, **_arguments(parameters, ended), "streamer": _Streamer(tokenizer, arrived)}
     threading.Thread(
         target=_generate, args=(model, arguments, _seed(parameters), arrived), name="stream-generator", daemon=True
@@ -106,7 +106,7 @@ def _generate(model: Any, arguments: dict[str, Any], seed: int | None, arrived: 
         arrived.put(None)
 
 
-def _encoded(model: Any, tokenizer: Any, prompts: list[str], device: Any) -> dict[str, Any]:
+def _encode(model: Any, tokenizer: Any, prompts: list[str], device: Any) -> dict[str, Any]:
     if not tokenizer.pad_token:
         tokenizer.pad_token = tokenizer.eos_token
     encoded = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")

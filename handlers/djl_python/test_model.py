@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.model_directory import PROPERTIES_FILE
-from lmi_core.configuration.properties import OPTION_PREFIX, Properties, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.properties import OPTION_PREFIX, Properties, RequestProperties, ServerProperties, keys_of
 from lmi_core.logs.logs import configure_logging
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.script.djl_names.inputs import Input, batch_of
@@ -67,7 +67,7 @@ class TestHandler:
         function = getattr(self.module, name, None)
         if not callable(function):
             raise AttributeError(f"{self.module.__name__} has no function `{name}`")
-        return answer_of(_waited(function(inputs)))
+        return answer_of(_wait(function(inputs)))
 
     def inference_batch(
         self,
@@ -154,7 +154,7 @@ def update_properties_with_env_vars(kwargs: dict[str, str]) -> dict[str, str]:
 def _short_names() -> Iterator[tuple[str, str]]:
     types: list[type[Properties]] = [ServerProperties, RequestProperties]
     for properties in [*types, *(backend.properties_type for backend in load_plugins().backends)]:
-        for key in declared(properties):
+        for key in keys_of(properties):
             for name in key.environment:
                 if not name.startswith((ENVIRONMENT_PREFIX, "SERVING_")):
                     yield name, key.key.removeprefix(OPTION_PREFIX)
@@ -177,19 +177,19 @@ def _load(entry_point: str, directory: Path) -> ModuleType:
     return module
 
 
-def _waited(result: Any) -> Any:
+def _wait(result: Any) -> Any:
     """Return an asynchronous function's result; for a stream of outputs, join their contents."""
     if inspect.iscoroutine(result):
-        result = asyncio.run(_awaited(result))
-    return asyncio.run(_collected(result)) if isinstance(result, AsyncIterable) else result
+        result = asyncio.run(_await_result(result))
+    return asyncio.run(_collect(result)) if isinstance(result, AsyncIterable) else result
 
 
-async def _awaited(result: Any) -> Any:
+async def _await_result(result: Any) -> Any:
     found = await result
-    return await _collected(found) if isinstance(found, AsyncIterable) else found
+    return await _collect(found) if isinstance(found, AsyncIterable) else found
 
 
-async def _collected(outputs: AsyncIterable[Any]) -> Output:
+async def _collect(outputs: AsyncIterable[Any]) -> Output:
     whole: Output | None = None
     async for output in outputs:
         if whole is None:

@@ -81,7 +81,7 @@ async def hits(choose: Choose) -> float:
         engine = choose(engines, work)
         caches[engine].take(chat)
         inside.append(await engine.isolation.enter(work))
-        inside[-1].has_begun()
+        inside[-1].record_start()
         if len(inside) > AT_ONCE:
             inside.pop(0).leave()
         chat += source.choices(VOCABULARY, k=ANSWER)

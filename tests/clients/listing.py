@@ -82,10 +82,10 @@ def _read(path: Path) -> Program:
         and isinstance(node.value, ast.Constant)
     }
     name = f"{path.parent.name}.{path.stem}"
-    return Program(name, str(constants["PACKAGE"]), path.parent.name, tuple(declared(tree)))
+    return Program(name, str(constants["PACKAGE"]), path.parent.name, tuple(list_cases(tree)))
 
 
-def declared(tree: ast.Module) -> Iterator[Declared]:
+def list_cases(tree: ast.Module) -> Iterator[Declared]:
     """Yield the cases in a program's source, with the arguments of their decorators."""
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

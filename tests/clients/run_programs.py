@@ -61,7 +61,7 @@ async def _run(program: Program, folder: Path, variables: Mapping[str, str], tur
     home, results = folder / program.name, folder / f"{program.name}.json"
     async with turns:
         home.mkdir()
-        printed = await _printed(program, _command(program, home, results), _environment(home, variables))
+        printed = await _run_program(program, _command(program, home, results), _environment(home, variables))
     if not results.exists():
         return {case.name: f"{program.name} ended without results:\n{printed}" for case in program.cases}
     outcomes: Outcomes = json.loads(results.read_text(encoding="utf-8"))
@@ -81,7 +81,7 @@ def _command(program: Program, home: Path, results: Path) -> list[str]:
     return [str(node), str(copies / "cases.mjs"), str(source), str(results), *names]
 
 
-async def _printed(program: Program, command: Sequence[str], environment: Mapping[str, str]) -> str:
+async def _run_program(program: Program, command: Sequence[str], environment: Mapping[str, str]) -> str:
     """Run the program until it ends or takes too long, and return what it printed, at last where it is."""
     process = await asyncio.create_subprocess_exec(
         *command,

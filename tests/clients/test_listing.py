@@ -37,7 +37,7 @@ def test_every_case_in_javascript_is_found() -> None:
 
 def test_an_unknown_decorator_is_told() -> None:
     with pytest.raises(AssertionError, match="cases"):
-        list(listing.declared(ast.parse("@cases('TGI', 'answers')\ndef generate() -> None: ...")))
+        list(listing.list_cases(ast.parse("@cases('TGI', 'answers')\ndef generate() -> None: ...")))
 
 
 def test_what_a_case_raises_is_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

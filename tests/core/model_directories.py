@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Configuration, Given
+from lmi_core.configuration.configuration import Configuration, Setting
 from lmi_core.configuration.properties import Properties
 from lmi_core.errors import ConfigurationError
 
@@ -20,8 +20,8 @@ class Directory:
         self,
         text: str | None = None,
         environment: Mapping[str, str] | None = None,
-        common: Sequence[Given] = (),
-        overrides: Sequence[Given] = (),
+        common: Sequence[Setting] = (),
+        overrides: Sequence[Setting] = (),
     ) -> Configuration:
         if text is not None:
             (self.path / "serving.properties").write_text(text, encoding="utf-8")

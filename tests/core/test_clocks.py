@@ -29,7 +29,7 @@ DATES = {
     "handlers/lmi_handlers/openai/embeddings.py",
     "handlers/lmi_handlers/openai/rerank.py",
     "handlers/lmi_handlers/responses/response.py",
-    "handlers/lmi_handlers/telemetry/ending.py",
+    "handlers/lmi_handlers/telemetry/request_end.py",
     "handlers/lmi_handlers/telemetry/tracing.py",
 }
 CLOCKS = ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now")

@@ -36,7 +36,7 @@ async def test_commands(serve: Serve, model_dir: ModelDirectory, tmp_path: Path)
             assert said == shown
         else:
             assert json.loads(said) == json.loads(shown), command
-        await settled(server)
+        await wait_registered(server)
 
 
 async def run(command: str) -> str:
@@ -48,7 +48,7 @@ async def run(command: str) -> str:
     return said.decode()
 
 
-async def settled(server: RunningServer) -> None:
+async def wait_registered(server: RunningServer) -> None:
     """Wait until no model is being registered."""
     registry = server.dispatcher.registry
     for name in registry.names:

@@ -21,7 +21,7 @@ ANSWER = "Deep Learning is a really cool field."
 (CLIENT, MANAGER) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
-def shown(language: str) -> str:
+def code_block(language: str) -> str:
     (block,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     assert isinstance(block, str)
     return block
@@ -43,10 +43,10 @@ def runnable(code: str, port: int = 0) -> str:
 async def test_the_same_request_in_every_way(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     server = await serve(ROOT / "examples" / "trtllm")
     path, body = payload(LMI)
-    assert (await server.post(path, data=body)).json() == json.loads(shown("json")) == {"generated_text": ANSWER}
+    assert (await server.post(path, data=body)).json() == json.loads(code_block("json")) == {"generated_text": ANSWER}
     path, body = payload(STREAM)
     stream = await server.post(path, data=body)
-    assert stream.body.decode().strip() == shown("text").strip()
+    assert stream.body.decode().strip() == code_block("text").strip()
     await asyncio.to_thread(exec, runnable(CLIENT, server.server.port), {})
     assert capsys.readouterr().out == f"{ANSWER}\n"
 

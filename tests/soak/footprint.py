@@ -113,7 +113,7 @@ def leaks(before: Footprint, after: Footprint, memory_bound: float, slack: int) 
             yield f"objects of {name}: {count}, and {before.objects.get(name, 0)} before"
 
 
-def left_behind(folder: Path, processes: list[psutil.Process]) -> Iterator[str]:
+def leftovers(folder: Path, processes: list[psutil.Process]) -> Iterator[str]:
     """Yield what is left of a server that has ended: its processes, and entries of its temporary folder."""
     _, alive = psutil.wait_procs(processes, timeout=10)
     yield from (f"process {each.pid} is left" for each in alive)

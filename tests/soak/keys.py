@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.soak.answers import Wrong
-from tests.soak.probes import lost, waits
+from tests.soak.probes import lost_seconds, waits
 from tests.soak.questions import MODEL, Question
 from tests.soak.target import BUSY, OF_KEYS, Target
 
@@ -55,7 +55,7 @@ async def come_and_go(target: Target, server: int, file: Path, over: asyncio.Eve
         for but, wanted in ((PASSING_KEY, 401), ("", 200)):
             write_keys(file, but=but)
             try:
-                await _seen(target, server, wanted)
+                await _wait_for_status(target, server, wanted)
                 answer = await target.ask(QUESTION, headers_of(PASSING_KEY))
                 if but and answer.status != wanted:
                     raise Wrong(f"a key that was removed got {answer.status} {answer.body!r}")
@@ -67,14 +67,14 @@ async def come_and_go(target: Target, server: int, file: Path, over: asyncio.Eve
                 target.tally.hostile["changes of a key that comes and goes"] += 1
 
 
-async def _seen(target: Target, server: int, wanted: int) -> None:
+async def _wait_for_status(target: Target, server: int, wanted: int) -> None:
     """Wait until the key that comes and goes gets this status."""
     begun, before, overslept = time.perf_counter(), waits(str(server)), 0.0
     while True:
         async with target.session.get("/v1/models", headers=headers_of(PASSING_KEY)) as response:
             if response.status == wanted:
                 return
-        stood = overslept + lost(str(server), before)
+        stood = overslept + lost_seconds(str(server), before)
         if (taken := time.perf_counter() - begun) - stood > GONE_SECONDS:
             raise Wrong(f"{taken:.1f} s after its change, a key gets {response.status}, not {wanted}")
         slept = time.perf_counter()

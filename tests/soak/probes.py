@@ -41,7 +41,7 @@ def waits(process: str) -> dict[str, float]:
     return found
 
 
-def lost(process: str, before: Mapping[str, float]) -> float:
+def lost_seconds(process: str, before: Mapping[str, float]) -> float:
     """Return the seconds that the machine has cost a server since then.
 
     These are the waits of its main thread, and of the one other thread that waited longest: it may have the main
@@ -61,7 +61,7 @@ def probe(host: str, port: int, process: str, asked: Request) -> tuple[float, fl
     response = connection.getresponse()
     response.read()
     taken = time.perf_counter() - begun
-    stood = lost(process, before) + lost(own, mine)
+    stood = lost_seconds(process, before) + lost_seconds(own, mine)
     connection.close()
     return taken, max(0.0, taken - stood), response.status
 

@@ -30,12 +30,12 @@ def wrong_of_neighbour(found: Finding) -> Iterator[str]:
     for _, _, status, path in found.quiet + found.beside:
         if status not in (200, 503):  # its engine is being restarted
             yield f"the neighbour's {path} was answered with {status}"
-    quiet, beside = (share(own for own, _ in _answered(each)) for each in (found.quiet, found.beside))
+    quiet, beside = (share(own for own, _ in _answer_times(each)) for each in (found.quiet, found.beside))
     if beside > NEIGHBOUR_TIMES * quiet:
         yield f"99% of the neighbour's answers took {beside:.0f} ms of the server's own time, and {quiet:.0f} in quiet"
 
 
-def _answered(probes: Sequence[Probe]) -> list[tuple[float, float]]:
+def _answer_times(probes: Sequence[Probe]) -> list[tuple[float, float]]:
     """Return the server's own milliseconds, and all of them, but for those while the engine was restarted."""
     return [(own, taken) for taken, own, status, _ in probes if status == 200]
 
@@ -113,7 +113,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _neighbour(when: str, probes: Sequence[Probe]) -> str:
-    own, taken = zip(*_answered(probes) or [(0.0, 0.0)], strict=True)
+    own, taken = zip(*_answer_times(probes) or [(0.0, 0.0)], strict=True)
     name = f"milliseconds of the neighbour's {len(own)} requests {when}: median, 99%, longest"
     return f"| {name} | {_spread(taken)} |\n| the same without waits for a CPU | {_spread(own)} |"
 

@@ -18,7 +18,7 @@ from tests.soak import adapters, keys, models
 from tests.soak.answers import Wrong
 from tests.soak.directory import save_directory, save_visitor
 from tests.soak.faults import Faults
-from tests.soak.footprint import Footprint, footprint, leaks, left_behind, sizes
+from tests.soak.footprint import Footprint, footprint, leaks, leftovers, sizes
 from tests.soak.grpc_clients import GrpcClient
 from tests.soak.hostile import FORGED, Harm, again_and_again, hostile, parties, send
 from tests.soak.manners import MANNERS, clients, read
@@ -102,7 +102,7 @@ async def soak(plan: Plan, folder: Path) -> Finding:
     found.wrong += [line for line in server.log if is_fault(line)]
     if not target.tally.hostile[keys.BEYOND]:
         found.wrong.append("no request of the greedy key was beyond its limit")
-    found.wrong += left_behind(temporary, [])
+    found.wrong += leftovers(temporary, [])
     return found
 
 

@@ -11,7 +11,7 @@ from lmi_core.configuration.properties import (
     Properties,
     RequestProperties,
     ServerProperties,
-    declared,
+    keys_of,
 )
 from lmi_core.plugins.loading import Plugins
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, present_modules
@@ -131,7 +131,7 @@ def _effects(plugins: Plugins) -> dict[str, dict[str, set[str]]]:
         *types,
         *((backend.properties_type, {backend.name}) for backend in plugins.backends),
     ]:
-        for declared_key in declared(properties_type):
+        for declared_key in keys_of(properties_type):
             for key in (declared_key.key, *declared_key.aliases):
                 effects.setdefault(key, {}).setdefault(_text(declared_key, key), set()).update(names)
     for backend in plugins.backends:

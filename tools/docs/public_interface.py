@@ -39,10 +39,10 @@ def _ours(member: griffe.Object | griffe.Alias) -> griffe.Object | None:
 def interface() -> str:
     """Return one paragraph for each public name: its signature, and one line for each of its members."""
     names = [(module, name) for module in MODULES for name in public_objects(module)]
-    return "\n\n".join("\n".join(_described(*each)) for each in names) + "\n"
+    return "\n\n".join("\n".join(_describe(*each)) for each in names) + "\n"
 
 
-def _described(module: str, name: str) -> Iterator[str]:
+def _describe(module: str, name: str) -> Iterator[str]:
     found = public_objects(module)[name]
     if isinstance(found, griffe.Class):
         bases = ", ".join(str(base) for base in found.bases)

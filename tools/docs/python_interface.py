@@ -86,7 +86,7 @@ def document() -> str:
     for module in MODULES:
         for name, found in public_objects(module).items():
             section = TESTS if module != MODULES[0] else _section(found.path)
-            sections[section].append(_written(name, found))
+            sections[section].append(_entry(name, found))
     pages = [f"## {title}\n\n{_introduction(title)}" + "\n\n".join(texts) for title, texts in sections.items() if texts]
     return "\n\n".join([HEAD, *pages]).replace("\n\n\n", "\n\n").rstrip() + "\n"
 
@@ -115,7 +115,7 @@ def _errors() -> str:
     )
 
 
-def _written(name: str, found: griffe.Object) -> str:
+def _entry(name: str, found: griffe.Object) -> str:
     """Return what the page has on a name."""
     if isinstance(found, griffe.Attribute):
         text = found.docstring.value if found.docstring else _comment(found)

@@ -52,7 +52,7 @@ class Usage:
         """The seconds since the end of the last call; 0 during calls."""
         return 0.0 if self.calls else self._clock() - self.last
 
-    async def until_unused(self) -> None:
+    async def wait_unused(self) -> None:
         """Wait until no call is left."""
         await self._unused.wait()
 

@@ -154,7 +154,7 @@ class RunningCall:
         """
         if not turn.waits:
             self.begin()
-        self._watch = self._look_again() if self._limits.shortest < NONE else None
+        self._watch = self._schedule_check() if self._limits.shortest < NONE else None
         try:
             async with self._cut:
                 self.waits = True
@@ -173,15 +173,15 @@ class RunningCall:
 
     async def wait_for(self, turn: Turn) -> None:
         """Wait until the call's turn, which has to be waited for, has come."""
-        await turn.come()
+        await turn.wait()
         self.begin()
 
-    def go_on(self) -> None:
+    def drop_interruption(self) -> None:
         """End an interruption that came too late, as the step has arrived."""
         self._cut.reschedule(None)
         self.is_cut = False
 
-    def waits_on(self) -> bool:
+    def begin_step(self) -> bool:
         """Start waiting for another step, or return False after an abort. Raise the error given to `fail`."""
         if self._failure is not None:
             raise self._failure
@@ -198,9 +198,9 @@ class RunningCall:
         if self.waits and asyncio.get_running_loop().time() - since >= seconds and not self.is_cut:
             self._late = error()
             self._cut_short()
-        self._watch = self._look_again()
+        self._watch = self._schedule_check()
 
-    def _look_again(self) -> asyncio.TimerHandle:
+    def _schedule_check(self) -> asyncio.TimerHandle:
         """Schedule a check for the end of the current phase, and early enough for a phase that starts soon."""
         loop = asyncio.get_running_loop()
         since, seconds, _ = self._phase()
@@ -213,14 +213,14 @@ class RunningCall:
         A token is awaited from when the request is in an engine, because requests continue in a replacement.
         """
         if self._begun is None:
-            return self._arrived, self._limits.queue, self._limits.too_long_in_queue
+            return self._arrived, self._limits.queue, self._limits.queue_error
         if self._last is None:
             return (
                 self._in_engine_since(self._begun),
                 self._limits.first_token,
-                partial(self._limits.no_first, self._unit),
+                partial(self._limits.first_error, self._unit),
             )
-        return self._in_engine_since(self._last), self._limits.inter_token, partial(self._limits.no_further, self._unit)
+        return self._in_engine_since(self._last), self._limits.inter_token, partial(self._limits.next_error, self._unit)
 
     def _in_engine_since(self, begin: float) -> float:
         """Return a time, or the later time at which the call entered its engine; now, if it waits for one."""

@@ -41,16 +41,16 @@ class TimeLimits:
         """The shortest of the limits; infinity without limits."""
         return min(self.queue, self.first_token, self.inter_token)
 
-    def too_long_in_queue(self) -> LmiError:
+    def queue_error(self) -> LmiError:
         return QueueTimeout(f"the request did not begin within option.queue_timeout={self.queue:g} seconds")
 
-    def no_first(self, unit: str) -> LmiError:
+    def first_error(self, unit: str) -> LmiError:
         """Return the error for a call whose first `unit`, such as a token, was not ready in time."""
         return GenerationTimeout(
             f"no first {unit} was generated within option.first_token_timeout={self.first_token:g} seconds"
         )
 
-    def no_further(self, unit: str) -> LmiError:
+    def next_error(self, unit: str) -> LmiError:
         return GenerationTimeout(
             f"no further {unit} was generated within option.inter_token_timeout={self.inter_token:g} seconds"
         )

@@ -36,13 +36,13 @@ class Turn:
         assert self._come is not None
         self._come.set()
 
-    async def come(self) -> None:
+    async def wait(self) -> None:
         """Wait for the turn."""
         if self._come is not None:
             await self._come.wait()
 
 
-class Turns(ABC):
+class TurnQueue(ABC):
     """The order in which an engine gets calls."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Turns(ABC):
         `is_unread` returns whether the client has unread output: the engine may have finished the call long ago.
         """
         turn = Turn(count, is_unread)
-        if not self._begins_at_once(turn):
+        if not self._try_begin(turn):
             turn.defer()
             self._queue.add(client, turn)
             self.waiting += count
@@ -80,7 +80,7 @@ class Turns(ABC):
         return turn
 
     @abstractmethod
-    def _begins_at_once(self, turn: Turn) -> bool:
+    def _try_begin(self, turn: Turn) -> bool:
         """Start a new turn if it need not wait, and return whether it has started."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Turns(ABC):
         """Record the end of a turn that had started."""
 
 
-class RollingBatch(Turns):
+class RollingBatch(TurnQueue):
     """A rolling batch: prompts join the engine one by one.
 
     The engine gets a few more sequences than it runs; other prompts wait.
@@ -108,14 +108,14 @@ class RollingBatch(Turns):
         """Set how many sequences the engine runs (math.inf if it schedules all itself), and how many more it queues."""
         self._size = batch_size + ahead
 
-    def _begins_at_once(self, turn: Turn) -> bool:
+    def _try_begin(self, turn: Turn) -> bool:
         if self.waiting or not self._has_room(turn.count):
             return False
         self._given.add(turn)
         return True
 
     @contextmanager
-    def ended(self, turn: Turn) -> Iterator[Turn]:
+    def closing(self, turn: Turn) -> Iterator[Turn]:
         """End a turn that has come before the statement that holds it."""
         try:
             yield turn
@@ -136,12 +136,12 @@ class RollingBatch(Turns):
         while self._queue and self._has_room(self._queue.next.count):
             self._given.add(self._pop())
         if self._queue and self._look is None:
-            self._look = asyncio.get_running_loop().call_later(STALLED, self._take_from_unread)
+            self._look = asyncio.get_running_loop().call_later(STALLED, self._end_unread)
 
     def _end(self, turn: Turn) -> None:
         self._given.discard(turn)
 
-    def _take_from_unread(self) -> None:
+    def _end_unread(self) -> None:
         """End the turns of calls whose clients have read nothing since the last check, while others wait."""
         self._look = None
         for turn in [*self._given]:
@@ -152,7 +152,7 @@ class RollingBatch(Turns):
         self._begin_next()
 
 
-class DynamicBatch(Turns):
+class DynamicBatch(TurnQueue):
     """A dynamic batch: calls start together when there are `size` of them, or `max_delay` seconds after the first
     one arrived. The next batch starts when the whole batch is done. If too many calls wait, clients take turns.
     """
@@ -169,7 +169,7 @@ class DynamicBatch(Turns):
         self._size, self._max_delay = size, max_delay
         self._begin_next()
 
-    def _begins_at_once(self, turn: Turn) -> bool:
+    def _try_begin(self, turn: Turn) -> bool:
         return False
 
     def _begin_next(self) -> None:

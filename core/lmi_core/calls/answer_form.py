@@ -24,7 +24,7 @@ class AnswerForm:
     formatted: bool = False  # only if a model of the server has `option.output_formatter`
 
 
-def streamed(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:
+def stream_forms(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:
     """Return the forms of a stream of events or lines of this type."""
     return tuple(AnswerForm(type, content_type) for content_type in content_types)
 
@@ -34,7 +34,7 @@ def failures(type: Any, *statuses: int, content_type: str = JSON) -> AnswerForm:
     return AnswerForm(type, content_type, tuple(sorted(set(statuses))))
 
 
-def of_output_formatter(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
+def output_formatter_forms(forms: Iterable[AnswerForm]) -> tuple[AnswerForm, ...]:
     """Return the forms of another dialect that `option.output_formatter` can select instead of a route's own.
 
     Any client can request lines with the header `Accept`.

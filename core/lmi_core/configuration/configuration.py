@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 from lmi_core.configuration import java_properties
 from lmi_core.configuration.cache import DOWNLOAD_VARIABLE
 from lmi_core.configuration.model_directory import PROPERTIES_FILE
-from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, declared, environment_variable
+from lmi_core.configuration.properties import OPTION_PREFIX, DeclaredKey, Properties, environment_variable, keys_of
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.did_you_mean import added_to
+from lmi_core.errors.did_you_mean import stray_text_hint
 from lmi_core.errors.fault import unreadable
 
 DEFAULT = "default"  # the source of a default value
@@ -25,7 +25,7 @@ NEAR = 0.65  # the minimum similarity of a suggested key
 P = TypeVar("P", bound=Properties)
 
 
-class Given(NamedTuple):
+class Setting(NamedTuple):
     """A given value and its origin: a key of the file or an environment variable."""
 
     name: str
@@ -49,15 +49,15 @@ class Configuration:
 
     def __init__(
         self,
-        file: Iterable[Given],
-        environment: Iterable[Given],
-        common: Iterable[Given] = (),
-        overrides: Iterable[Given] = (),
+        file: Iterable[Setting],
+        environment: Iterable[Setting],
+        common: Iterable[Setting] = (),
+        overrides: Iterable[Setting] = (),
     ) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self._file = self._last_of_each(file)
-        given = {_folded(each.name): each for each in environment if each.value}
+        given = {_normalize_case(each.name): each for each in environment if each.value}
         # Not a property, because it applies before any model is known.
         self._environment = {name: each for name, each in given.items() if name != DOWNLOAD_VARIABLE}
         self._common = self._last_of_each(common)
@@ -72,15 +72,15 @@ class Configuration:
         cls,
         directory: Path,
         environment: Mapping[str, str],
-        common: Iterable[Given] = (),
-        overrides: Iterable[Given] = (),
+        common: Iterable[Setting] = (),
+        overrides: Iterable[Setting] = (),
     ) -> Self:
         """Read the values for a model directory, with or without a `serving.properties`.
 
         `common` holds the server's keys for all models, which apply if neither file nor environment sets them;
         `overrides` take precedence over everything.
         """
-        variables = (Given(name, value.strip(), f"environment {name}") for name, value in environment.items())
+        variables = (Setting(name, value.strip(), f"environment {name}") for name, value in environment.items())
         return cls(_read_file(directory / PROPERTIES_FILE), variables, common, overrides)
 
     def load(self, properties_type: type[P]) -> P:
@@ -88,14 +88,14 @@ class Configuration:
 
         Raise ConfigurationError immediately if a required key is missing.
         """
-        keys = declared(properties_type)
+        keys = keys_of(properties_type)
         given = {key.field: found for key in keys if (found := self._find(key))}
         for key in keys:
-            self._know(key.key, key.aliases, key.environment)
+            self._register(key.key, key.aliases, key.environment)
             self._effective[key.key] = EffectiveValue(key.key, key.default, DEFAULT)
             if key.field in given:
                 self._record(key.key, given[key.field])
-        properties = self._validated(properties_type, keys, given)
+        properties = self._validate(properties_type, keys, given)
         self.warnings += [
             f"{given[key.field].source}: {key.key} has no effect: {reason}. Given: {given[key.field].value}"
             for key in keys
@@ -120,7 +120,7 @@ class Configuration:
         if key.removeprefix(OPTION_PREFIX) in self._overrides:
             return
         implied = self._overrides if source in {each.source for each in self._overrides.values()} else self._common
-        implied.setdefault(key, Given(key, value, f"{by} ({source})"))
+        implied.setdefault(key, Setting(key, value, f"{by} ({source})"))
 
     def source(self, key: str) -> str:
         """Return the source of a declared key's value in effect."""
@@ -140,7 +140,7 @@ class Configuration:
         arguments = {}
         for key in sorted({OPTION_PREFIX + name for name in accepted} - self._keys.keys()):
             variable = environment_variable(key)
-            self._know(key, (), (variable,))
+            self._register(key, (), (variable,))
             if given := self._override((key,)) or self._file.get(key) or self._environment.get(variable):
                 self._record(key, given)
                 arguments[key.removeprefix(OPTION_PREFIX)] = given.value
@@ -168,7 +168,7 @@ class Configuration:
         for key, each in [*in_file, *in_environment]:
             self.warnings.append(self._unread(key, each, known))
 
-    def _unread_variables(self) -> list[Given]:
+    def _unread_variables(self) -> list[Setting]:
         return [
             each
             for name, each in self._environment.items()
@@ -179,33 +179,33 @@ class Configuration:
         """Return every loaded or passed-through key, in the order of loading."""
         return list(self._effective.values())
 
-    def _last_of_each(self, file: Iterable[Given]) -> dict[str, Given]:
-        last: dict[str, Given] = {}
+    def _last_of_each(self, file: Iterable[Setting]) -> dict[str, Setting]:
+        last: dict[str, Setting] = {}
         for each in file:
             if each.name in last:
                 self._warn_unless_same(each.name, each, last[each.name])
             last[each.name] = each
         return {name: each for name, each in last.items() if each.value}
 
-    def _find(self, key: DeclaredKey) -> Given | None:
+    def _find(self, key: DeclaredKey) -> Setting | None:
         if override := self._override((key.key, *key.aliases)):
             return override
         in_file = [self._file[name] for name in (key.key, *key.aliases) if name in self._file]
         in_environment = [self._environment[name] for name in key.environment if name in self._environment]
         in_common = [self._common[key.key]] if key.key in self._common else []
-        found = in_file or self._in_other_namespace(key) or in_environment or in_common
+        found = in_file or self._misplaced_key(key) or in_environment or in_common
         for other in found[1:]:
             self._warn_unless_same(key.key, found[0], other)
         return found[0] if found else None
 
-    def _override(self, names: Sequence[str]) -> Given | None:
+    def _override(self, names: Sequence[str]) -> Setting | None:
         """Find the last override of a key, by any of its names, with or without prefix."""
         bare = [name.removeprefix(OPTION_PREFIX) for name in names]
         found = [name for name in self._overrides if name in names or (name in bare and name not in self._keys)]
         self._keys |= dict.fromkeys(found, names[0])
         return self._overrides[found[-1]] if found else None
 
-    def _in_other_namespace(self, key: DeclaredKey) -> list[Given]:
+    def _misplaced_key(self, key: DeclaredKey) -> list[Setting]:
         """Find `x` if `option.x` is declared, and vice versa: DJLServing silently ignores such keys."""
         name = key.key.removeprefix(OPTION_PREFIX) if key.key.startswith(OPTION_PREFIX) else OPTION_PREFIX + key.key
         given = self._file.get(name)
@@ -215,42 +215,42 @@ class Configuration:
         self.warnings.append(f"{given.source}: {name} is read as {key.key}, the name of that key")
         return [given]
 
-    def _validated(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Given]) -> P:
+    def _validate(self, properties_type: type[P], keys: Sequence[DeclaredKey], given: Mapping[str, Setting]) -> P:
         values = {field: each.value for field, each in given.items()}
         try:
             return properties_type.model_validate(values)
         except ValidationError as error:
-            if folded := _in_lower_case(error, properties_type, values):
+            if folded := _lower_case_fixes(error, properties_type, values):
                 respelt = {field: given[field]._replace(value=value) for field, value in folded.items()}
-                return self._validated(properties_type, keys, {**given, **respelt})
+                return self._validate(properties_type, keys, {**given, **respelt})
             complaints = _complaints(error, keys, given)
         self.errors += complaints.values()
         if complaints.keys().isdisjoint(values):  # a required key is missing, or a rule about several keys is broken
             self.raise_errors()
         rest = {field: each for field, each in given.items() if field not in complaints}
-        return self._validated(properties_type, keys, rest)
+        return self._validate(properties_type, keys, rest)
 
-    def _warn_unless_same(self, key: str, used: Given, unused: Given) -> None:
+    def _warn_unless_same(self, key: str, used: Setting, unused: Setting) -> None:
         if used.value != unused.value:
             self.warnings.append(f"{key}: the value from {unused.source} is overridden by the one from {used.source}")
 
-    def _know(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
+    def _register(self, key: str, aliases: Iterable[str], variables: Iterable[str]) -> None:
         self._keys |= dict.fromkeys((key, *aliases), key)
         self._variables |= dict.fromkeys(variables, key)
 
-    def _record(self, key: str, given: Given) -> None:
+    def _record(self, key: str, given: Setting) -> None:
         self._effective[key] = EffectiveValue(key, given.value, given.source)
 
-    def _unread(self, key: str, given: Given, known: Mapping[str, str]) -> str:
+    def _unread(self, key: str, given: Setting, known: Mapping[str, str]) -> str:
         if key in known:
-            return f"{given.source}: {key} has no effect: {known[key]}. Given: {shown_value(key, given.value)}"
+            return f"{given.source}: {key} has no effect: {known[key]}. Given: {display_value(key, given.value)}"
         likely = self._likely_key(given.name)
         if given.source.startswith("environment"):
             hint = f"; did you mean {environment_variable(likely)}?" if likely else ""
             return f"{given.source} is not a known variable and is ignored{hint}"
         return f"{given.source}: {given.name} is not a known key and is ignored{self._hint(given)}"
 
-    def _hint(self, given: Given) -> str:
+    def _hint(self, given: Setting) -> str:
         likely = self._likely_key(given.name)
         return f"; did you mean {likely}?" if likely else ""
 
@@ -260,7 +260,7 @@ class Configuration:
         return next((keys[match] for match in get_close_matches(_bare(name), keys, n=1, cutoff=NEAR)), None)
 
 
-def _read_file(path: Path) -> list[Given]:
+def _read_file(path: Path) -> list[Setting]:
     if not path.exists():
         return []
     try:
@@ -270,10 +270,10 @@ def _read_file(path: Path) -> list[Given]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path.name} must be UTF-8 text: {error}") from error
     entries = java_properties.parse(text, path.name)
-    return [Given(entry.key, entry.value.strip(), f"{path.name}:{entry.line}") for entry in entries]
+    return [Setting(entry.key, entry.value.strip(), f"{path.name}:{entry.line}") for entry in entries]
 
 
-def _folded(variable: str) -> str:
+def _normalize_case(variable: str) -> str:
     """Return `OPTION_*` and `SERVING_*` names in upper case; names of other variables are case-sensitive."""
     upper = variable.upper()
     return upper if upper.startswith(("OPTION_", "SERVING_")) else variable
@@ -285,12 +285,12 @@ def _key_of(variable: str) -> str:
     return (OPTION_PREFIX if prefix.upper() == "OPTION" else "") + name.lower()
 
 
-def shown_value(key: str, value: str) -> str:
+def display_value(key: str, value: str) -> str:
     """Return a key's value for display: on one line, and hidden if the key's name suggests a secret."""
     return "***" if _SECRET.search(key) else " ".join(value.split())
 
 
-def _in_lower_case(
+def _lower_case_fixes(
     error: ValidationError, properties_type: type[Properties], values: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the invalid values that are valid in lower case, such as `FP16` and `Max`:
@@ -317,7 +317,7 @@ def _bare(name: str) -> str:
     return name.lower()
 
 
-def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Given]) -> dict[str, str]:
+def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapping[str, Setting]) -> dict[str, str]:
     """Return one line per field, although pydantic reports an error for each member of a union."""
     declared_keys = {key.field: key for key in keys}
     lines: dict[str, str] = {}
@@ -327,12 +327,12 @@ def _complaints(error: ValidationError, keys: Iterable[DeclaredKey], given: Mapp
     return lines
 
 
-def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Given | None) -> str:
+def _complaint(details: ErrorDetails, key: DeclaredKey | None, given: Setting | None) -> str:
     own_words = details["msg"].removeprefix("Value error, ")
     if key is None:
         return f"{PROPERTIES_FILE}: {own_words}"
     if given is None:
         return f"{PROPERTIES_FILE}: {key.key} is required"
     demand = own_words if details["type"] == "value_error" else f"must be {key.type}"
-    hint = added_to(given.value).removesuffix(".")
-    return f"{given.source}: {key.key} {demand}. Given: {shown_value(key.key, given.value)}{hint and '.' + hint}"
+    hint = stray_text_hint(given.value).removesuffix(".")
+    return f"{given.source}: {key.key} {demand}. Given: {display_value(key.key, given.value)}{hint and '.' + hint}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from lmi_core.configuration.location import GGUF, S3Location, is_archive, is_hub_id, is_s3, is_web
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.did_you_mean import added_to
+from lmi_core.errors.did_you_mean import stray_text_hint
 
 _IN_NO_ID = re.compile(r"[{}<>$%\"'`#\s]")  # characters of placeholders, quotes and comments, which no id contains
 
@@ -42,7 +42,7 @@ def model_source(directory: Path, properties: ModelProperties) -> str:
     if model_id.startswith((".", "/", "~")):
         raise ConfigurationError(f"option.model_id={model_id}: there is no such folder")
     if _IN_NO_ID.search(model_id):
-        hint = added_to(model_id).removesuffix(".") or " Is it a placeholder that was not replaced?"
+        hint = stray_text_hint(model_id).removesuffix(".") or " Is it a placeholder that was not replaced?"
         raise ConfigurationError(f"option.model_id={model_id} is neither a folder nor the id of a model.{hint}")
     return model_id
 

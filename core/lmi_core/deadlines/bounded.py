@@ -27,11 +27,11 @@ class NeedsTimeError(Exception):
     """Raised by work on the event loop that must be repeated in another thread."""
 
 
-class _Current(threading.local):
+class _ThreadState(threading.local):
     on_event_loop = False
 
 
-_current = _Current()
+_current = _ThreadState()
 
 
 def without_delay(work: Callable[[], T]) -> T:

@@ -28,7 +28,7 @@ class LmiError(Exception):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         """Set the seconds after which to retry, if known."""
         message = message.encode(errors="backslashreplace").decode()  # it may quote bytes that are not UTF-8
-        self.message = _cut(message) if self._bounded and len(message) > MAX_NAME_LENGTH else message
+        self.message = _truncate(message) if self._bounded and len(message) > MAX_NAME_LENGTH else message
         super().__init__(self.message)
         if retry_after is not None:
             self.retry_after = retry_after
@@ -176,7 +176,7 @@ def _short(name: re.Match[str]) -> str:
     return name[0] if len(name[1]) <= MAX_NAME_LENGTH else f"`{name[1][:MAX_NAME_LENGTH]}...`"
 
 
-def _cut(message: str) -> str:
+def _truncate(message: str) -> str:
     """Return a message, truncated if very long."""
     cut = LONG_RUN.sub(r"\1...", NAME.sub(_short, message))
     return cut if len(cut) <= MAX_MESSAGE_LENGTH else cut[:MAX_MESSAGE_LENGTH] + "..."

@@ -15,7 +15,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean `{near[0]}`?" if near else ""
 
 
-def added_to(value: str) -> str:
+def stray_text_hint(value: str) -> str:
     """Return a sentence about text in a properties file that was added to a value by mistake, or ""."""
     if _QUOTED.fullmatch(value):
         return " Quotes are not removed: they are part of the value."

@@ -4,7 +4,7 @@ UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 THOUSAND = 1000
 
 
-def in_words(size: float) -> str:
+def readable(size: float) -> str:
     """Return a number of bytes in the form `4.2 GB`."""
     for unit in UNITS:
         if size < THOUSAND or unit == UNITS[-1]:

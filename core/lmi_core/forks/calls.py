@@ -59,10 +59,10 @@ class Calls(ForkServer):
         finally:
             os._exit(status)
 
-    def not_started(self, connection: socket.socket, error: OSError) -> None:
+    def on_start_failed(self, connection: socket.socket, error: OSError) -> None:
         send(connection, ("unstarted", str(error)))
 
-    def ended(self, connection: socket.socket, code: int) -> None:
+    def on_end(self, connection: socket.socket, code: int) -> None:
         if code:  # otherwise, it has sent its result
             send(connection, ("ended", code))
 

@@ -49,13 +49,13 @@ class ForkServer(ABC):
     def run(self, connection: socket.socket, descriptors: list[int]) -> NoReturn:
         """Run in the fork, with its connection to the client and further descriptors."""
 
-    def begun(self, fork: Fork) -> None:  # noqa: B027 -- need not be overridden
+    def on_start(self, fork: Fork) -> None:  # noqa: B027 -- need not be overridden
         """Handle the start of a fork."""
 
-    def ended(self, connection: socket.socket, code: int) -> None:  # noqa: B027
+    def on_end(self, connection: socket.socket, code: int) -> None:  # noqa: B027
         """Handle the end of a fork with an exit code, which is negative for a signal."""
 
-    def not_started(self, connection: socket.socket, error: OSError) -> None:  # noqa: B027
+    def on_start_failed(self, connection: socket.socket, error: OSError) -> None:  # noqa: B027
         """Handle a fork that could not be started."""
 
     def serve(self) -> None:
@@ -68,7 +68,7 @@ class ForkServer(ABC):
                 if fork is None:
                     accepts = self._accept()
                 elif self._watched.get(descriptor) is fork:  # otherwise, it was just ended
-                    self._heed(fork, has_exited=descriptor == fork.exited)
+                    self._end_fork(fork, has_exited=descriptor == fork.exited)
             for fork in set(self._watched.values()) if looks else ():
                 if time.monotonic() - fork.begun > self.patience:
                     fork.begun = math.inf  # lower the priority only once
@@ -94,7 +94,7 @@ class ForkServer(ABC):
             os.close(reading)
             os.close(writing)
             with connection, suppress(OSError):
-                self.not_started(connection, error)
+                self.on_start_failed(connection, error)
             return
         if not process_id:
             os.close(reading)
@@ -110,9 +110,9 @@ class ForkServer(ABC):
             self._watched[descriptor] = fork
             self._poll.register(descriptor, 0)  # report only that it was closed
         with suppress(OSError):  # the client has disconnected
-            self.begun(fork)
+            self.on_start(fork)
 
-    def _heed(self, fork: Fork, *, has_exited: bool) -> None:
+    def _end_fork(self, fork: Fork, *, has_exited: bool) -> None:
         """Wait for a fork that is about to end, or kill it because its client has disconnected."""
         if not has_exited:
             os.kill(fork.process_id, signal.SIGKILL)
@@ -122,7 +122,7 @@ class ForkServer(ABC):
             self._poll.unregister(descriptor)
         os.close(fork.exited)
         with fork.connection, suppress(OSError):
-            self.ended(fork.connection, os.waitstatus_to_exitcode(status))
+            self.on_end(fork.connection, os.waitstatus_to_exitcode(status))
 
 
 def take_over(connection: socket.socket, streams: list[int]) -> Any:

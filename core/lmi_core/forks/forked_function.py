@@ -102,14 +102,14 @@ class ForkedFunction:
         """
         cancellation = cancellation or Cancellation()
         for _ in range(ATTEMPTS):
-            process = self._started()
-            answer = process.ask((seconds, memory, arguments), cancellation)
+            process = self._running_process()
+            answer = process.call((seconds, memory, arguments), cancellation)
             if answer is not None:
                 return _result(answer, seconds)
             if cancellation.cancelled or self._stopped:
                 break
             self._lose(process)
-        raise _ended()
+        raise _ended_error()
 
     def stop(self) -> None:
         """End the process and its calls; later calls raise GenerationFailed."""
@@ -118,15 +118,15 @@ class ForkedFunction:
             if self._process is not None:
                 self._process.close()
 
-    def _started(self) -> "_Process":
+    def _running_process(self) -> "_Process":
         with self._lock:
             if self._stopped:
-                raise _ended()
+                raise _ended_error()
             if self._process is None:
                 try:
                     self._process = _Process((sys.path, self._factory, self._argument(), self._patience))
                 except OSError as error:  # too many processes or descriptors, or too little memory
-                    raise _unstarted(error) from None
+                    raise _start_error(error) from None
             return self._process
 
     def _lose(self, process: "_Process") -> None:
@@ -150,7 +150,7 @@ class _Process:
         with passed, suppress(OSError):  # the origin has died; the call will report it
             _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
 
-    def ask(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
+    def call(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
         """Return the answer to a call; None if the process has died, or if the call was cancelled."""
         try:
             connection = connect(self._control)
@@ -200,18 +200,18 @@ def _result(answer: tuple[str, Any], seconds: float) -> Any:
         case "memory", memory:
             raise CallTooCostlyError(f"it takes more than {memory / 2**30:g} GiB of memory", "memory")
         case "unstarted", reason:
-            raise _unstarted(reason)
+            raise _start_error(reason)
         case _, code if code == -signal.SIGKILL:
-            raise _ended()  # killed by the system for lack of memory, or by an administrator
+            raise _ended_error()  # killed by the system for lack of memory, or by an administrator
         case _, code if code == -signal.SIGPROF:
             raise CallTooCostlyError(f"it takes more than {seconds:g} seconds", "seconds")
         case _, code:
             raise CallEndedError(code)
 
 
-def _ended() -> GenerationFailed:
+def _ended_error() -> GenerationFailed:
     return GenerationFailed("A process that worked for this request was ended")
 
 
-def _unstarted(reason: object) -> GenerationFailed:
+def _start_error(reason: object) -> GenerationFailed:
     return GenerationFailed(f"A process for this request could not be started: {reason}")

@@ -26,7 +26,7 @@ class Hypotheses(Generic[T]):
 
     def add(self, hypothesis: T, score: float, length: int) -> None:
         """Add a finished sequence; `score` is the sum of its tokens' log probs."""
-        ranked = [*self._ranked, (self._normalized(score, length), hypothesis)]
+        ranked = [*self._ranked, (self._normalize(score, length), hypothesis)]
         self._ranked = sorted(ranked, key=lambda item: -item[0])[: self._num_beams]
 
     def may_improve(self, score: float, length: int) -> bool:
@@ -37,8 +37,8 @@ class Hypotheses(Generic[T]):
             return False
         if self._early_stopping == "never" and self._length_penalty > 0:
             length = self._max_length
-        return self._normalized(score, length) > self._ranked[-1][0]
+        return self._normalize(score, length) > self._ranked[-1][0]
 
-    def _normalized(self, score: float, length: int) -> float:
+    def _normalize(self, score: float, length: int) -> float:
         # Computed in float32, like transformers, so that scores that are equal there are equal here.
         return c_float(score / c_float(length**self._length_penalty).value).value

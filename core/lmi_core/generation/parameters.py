@@ -19,7 +19,7 @@ from lmi_core.generation.reasoning_budget import ReasoningBudget
 from lmi_core.generation.repetition import RepetitionDetection
 from lmi_core.generation.structural_tag import StructuralTag
 from lmi_core.payloads.exact_numbers import ExactNumbers
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.written_json import WrittenJson
 
 NOT_IN_SALT = frozenset("@/\\\0")  # as in vLLM: its external stores use the salt in paths
@@ -55,7 +55,7 @@ def by_token_ids(value: dict[str, float] | None) -> dict[str, float] | None:
     """Return a `logit_bias` by token id. Raise ValueError for a key that is not a token id."""
     for token_id in value or ():
         if not (token_id.isascii() and token_id.isdigit() and len(token_id) <= MAX_DIGITS):
-            raise ValueError(f"must map token ids to numbers. Given: {shown(token_id)}")
+            raise ValueError(f"must map token ids to numbers. Given: {quote(token_id)}")
     return value
 
 
@@ -156,13 +156,13 @@ class GenerationParameters(ExactNumbers):
         return 0
 
 
-def _can_be_in_a_path(salt: str) -> str:
+def _check_salt(salt: str) -> str:
     if not NOT_IN_SALT.isdisjoint(salt):
         raise ValueError("must not contain @, /, \\ or NUL")
     return salt
 
 
-CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_path)]
+CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_salt)]
 
 
 class EngineParameters(GenerationParameters):
@@ -297,14 +297,14 @@ class ExtendedParameters(EngineParameters):
 
     @field_validator("best_of")
     @classmethod
-    def _no_fewer_than_n(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _check_best_of(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and value < info.data.get("n", 1):
             raise ValueError(f"must be at least `n`, which is {info.data['n']}")
         return value
 
     @field_validator("guided_json")
     @classmethod
-    def _not_too_deep(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _check_schema_depth(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         try:
             return None if value is None else WrittenJson(value)
         except TypeError:
@@ -312,7 +312,7 @@ class ExtendedParameters(EngineParameters):
 
     @field_validator("guided_structural_tag")
     @classmethod
-    def _written(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    def _keep_text(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         return None if value is None else WrittenJson(value)
 
     @model_validator(mode="after")
@@ -323,7 +323,7 @@ class ExtendedParameters(EngineParameters):
         return self
 
     @model_validator(mode="after")
-    def _no_more_than_beams(self) -> Self:
+    def _check_num_sequences(self) -> Self:
         if self.num_beams == 1:
             return self
         given = {"n": self.n, "best_of": self.best_of or 1}
@@ -333,7 +333,7 @@ class ExtendedParameters(EngineParameters):
         return self
 
     @model_validator(mode="after")
-    def _of_samples_alone(self) -> Self:
+    def _check_beam_search(self) -> Self:
         for name in ("logprob_token_ids", "repetition_detection"):
             if self.num_beams > 1 and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` and `num_beams` above 1 cannot be used together")
@@ -368,7 +368,7 @@ class ExtendedParameters(EngineParameters):
         return self.prompt_logprobs or 0
 
 
-class _OfExtendedParameters:
+class _ParametersSchema:
     """The JSON schema of the parameters; by default, any object is allowed."""
 
     @classmethod
@@ -379,4 +379,4 @@ class _OfExtendedParameters:
 
 
 # A request's parameters before a backend validates them; the backend may support fewer, or different ones.
-ParametersObject = Annotated[dict[str, Any], _OfExtendedParameters]
+ParametersObject = Annotated[dict[str, Any], _ParametersSchema]

@@ -39,7 +39,7 @@ class ReasoningCountdown:
         self._num_read = 0
         self._begin = 0  # index of the first token of the reasoning
 
-    def forced(self, generated: Sequence[int]) -> int | None:
+    def forced_token(self, generated: Sequence[int]) -> int | None:
         """Return the token id that must come next, or None if any may."""
         if len(generated) < self._num_read:  # generated tokens were rolled back
             self._restart()

@@ -20,7 +20,7 @@ class RepetitionDetection(BaseModel):
     min_count: int = Field(0, ge=0, description="How often the sequence must occur in a row; at least 2.")
 
     @model_validator(mode="after")
-    def _can_be_found(self) -> Self:
+    def _check_sizes(self) -> Self:
         if self.min_pattern_size > self.max_pattern_size:
             raise ValueError(
                 f"must have a `min_pattern_size` that is at most `max_pattern_size`, {self.max_pattern_size}. Given: "

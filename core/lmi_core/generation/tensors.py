@@ -87,7 +87,7 @@ class Tensor:
     def from_array(cls, array: "numpy.ndarray[Any, Any]") -> Self:
         """Return the tensor of an array; str and bytes become BYTES. Raise ValueError for types unknown to KServe."""
         if array.dtype.kind in "OSU":
-            return cls("BYTES", array.shape, b"".join(_prefixed(element) for element in array.ravel().tolist()))
+            return cls("BYTES", array.shape, b"".join(_encode_element(element) for element in array.ravel().tolist()))
         dtype = _BY_CODE.get(array.dtype.str[1:])
         if dtype is not None:
             little_endian = array.astype(f"<{array.dtype.str[1:]}", copy=False)
@@ -149,6 +149,6 @@ def _elements(data: bytes) -> Iterator[bytes]:
         yield data[start:place]
 
 
-def _prefixed(element: object) -> bytes:
+def _encode_element(element: object) -> bytes:
     data = element if isinstance(element, bytes) else str(element).encode()
     return len(data).to_bytes(LENGTH_SIZE, "little") + data

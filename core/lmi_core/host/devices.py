@@ -44,7 +44,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
     return present if chosen is None else min(present, _count(chosen))
 
 
-def counted_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int | None:
+def count_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int | None:
     """Count the GPUs as `visible_gpus` does; None if the host may have others."""
     counted = visible_gpus(environment, root)
     hidden = any(name in environment for name in VISIBLE)
@@ -52,7 +52,7 @@ def counted_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
     return None if counted == 0 and uncounted and not hidden else counted
 
 
-def in_words(gpus: int) -> str:
+def describe_gpus(gpus: int) -> str:
     """Describe a host's GPUs, for example `this host has 2 GPUs`."""
     if gpus == 0:
         return "this host has no GPU"

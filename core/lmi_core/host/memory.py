@@ -69,10 +69,10 @@ def gpu_memory(
 ) -> list[DeviceMemory]:
     """Return the memory of each visible GPU, in the order of their numbers; empty if unknown."""
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    rows = [[part.strip() for part in line.split(",", 5)] for line in told.splitlines() if line.strip()]
+    rows = [[part.strip() for part in line.split(",", 5)] for line in output.splitlines() if line.strip()]
     if any(len(row) < 6 or not all(part.isdecimal() for part in row[2:5]) for row in rows):
         return []
     by_name = {name: row for row in rows for name in row[:2]}

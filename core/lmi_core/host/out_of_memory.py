@@ -18,10 +18,10 @@ WORDS = (
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, by its type or message."""
-    return any(each.__name__ in ERRORS for each in type(error).__mro__) or tells_of_memory(str(error))
+    return any(each.__name__ in ERRORS for each in type(error).__mro__) or means_out_of_memory(str(error))
 
 
-def tells_of_memory(words: str) -> bool:
+def means_out_of_memory(words: str) -> bool:
     """Return whether an engine's message means that memory ran out."""
     return any(text in words for text in (*ERRORS, *WORDS))
 

@@ -74,7 +74,7 @@ def end_session(session: int, known: set[psutil.Process]) -> None:
     """
     deadline = time.monotonic() + END_SECONDS
     asked = set[psutil.Process]()
-    while (left := _left(session, known)) and time.monotonic() < deadline + END_SECONDS:
+    while (left := _remaining(session, known)) and time.monotonic() < deadline + END_SECONDS:
         late = time.monotonic() >= deadline
         for each in left if late else left - asked:
             with suppress(psutil.Error):
@@ -84,7 +84,7 @@ def end_session(session: int, known: set[psutil.Process]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _left(session: int, known: set[psutil.Process]) -> set[psutil.Process]:
+def _remaining(session: int, known: set[psutil.Process]) -> set[psutil.Process]:
     """Return the living processes of a session, and the known ones, except for this process."""
     found = (each for each in {*psutil.process_iter(), *known} if each in known or _session(each) == session)
     return {each for each in found if each.pid != os.getpid() and _lives(each)}

@@ -37,7 +37,7 @@ class Checkpoint:
         return bool(self.weights) and not self.faults
 
 
-def named_weights(folder: Path) -> str | None:
+def configured_weights(folder: Path) -> str | None:
     """Return the weights file or index that config.json names for transformers."""
     try:
         named = read_json(folder / "config.json").get("transformers_weights")
@@ -104,13 +104,13 @@ def _shards(index: Path, checkpoint: Checkpoint) -> list[Path]:
         return []
     shards = sorted(set(places.values()))
     if outside := [shard for shard in shards if is_outside(shard)]:
-        checkpoint.faults.append(f"{index}: a shard {OUTSIDE}. Given: {listed(outside)}")
+        checkpoint.faults.append(f"{index}: a shard {OUTSIDE}. Given: {abridge(outside)}")
         return []
     if index.name.endswith(SAFE_INDEX) and (others := [shard for shard in shards if not shard.endswith(SAFE)]):
-        checkpoint.faults.append(f"{index}: a shard must be a {SAFE} file. Given: {listed(others)}")
+        checkpoint.faults.append(f"{index}: a shard must be a {SAFE} file. Given: {abridge(others)}")
         return []
     if missing := [shard for shard in shards if not (index.parent / shard).exists()]:
-        checkpoint.faults.append(f"{index.parent}: {len(missing)} of {len(shards)} shards missing: {listed(missing)}")
+        checkpoint.faults.append(f"{index.parent}: {len(missing)} of {len(shards)} shards missing: {abridge(missing)}")
     return [index.parent / shard for shard in shards if shard not in missing]
 
 
@@ -140,7 +140,7 @@ def _without_weights(folder: Path) -> str:
     engines = sorted({file.name for pattern in ENGINES for file in folder.rglob(pattern)})
     if engines:
         return (
-            f"TensorRT engines ({listed(engines)}) run only in NVIDIA's own runtime: set option.model_id to the model "
+            f"TensorRT engines ({abridge(engines)}) run only in NVIDIA's own runtime: set option.model_id to the model "
             "that they were built from"
         )
     if (folder / SINGLE).exists() or (folder / INDEX).exists():
@@ -148,7 +148,7 @@ def _without_weights(folder: Path) -> str:
     return f"no weights: neither {SINGLE} nor {INDEX} nor weights in another format"
 
 
-def listed(names: Iterable[str], shown: int = 3) -> str:
+def abridge(names: Iterable[str], shown: int = 3) -> str:
     """Return the first few names and the number of others, as text."""
     names = sorted(names)
     more = f" and {len(names) - shown} more" if len(names) > shown else ""

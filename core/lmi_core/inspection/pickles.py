@@ -40,7 +40,7 @@ def pickled_weights(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
 
 
-def refused_files(files: Iterable[Path], allowed: bool) -> list[str]:
+def refusal_faults(files: Iterable[Path], allowed: bool) -> list[str]:
     """Return `refusal` as a list of faults."""
     found = refusal([*files], allowed)
     return [] if found is None else [found]

@@ -28,7 +28,7 @@ def with_fields(fields: Mapping[str, object]) -> dict[str, Mapping[str, object]]
     return {FIELDS: fields}
 
 
-def lost_lines(count: int, reason: str) -> str:
+def lost_lines_message(count: int, reason: str) -> str:
     """Return the line that replaces lines that could not be written."""
     message = f"{count} lines were dropped, because {reason}"
     record = logging.LogRecord("log", logging.WARNING, "", 0, message, None, None)

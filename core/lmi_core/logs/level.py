@@ -45,7 +45,7 @@ def change_log_level(asked: str) -> str:
     return level
 
 
-def heed_log_level(message: bytes) -> None:
+def apply_log_level(message: bytes) -> None:
     """Apply the log level that the parent process has sent."""
     words = message.decode(errors="replace").split()
     if words and words[-1] in LEVELS.values():

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 
 Report = Callable[[str, int | None, int | None], None]  # the stage; bytes done and total, if known
 
@@ -45,5 +45,5 @@ class LoadingProgress:
     def __str__(self) -> str:
         """Return one line, such as `reading weights, 1.2 GB of 14 GB, 3 s`."""
         what, done, total = self._stage
-        size = "" if done is None else f", {in_words(done)}" + ("" if total is None else f" of {in_words(total)}")
+        size = "" if done is None else f", {readable(done)}" + ("" if total is None else f" of {readable(total)}")
         return f"{what}{size}, {self.seconds:.0f} s"

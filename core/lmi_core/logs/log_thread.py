@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TextIO
 
-from lmi_core.logs.formats import lost_lines
+from lmi_core.logs.formats import lost_lines_message
 
 MAX_LINES = 10_000  # waiting to be written
 FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
@@ -30,7 +30,7 @@ class LogThread:
         self._written = threading.Condition()
         self._unwritten = 0
         self._dropped = 0
-        self._told = 0  # how many of them the last line reports, if it can be written
+        self._reported = 0  # how many of them the last line reports, if it can be written
         self._status: Callable[[], str] | None = None
         self._shown = ""
         self._pipe: int | None = None
@@ -108,15 +108,15 @@ class LogThread:
 
     def _count_lost(self, line: str) -> None:
         with self._written:
-            self._dropped += self._told + bool(line)
+            self._dropped += self._reported + bool(line)
 
     def _with_count(self, line: str) -> str:
         with self._written:
-            self._told, self._dropped = self._dropped, 0
-        dropped = self._told
+            self._reported, self._dropped = self._dropped, 0
+        dropped = self._reported
         lines = [line] if line else []
         if dropped:
-            lines.append(lost_lines(dropped, REASON))
+            lines.append(lost_lines_message(dropped, REASON))
         return "".join(f"{each}\n" for each in lines)
 
     def _write_out(self, text: str) -> bool:

@@ -17,10 +17,10 @@ FULL, EMPTY = "━", "─"
 
 
 @contextmanager
-def shown(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
+def show_progress(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
     """Show the progress of these models, by name, until the body ends. The running event loop writes the log lines."""
     if terminal_thread() is not None:
-        with shown_on_terminal(loading):
+        with show_on_terminal(loading):
             yield
         return
     if not logger.isEnabledFor(logging.INFO):
@@ -34,7 +34,7 @@ def shown(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
 
 
 @contextmanager
-def shown_on_terminal(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
+def show_on_terminal(loading: Mapping[str, LoadingProgress]) -> Iterator[None]:
     """Keep a progress line below the log if it goes to a terminal, at any log level."""
     thread = terminal_thread()
     if thread is None:

@@ -12,8 +12,8 @@ def log_request(record: RequestRecord, seconds: float) -> None:
     first = record.time_to_first_token
     generated = ""
     if record.num_sequences:
-        told = "no token" if first is None else f"first token after {1000 * first:.1f} ms"
-        generated = f"{record.generated_tokens} generated tokens, {told}, "
+        latency = "no token" if first is None else f"first token after {1000 * first:.1f} ms"
+        generated = f"{record.generated_tokens} generated tokens, {latency}, "
     logger.info(
         "request %s: %d prompt tokens, %sall after %.1f ms",
         record.request_id,

@@ -21,7 +21,7 @@ def find_first(text: str, markers: Sequence[str], *, final: bool, start: int = 0
     Without a marker, `place` is the end of the text that can be returned.
     """
     found = _patterns(tuple(markers)).marker.search(text, start)
-    end = len(text) if final else begun_at(text, markers, start)
+    end = len(text) if final else partial_marker_start(text, markers, start)
     if found is None or found.start() >= end:
         return Found(end, "")
     return Found(found.start(), found.group())
@@ -29,21 +29,21 @@ def find_first(text: str, markers: Sequence[str], *, final: bool, start: int = 0
 
 def starts_with(text: str, markers: Sequence[str], *, final: bool, start: int = 0) -> str | None:
     """Return the longest marker at `start`, "" for none, or None while more text could decide."""
-    if not final and any(_is_begun(marker, text, start) for marker in markers):
+    if not final and any(_is_partial(marker, text, start) for marker in markers):
         return None
     return max((marker for marker in markers if text.startswith(marker, start)), key=len, default="")
 
 
-def begun_at(text: str, markers: Sequence[str], start: int = 0) -> int:
+def partial_marker_start(text: str, markers: Sequence[str], start: int = 0) -> int:
     """Return where an incomplete marker at the end of the text starts, if any; otherwise the text's length."""
     patterns = _patterns(tuple(markers))
     for found in patterns.beginning.finditer(text, max(start, len(text) - patterns.max_length + 1)):
-        if any(_is_begun(marker, text, found.start()) for marker in markers):
+        if any(_is_partial(marker, text, found.start()) for marker in markers):
             return found.start()
     return len(text)
 
 
-def _is_begun(marker: str, text: str, start: int) -> bool:
+def _is_partial(marker: str, text: str, start: int) -> bool:
     """Return whether the text from `start` on is a proper prefix of the marker."""
     return len(text) - start < len(marker) and marker.startswith(text[start:])
 

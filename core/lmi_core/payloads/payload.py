@@ -34,7 +34,7 @@ def read_object(body: bytes, what: str = "the body") -> dict[str, Any]:
 def check_object(value: object, what: str = "the body") -> dict[str, Any]:
     """Return the value if it is a JSON object. Raise InvalidPayload for any other."""
     if not isinstance(value, dict):
-        raise InvalidPayload(f"{what} must be a JSON object. Given: {shown(value)}")
+        raise InvalidPayload(f"{what} must be a JSON object. Given: {quote(value)}")
     return value
 
 
@@ -70,16 +70,16 @@ def explain(
     path = [str(part) for part in first["loc"] if not str(part).startswith(UNION_TAG)]
     name = ".".join(filter(None, ((names or {}).get(part, part) for part in path)))
     if not name and first["type"] != "extra_forbidden":  # a validator that names its fields itself
-        return _bound(first)
+        return _condition(first)
     if first["type"] == "missing":
         return f"`{name}` is required"
     if first["type"] == "extra_forbidden":
         hint = did_you_mean(name, model.model_fields) if "." not in name else ""  # nested objects have other fields
         return f"`{name}` is not a field of {owner}.{hint}"
-    return f"`{name}` {_bound(first)}. Given: {shown(first['input'])}"
+    return f"`{name}` {_condition(first)}. Given: {quote(first['input'])}"
 
 
-def _bound(error: ErrorDetails) -> str:
+def _condition(error: ErrorDetails) -> str:
     """Return the condition on the field: pydantic's "... should ..." as "must ...", or a validator's own text."""
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
@@ -89,7 +89,7 @@ def _bound(error: ErrorDetails) -> str:
     return "must" + bound.partition(" should")[2] if " should" in bound else bound
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """Return a value as text for error messages, truncated if long."""
     text = repr(_beginning(value, count(1)))
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from email.message import Message
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 CONTENT_TYPE = "Content-Type"
 CSV = "text/csv"
@@ -39,7 +39,7 @@ def read_plain_text(body: bytes, headers: Mapping[str, str]) -> str:
     charset = message.get_content_charset() or "utf-8"
     if _codec(charset) not in CHARSETS:
         raise InvalidPayload(
-            f"the body's charset must be one of {', '.join(CHARSETS.values())}. Given: {shown(charset)}"
+            f"the body's charset must be one of {', '.join(CHARSETS.values())}. Given: {quote(charset)}"
         )
     try:
         return body.decode(charset)

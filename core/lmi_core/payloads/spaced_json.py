@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 
 
-def spaced(members: Mapping[str, object]) -> bytes:
+def encode_spaced(members: Mapping[str, object]) -> bytes:
     """Return an object with spaces between its own members, and none in their values.
 
     orjson writes no spaces. The json module would take twice as long for an answer with many tokens.

@@ -62,7 +62,7 @@ def drop_unknown_fields(
     """
     unknown = payload.keys() - field_names(payload_type)
     for name in unknown:
-        if payload[name] is not None and (instead := never_dropped(name)):
+        if payload[name] is not None and (instead := refusal_advice(name)):
             raise InvalidPayload(f"`{name}` is not a field of this request: {instead}")
     if strict or not unknown:
         return payload, ()
@@ -70,7 +70,7 @@ def drop_unknown_fields(
     return kept, tuple(name for name in payload if name in unknown and payload[name] is not None)
 
 
-def never_dropped(name: str) -> str | None:
+def refusal_advice(name: str) -> str | None:
     """Return the advice for a field that cannot be dropped without changing the answer, or None for others."""
     if seems_to_name_an_adapter(name):
         return _NAME_IT

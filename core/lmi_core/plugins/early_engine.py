@@ -50,7 +50,7 @@ def find_early_engine(
         script = directory / SCRIPT
         if script.exists() and FUNCTION in script.read_bytes():
             return None
-        given = {**_variable(environment), **_keys(directory / PROPERTIES_FILE), **_split(options)}
+        given = {**_variable(environment), **_keys(directory / PROPERTIES_FILE), **_parse_options(options)}
         engines = [cast("EarlyEngine", importlib.import_module(name)) for name in ENGINES]
         rolling_batch = given.get(ROLLING_BATCH, DEFAULT)
         return next((engine for engine in engines if engine.is_selected(rolling_batch)), None)
@@ -65,5 +65,5 @@ def _keys(file: Path) -> dict[str, str]:
     return {entry.key: entry.value for entry in parse(file.read_text("utf-8"))} if file.is_file() else {}
 
 
-def _split(options: Sequence[str]) -> dict[str, str]:
+def _parse_options(options: Sequence[str]) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (option.partition("=") for option in options)}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.workers.local_process import LocalProcess
-from lmi_core.workers.prepared_workers import can_prepare, discard, prepared
+from lmi_core.workers.prepared_workers import can_prepare, discard, fork_server_for
 
 # By target: the engine whose backend should claim the worker, and the worker; None where workers will be forked.
 _waiting: dict[str, tuple[EarlyEngine, LocalProcess | None]] = {}
@@ -19,7 +19,7 @@ async def start_early(engine: EarlyEngine) -> None:
     """
     worker = None
     if can_prepare():
-        await asyncio.to_thread(prepared, engine.PREPARE, {**engine.ENVIRONMENT, **os.environ})
+        await asyncio.to_thread(fork_server_for, engine.PREPARE, {**engine.ENVIRONMENT, **os.environ})
     else:
         worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
         await worker.start()

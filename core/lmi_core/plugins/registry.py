@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
 from lmi_core.errors import PluginError
-from lmi_core.errors.did_you_mean import added_to, did_you_mean
+from lmi_core.errors.did_you_mean import did_you_mean, stray_text_hint
 
 
 class Named(Protocol):
@@ -80,13 +80,13 @@ class Registry(Generic[T]):
 
     def get(self, name: str) -> type[T]:
         """Return the class of that name, importing it if necessary. Raise PluginError for an unknown name."""
-        return self._loaded(self._entry(name))
+        return self._load(self._entry(name))
 
     def _entry(self, name: str) -> type[T] | Lazy:
         plugin = self._plugins.get(name)
         if plugin is None:
             known = ", ".join(sorted(self._plugins))
-            suggestion = added_to(name) or did_you_mean(name, self._plugins)
+            suggestion = stray_text_hint(name) or did_you_mean(name, self._plugins)
             raise PluginError(
                 f"there is no {self.kind} `{name}`.{suggestion} Known: {known}. Others come from "
                 "packages of plugins that are installed, and from the files of --plugins-dir"
@@ -104,13 +104,13 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[type[T]]:
         """Yield each class once, even if it has several names, importing it if necessary."""
-        return map(self._loaded, self.entries())
+        return map(self._load, self.entries())
 
     def entries(self) -> list[type[T] | Lazy]:
         """Return each entry once, imported or not."""
         return list(dict.fromkeys(self._plugins.values()))
 
-    def _loaded(self, plugin: type[T] | Lazy) -> type[T]:
+    def _load(self, plugin: type[T] | Lazy) -> type[T]:
         if not isinstance(plugin, Lazy):
             return plugin
         found: type[T] = plugin.load()

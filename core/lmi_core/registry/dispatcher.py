@@ -39,7 +39,7 @@ class Dispatcher:
         return self.registry.models
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, including loading and leaving ones."""
+        """Yield every version of every model, including those being loaded or removed."""
         return self.registry.all_models()
 
     @property
@@ -51,9 +51,9 @@ class Dispatcher:
         """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
         if name is None:
             return self._default()
-        found = self.registry.by_served_name.get(name) or self._versioned(name)
+        found = self.registry.by_served_name.get(name) or self._find_version(name)
         if found is None:
-            raise self.registry.unserved(name) or self._not_served(name)
+            raise self.registry.unserved_error(name) or self._not_served_error(name)
         return found
 
     def _default(self) -> Model:
@@ -72,10 +72,10 @@ class Dispatcher:
         only = self._default()
         if not name or only.name not in self.registry.with_versions or name in self.registry.by_served_name:
             return only
-        if (found := self._versioned(name)) is not None:
+        if (found := self._find_version(name)) is not None:
             return found
         if name.rpartition(":")[0] in self.registry.by_served_name:
-            raise self._not_served(name)
+            raise self._not_served_error(name)
         return only
 
     def versions(self, name: str) -> list[Model]:
@@ -84,7 +84,7 @@ class Dispatcher:
         others = [each for each in self.registry.served_versions(default.name) if each is not default]
         return [default, *others]
 
-    def _versioned(self, name: str) -> Model | None:
+    def _find_version(self, name: str) -> Model | None:
         """Return the version of a model that `name:version` names, or None."""
         base, colon, version = name.rpartition(":")
         model = self.registry.by_served_name.get(base)
@@ -93,7 +93,7 @@ class Dispatcher:
         found = self.registry.version_of(model, version)
         return found if found.version == version else None
 
-    def _not_served(self, name: str) -> ModelNotFound:
+    def _not_served_error(self, name: str) -> ModelNotFound:
         known = sorted(self.registry.by_served_name)
         hint = did_you_mean(name, known)
         return ModelNotFound(f"model `{name}` is not served.{hint} Served: {', '.join(known) or 'none'}")
@@ -189,13 +189,13 @@ class Dispatcher:
         """Raise BackendGivenUp when the engines of all served models have failed permanently."""
         while True:
             models = [model for model in self.registry.all_models() if model.ready]
-            given_up = asyncio.create_task(_why_given_up(models))
+            given_up = asyncio.create_task(_wait_all_given_up(models))
             changed = asyncio.ensure_future(self.registry.changed.wait())
             try:
                 await asyncio.wait((given_up, changed), return_when=asyncio.FIRST_COMPLETED)
                 if models and given_up.done():
-                    told = zip(models, given_up.result(), strict=True)
-                    raise BackendGivenUp("; ".join(f"model {model.name}: {why}" for model, why in told))
+                    reasons = zip(models, given_up.result(), strict=True)
+                    raise BackendGivenUp("; ".join(f"model {model.name}: {why}" for model, why in reasons))
                 await changed
             finally:
                 given_up.cancel()
@@ -219,7 +219,7 @@ class Dispatcher:
                 raise BackendUnhealthy(f"model {model.name}: {error.message}", error.retry_after) from error
 
 
-async def _why_given_up(models: Iterable[Model]) -> list[str]:
+async def _wait_all_given_up(models: Iterable[Model]) -> list[str]:
     """Wait until all models have failed permanently, and return the reason.
 
     Must run in a task: a cancelled `gather` complains about exceptions that were never retrieved.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import OutOfMemory
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.host.devices import visible_gpus
 from lmi_core.host.memory import free_main_memory, gpu_memory
 from lmi_core.host.processes import memory_of
@@ -77,7 +77,7 @@ def releasable_memory(need: Need, models: Iterable[Model]) -> int:
 def memory_need(plan: ModelPlan) -> Need:
     """Return a model's need according to its keys, or at least the size of its weights; 0 bytes if unknown."""
     device, index = _device(plan)
-    required, reserved = _declared(plan.server, device)
+    required, reserved = _declared_memory(plan.server, device)
     if required is not None:
         size, reason = required * MEGABYTE, REQUIRED
     else:
@@ -92,8 +92,8 @@ def lacking(name: str, need: Need, free: int | None, planned: int) -> str | None
     if free is None or need.size <= free - planned:
         return None
     where = "in main memory" if need.device is Device.CPU else "on the GPU"
-    others = f", {in_words(planned)} of which are for models that are being loaded" if planned else ""
-    return f"model {name} needs {in_words(need.size)} ({need.reason}), but {in_words(free)} are free {where}{others}"
+    others = f", {readable(planned)} of which are for models that are being loaded" if planned else ""
+    return f"model {name} needs {readable(need.size)} ({need.reason}), but {readable(free)} are free {where}{others}"
 
 
 def _advice(need: Need) -> str:
@@ -102,7 +102,7 @@ def _advice(need: Need) -> str:
     return "unload another model, or set evict_models=true"
 
 
-def _declared(server: ServerProperties, device: Device) -> tuple[int | None, int]:
+def _declared_memory(server: ServerProperties, device: Device) -> tuple[int | None, int]:
     on_gpu = device is Device.GPU
     required, reserved = server.required_memory_mb, server.reserved_memory_mb
     if on_gpu and server.gpu_required_memory_mb is not None:
@@ -153,7 +153,7 @@ class MemoryPlanner:
         self._loaded = asyncio.Event()  # replaced whenever it is set, which is when a model has loaded or failed
 
     @asynccontextmanager
-    async def planned(
+    async def reserve(
         self,
         model: Model,
         others: Callable[[], Iterable[RegisteredModel]],
@@ -165,7 +165,7 @@ class MemoryPlanner:
         """
         need = await asyncio.to_thread(memory_need, model.plan)
         while (why := await self._lacking(model, need)) is not None:
-            if self._planned_on(need):
+            if self._reserved_memory(need):
                 await self._loaded.wait()
             elif not self.evicts:
                 raise OutOfMemory(f"{why}: {_advice(need)}")
@@ -185,16 +185,16 @@ class MemoryPlanner:
             loaded = self._loaded
             free = await asyncio.to_thread(self.free, need) if need.size else None
             if loaded is self._loaded:  # otherwise, the measurement may not include the loaded model
-                return lacking(model.name, need, free, self._planned_on(need))
+                return lacking(model.name, need, free, self._reserved_memory(need))
 
     async def _can_fit(self, need: Need, others: Sequence[RegisteredModel]) -> bool:
         """Return whether a model might fit if all unused models were unloaded."""
         models = [each.model for each in others if each.model is not None]
         free = await asyncio.to_thread(self.free, need)
         releasable = await asyncio.to_thread(releasable_memory, need, models)
-        return free is None or need.size <= free + releasable - self._planned_on(need)
+        return free is None or need.size <= free + releasable - self._reserved_memory(need)
 
-    def _planned_on(self, need: Need) -> int:
+    def _reserved_memory(self, need: Need) -> int:
         return sum(each.size for each in self._planned.values() if each.device is need.device)
 
 

@@ -85,7 +85,7 @@ class ModelRegistry:
 
         Raise ConfigurationError if that fails, OutOfMemory if it does not fit.
         """
-        async with self.memory_planner.planned(model, self._all, self.make_idle):
+        async with self.memory_planner.reserve(model, self._all, self.make_idle):
             await model.start()
 
     def begin(self) -> None:
@@ -101,7 +101,7 @@ class ModelRegistry:
             raise ModelNotFound(f"model `{name}` is not registered")
         return self._versions[name]
 
-    def registered(self, name: str, version: str | None = None) -> RegisteredModel:
+    def find_registered(self, name: str, version: str | None = None) -> RegisteredModel:
         """Return a version of a model, by default its default version. Raise ModelNotFound if it is not registered."""
         versions = self.versions(name)
         found = versions.default if version is None else versions.get(version)
@@ -121,7 +121,7 @@ class ModelRegistry:
         return list(self._leaving)
 
     def all_models(self) -> Iterator[Model]:
-        """Yield every version of every model, including loading and leaving ones."""
+        """Yield every version of every model, including those being loaded or removed."""
         for each in (*self._all(), *self._leaving):
             if each.model is not None:
                 yield each.model
@@ -134,15 +134,15 @@ class ModelRegistry:
         found = self._versions[model.name].get(version) if model.name in self._versions else None
         if found is None or found.model is model:
             return model
-        if found.model is None or not found.served:
+        if found.model is None or not found.is_served:
             raise found.refuse()
         return found.model
 
     def served_versions(self, name: str) -> list[Model]:
         """Return the served versions of a model, in the order of registration."""
-        return [each.model for each in self._versions.get(name, ()) if each.served and each.model is not None]
+        return [each.model for each in self._versions.get(name, ()) if each.is_served and each.model is not None]
 
-    def unserved(self, name: str) -> LmiError | None:
+    def unserved_error(self, name: str) -> LmiError | None:
         """Return why a registered model is not served now; None if no model of that name is registered."""
         return self._versions[name].default.refuse() if name in self._versions else None
 
@@ -174,7 +174,7 @@ class ModelRegistry:
         try:
             model = registered.take(await reader(registered.registration, registered.progress.report))
             self._check_served_names(model)
-            async with self.memory_planner.planned(model, self._all, self.make_idle):
+            async with self.memory_planner.reserve(model, self._all, self.make_idle):
                 await model.start()
         except BaseException as error:
             await asyncio.shield(self.spawn(registered.discard()))
@@ -227,7 +227,7 @@ class ModelRegistry:
 
     def choose_default(self, registered: RegisteredModel) -> None:
         """Make this the version for requests without a version. Raise ModelNotReady if it is not served."""
-        if not registered.served:
+        if not registered.is_served:
             raise registered.refuse()
         self._versions[registered.name].choose(registered)
         self.publish(registered.name)
@@ -249,7 +249,7 @@ class ModelRegistry:
             if model.ready:
                 return
             try:
-                async with self.memory_planner.planned(model, self._all, self.make_idle):
+                async with self.memory_planner.reserve(model, self._all, self.make_idle):
                     await model.start()
                 await model.adapters.restore(model.idle_adapters, model.idle_pinned)
             except BaseException as error:
@@ -321,7 +321,7 @@ class ModelRegistry:
         """Publish the current versions of these models to requests."""
         models, by_served_name = dict(self.models), dict(self.by_served_name)
         for name in names:
-            before, now = models.pop(name, None), self._served(name)
+            before, now = models.pop(name, None), self._served_model(name)
             for alias in before.names if before is not None else ():
                 del by_served_name[alias]
             if now is not None:
@@ -335,10 +335,10 @@ class ModelRegistry:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    def _served(self, name: str) -> Model | None:
+    def _served_model(self, name: str) -> Model | None:
         """Return the model for requests without a version; None if there is none now."""
         default = self._versions[name].default if name in self._versions else None
-        return default.model if default is not None and default.served else None
+        return default.model if default is not None and default.is_served else None
 
     @property
     def limits(self) -> Limits:

@@ -58,7 +58,7 @@ class RegisteredModel:
     def state(self) -> ModelState:
         if self.leaving:
             return ModelState.UNLOADING
-        if self.failure is not None and not self.served:
+        if self.failure is not None and not self.is_served:
             return ModelState.FAILED
         if self.model is None:
             return ModelState.FETCHING
@@ -67,7 +67,7 @@ class RegisteredModel:
         return ModelState.IDLE if self.model.idle else ModelState.LOADING
 
     @property
-    def served(self) -> bool:
+    def is_served(self) -> bool:
         """Whether requests find the model.
 
         Models of the server's start are found, and refuse requests, while they load.
@@ -100,13 +100,13 @@ class RegisteredModel:
     async def drain(self, seconds: float, error: LmiError) -> None:
         """Wait at most this long for the model's calls, and end the rest with the error."""
         model = self.model
-        if model is None or await _unused_within(model, seconds):
+        if model is None or await _wait_unused(model, seconds):
             return
         logger.warning(
             "model %s: %d requests did not finish in time and end with an error", self.name, model.usage.calls
         )
         model.fail_calls(error)
-        await _unused_within(model, ERROR_SECONDS)
+        await _wait_unused(model, ERROR_SECONDS)
 
     async def discard(self) -> None:
         """Stop the model, and release everything it holds on this host."""
@@ -117,7 +117,7 @@ class RegisteredModel:
             except Exception:
                 logger.exception("model %s did not stop cleanly", self.name)
             model.plan.code.unload()
-            await asyncio.to_thread(model.copies.let_all_go)
+            await asyncio.to_thread(model.copies.release_all)
         release, self._release = self._release, nothing
         await asyncio.to_thread(release)
 
@@ -136,9 +136,9 @@ class RegisteredModel:
         self.failure, self.loaded_at = None, time.time()
 
 
-async def _unused_within(model: Model, seconds: float) -> bool:
+async def _wait_unused(model: Model, seconds: float) -> bool:
     try:
-        await asyncio.wait_for(model.usage.until_unused(), seconds)
+        await asyncio.wait_for(model.usage.wait_unused(), seconds)
     except TimeoutError:
         return False
     return True

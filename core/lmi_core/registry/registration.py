@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.logs.loading_progress import Report
 from lmi_core.serving.model import Model
 
@@ -15,7 +15,7 @@ class Registration:
     name: str
     url: str
     version: str | None = None
-    overrides: tuple[Given, ...] = ()
+    overrides: tuple[Setting, ...] = ()
 
 
 def nothing() -> None:

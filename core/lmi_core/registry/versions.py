@@ -27,7 +27,7 @@ class Versions:
         one.
         """
         candidates = (*reversed(self._chosen), *self)
-        return next((each for each in candidates if each.served), next(iter(self)))
+        return next((each for each in candidates if each.is_served), next(iter(self)))
 
     def add(self, registered: RegisteredModel) -> None:
         """Add a version, replacing a failed one."""

@@ -96,7 +96,7 @@ class Copies:
         """Return the path of a version's copy, which need not exist."""
         return self.folder / version / self._name
 
-    def staged(self, version: str) -> Path:
+    def staging_path(self, version: str) -> Path:
         """Return the path where a version's copy is made."""
         return self._staging(version) / self._name
 
@@ -168,7 +168,7 @@ class Copies:
             if not path.is_dir() or path.name in kept:
                 continue
             lock = path.with_name(path.name + LOCK)
-            with locks.unused(lock) as free:
+            with locks.try_exclusive(lock) as free:
                 if free:
                     shutil.rmtree(path, ignore_errors=True)
                     lock.unlink(missing_ok=True)

@@ -7,5 +7,5 @@ class Unreachable(ConfigurationError):
     """The source is unreachable, so only an existing copy on this host can be served; a later start may succeed."""
 
 
-class ChangedMeanwhile(Exception):
+class ChangedDuringCopy(Exception):
     """An object was replaced or deleted during its download."""

@@ -12,10 +12,10 @@ from lmi_core.configuration.location import RemoteModel, is_s3, is_web, must_be_
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import LoadingProgress, Report
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
-from lmi_core.logs.progress_display import shown
+from lmi_core.logs.progress_display import show_progress
 from lmi_core.remote.copies import Copies
 from lmi_core.remote.errors import Unreachable
-from lmi_core.remote.held_copies import HeldCopies, hold, let_go
+from lmi_core.remote.held_copies import HeldCopies, hold, release_copy
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Finished, Job, Message, Note, Progress, decode
 from lmi_core.workers.endpoint import WorkerDied
@@ -60,14 +60,14 @@ def whole_model(source: str) -> RemoteModel:
 
 
 async def fetch(model: RemoteModel, environment: Mapping[str, str] = os.environ, report: Report | None = None) -> Path:
-    """Return the folder of a complete copy on this host, which is kept until `let_go`, or the end of this process.
+    """Return the folder of a complete copy on this host, kept until `release_copy` or the end of this process.
 
     Show the progress on standard error, or pass it to `report`. Cancelling stops the download immediately; the next
     call resumes it. Raise ConfigurationError if it cannot be copied.
     """
     if report is None:
         progress = LoadingProgress()
-        with shown({str(model): progress}):
+        with show_progress({str(model): progress}):
             return await fetch(model, environment, progress.report)
     downloads = download_folder(environment)
     while True:
@@ -83,7 +83,7 @@ async def fetched(model: RemoteModel, report: Report | None = None) -> AsyncIter
     try:
         yield folder
     finally:
-        let_go(folder)
+        release_copy(folder)
 
 
 async def fetch_all(
@@ -94,14 +94,14 @@ async def fetch_all(
     Raise ConfigurationError if one cannot be copied.
     """
 
-    async def kept(name: str, model: RemoteModel) -> Path:
+    async def keep(name: str, model: RemoteModel) -> Path:
         async with fetched(model, report) as folder:
             copies.keep(name, folder)
             return folder
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = {name: group.create_task(kept(name, model)) for name, model in models.items()}
+            tasks = {name: group.create_task(keep(name, model)) for name, model in models.items()}
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return {name: task.result() for name, task in tasks.items()}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lmi_core.configuration.cache import download_folder
 from lmi_core.configuration.location import RemoteModel
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.remote.copies import Copies
 
 
@@ -21,7 +21,7 @@ def forecast(model: RemoteModel, environment: Mapping[str, str]) -> str:
     update = "if it has changed since, it will be unpacked again"
     if not model.is_archive:
         update = "files that have changed since will be downloaded"
-    return f"{model} is in {folder} ({in_words(contents.size)}); {update}"
+    return f"{model} is in {folder} ({readable(contents.size)}); {update}"
 
 
 def _hub_forecast(model: RemoteModel) -> str:

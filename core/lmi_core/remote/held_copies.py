@@ -17,18 +17,18 @@ class HeldCopies:
         lock = _lock_of(folder)
         if lock is not None:
             locks.hold(lock)
-        self.let_go(use)
+        self.release(use)
         if lock is not None:
             self._locks[use] = lock
 
-    def let_go(self, use: str) -> None:
+    def release(self, use: str) -> None:
         """Release the copy for this purpose, if any."""
         if (lock := self._locks.pop(use, None)) is not None:
             locks.release(lock)
 
-    def let_all_go(self) -> None:
+    def release_all(self) -> None:
         for use in list(self._locks):
-            self.let_go(use)
+            self.release(use)
 
 
 def is_copy(folder: Path) -> bool:
@@ -48,7 +48,7 @@ def hold(folder: Path) -> bool:
     return False
 
 
-def let_go(folder: Path) -> None:
+def release_copy(folder: Path) -> None:
     """Release a fetched copy; HeldCopies keep it. Ignore folders that are not copies."""
     if (lock := _lock_of(folder)) is not None:
         locks.release(lock)

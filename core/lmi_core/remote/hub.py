@@ -29,17 +29,17 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     if HF_HUB_OFFLINE:
-        return _cached(model, ConfigurationError("HF_HUB_OFFLINE is set"))
+        return _require_cached(model, ConfigurationError("HF_HUB_OFFLINE is set"))
     try:
-        info = _ask(model)
+        info = _fetch_info(model)
     except Unreachable as error:
-        folder = _cached(model, error)
+        folder = _require_cached(model, error)
         report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
 
 
-def _cached(model: RemoteModel, why: ConfigurationError) -> Path:
+def _require_cached(model: RemoteModel, why: ConfigurationError) -> Path:
     """Return the folder of a complete snapshot. Raise an error of the same class as `why` if there is none."""
     folder = cached_snapshot(model)
     if folder is None:
@@ -47,7 +47,7 @@ def _cached(model: RemoteModel, why: ConfigurationError) -> Path:
     return folder
 
 
-def _ask(model: RemoteModel) -> "ModelInfo":
+def _fetch_info(model: RemoteModel) -> "ModelInfo":
     from huggingface_hub import HfApi, constants, errors
 
     try:

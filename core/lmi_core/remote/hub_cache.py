@@ -60,11 +60,11 @@ def has_weights(folder: Path) -> bool:
     """Return whether the folder contains every file of its weights' index or, without an index, any weights."""
     indexes = [path for pattern in INDEXES for path in folder.glob(pattern)]
     if indexes:
-        return any(all((folder / name).exists() for name in _indexed(index)) for index in indexes)
+        return any(all((folder / name).exists() for name in _files_in_index(index)) for index in indexes)
     return any(True for pattern in WEIGHTS for _ in folder.glob(pattern))
 
 
-def _indexed(index: Path) -> set[str]:
+def _files_in_index(index: Path) -> set[str]:
     try:
         return set(json.loads(index.read_text())["weight_map"].values())
     except (OSError, ValueError, KeyError, AttributeError):

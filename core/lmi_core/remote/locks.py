@@ -15,12 +15,12 @@ POLL_SECONDS = 0.1
 
 
 @dataclass(slots=True)
-class _Held:
+class _HeldLock:
     descriptor: int
     count: int = 0  # the number of holders
 
 
-_held: dict[Path, _Held] = {}
+_held: dict[Path, _HeldLock] = {}
 _changing = threading.RLock()
 
 
@@ -45,7 +45,7 @@ def hold(path: Path) -> None:
             descriptor = _open(path)
             while not _take(descriptor, fcntl.LOCK_SH, path):
                 time.sleep(POLL_SECONDS)
-            _held[path] = _Held(descriptor)
+            _held[path] = _HeldLock(descriptor)
         _held[path].count += 1
 
 
@@ -66,7 +66,7 @@ def held_locks() -> list[Path]:
 
 
 @contextmanager
-def unused(path: Path) -> Iterator[bool]:
+def try_exclusive(path: Path) -> Iterator[bool]:
     """Yield whether no process holds the lock; if so, no process can take it in the body."""
     descriptor = _open(path)
     try:

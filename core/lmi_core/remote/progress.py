@@ -3,7 +3,7 @@
 import logging
 import time
 
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.report import Begin
 
@@ -43,9 +43,9 @@ class DownloadProgress:
             self._log_end()
 
     def _log_begin(self, stage: Begin) -> None:
-        size = "" if stage.total is None else f": {in_words(stage.total)}"
-        before = f", {in_words(stage.done)} of which are already there" if stage.done else ""
-        without = f"; skipped: {in_words(stage.skipped)} in files that are not needed" if stage.skipped else ""
+        size = "" if stage.total is None else f": {readable(stage.total)}"
+        before = f", {readable(stage.done)} of which are already there" if stage.done else ""
+        without = f"; skipped: {readable(stage.skipped)} in files that are not needed" if stage.skipped else ""
         doing = self._words_for(stage)[0]
         logger.info("%s %s to %s%s%s%s", doing, self._model, stage.folder, size, before, without)
 
@@ -54,7 +54,7 @@ class DownloadProgress:
             return
         total = self._done if self._stage.total is None else self._stage.total
         seconds = time.monotonic() - self._began
-        did, size = self._words_for(self._stage)[1], in_words(total - self._stage.done)
+        did, size = self._words_for(self._stage)[1], readable(total - self._stage.done)
         logger.info("%s %s: %s in %.1f seconds", did, self._model, size, seconds)
 
     def _words_for(self, stage: Begin) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from lmi_core.configuration.cache import CACHE_VARIABLE, DOWNLOAD_VARIABLE
 from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 
 REMEDY = "free some space, or set {} to a folder on another disk"
 
@@ -18,7 +18,7 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ConfigurationError(
-            f"{source}: the download needs {in_words(needed)}, but the disk of {folder} has {in_words(free)} free: "
+            f"{source}: the download needs {readable(needed)}, but the disk of {folder} has {readable(free)} free: "
             f"{REMEDY.format(variable)}"
         )
 

@@ -34,7 +34,7 @@ def update(
     copy = copies.copy(version)
     if are_whole(copy, files):  # a process ended just before setting the current version
         return copies.set_current(version, files)
-    unchanged = _unchanged(copies)
+    unchanged = _current_files(copies)
     missing = _missing(copies, version, files, unchanged)
     wanted = {each.identity for each in files}
     for path in copies.partial.glob("*"):
@@ -51,7 +51,7 @@ def update(
     return copies.publish(version, files)
 
 
-def _unchanged(copies: Copies) -> Unchanged:
+def _current_files(copies: Copies) -> Unchanged:
     current = copies.current()
     if current is None:
         return {}
@@ -61,7 +61,7 @@ def _unchanged(copies: Copies) -> Unchanged:
 
 def _missing(copies: Copies, version: str, files: Sequence[CopiedFile], unchanged: Unchanged) -> list[CopiedFile]:
     """Return the files that are neither in the current copy nor transferred."""
-    staged = copies.staged(version)
+    staged = copies.staging_path(version)
     return [
         each
         for each in files
@@ -73,7 +73,7 @@ def _missing(copies: Copies, version: str, files: Sequence[CopiedFile], unchange
 def _assemble(copies: Copies, version: str, files: Sequence[CopiedFile], unchanged: Unchanged) -> None:
     """Stage a copy from transferred files and from unchanged ones of the current copy."""
     for each in files:
-        target = copies.staged(version) / each.path
+        target = copies.staging_path(version) / each.path
         target.parent.mkdir(parents=True, exist_ok=True)
         transferred = copies.partial / each.identity
         if transferred.exists():

@@ -13,7 +13,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.archives.updating import update_from_archive
 from lmi_core.remote.copies import Copies
-from lmi_core.remote.errors import ChangedMeanwhile, Unreachable
+from lmi_core.remote.errors import ChangedDuringCopy, Unreachable
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Job, Report
 from lmi_core.remote.s3.updating import update_from_s3
@@ -62,7 +62,7 @@ def make_copy(model: RemoteModel, downloads: Path, report: Report) -> Path:
         for _ in range(MAX_ATTEMPTS):
             try:
                 return update(model, copies, report)
-            except ChangedMeanwhile:
+            except ChangedDuringCopy:
                 report.note(f"{model} changed in the meantime: copying the changes")
             except Unreachable as error:
                 current = copies.current()

@@ -29,7 +29,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heed_signal()
+    handle_signal()
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
@@ -37,13 +37,13 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
-def heed_signal() -> None:
+def handle_signal() -> None:
     """Make SIGNAL raise TimeLimitExceeded in the main thread; call this there."""
-    if signal.getsignal(SIGNAL) is not _exceeded:
-        signal.signal(SIGNAL, _exceeded)
+    if signal.getsignal(SIGNAL) is not _raise_exceeded:
+        signal.signal(SIGNAL, _raise_exceeded)
 
 
-def _exceeded(_number: int, _frame: FrameType | None) -> None:
+def _raise_exceeded(_number: int, _frame: FrameType | None) -> None:
     raise TimeLimitExceeded
 
 
@@ -70,7 +70,7 @@ def load_within(seconds: float, load: Callable[[], T]) -> T:
 
 
 def _load_here(seconds: float, load: Callable[[], T], unwanted: threading.Event | None) -> T:
-    heed_signal()
+    handle_signal()
     ended, main = threading.Event(), threading.main_thread().ident
     assert main is not None
 

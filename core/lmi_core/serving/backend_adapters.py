@@ -12,7 +12,7 @@ from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import copied_source
 from lmi_core.errors import ConfigurationError, InvalidAdapter
 from lmi_core.model_adapters import ModelAdapters
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.remote.fetching import fetched
 from lmi_core.remote.held_copies import HeldCopies
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS, ModelCode
@@ -75,7 +75,7 @@ class BackendAdapters(ModelAdapters):
                 await self._backend.unload_adapter(name)
             self._code.unload_adapter(name)
             self._loaded_from.pop(name, None)
-            self._copies.let_go(_use(name))
+            self._copies.release(_use(name))
             self._pinned.discard(name)
 
     def _note_pin(self, name: str, pin: bool) -> None:
@@ -158,7 +158,7 @@ class BackendAdapters(ModelAdapters):
             pass
         raise InvalidAdapter(
             "`src` must be a folder or an archive on the server's host, an s3:// URL, or the URL of an archive. Given: "
-            f"{shown(source)}"
+            f"{quote(source)}"
         )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
-from lmi_core.configuration.properties import OPTION_PREFIX, declared
+from lmi_core.configuration.properties import OPTION_PREFIX, keys_of
 from lmi_core.configuration.properties.request import SELECTIONS
 from lmi_core.errors import PluginError
 from lmi_core.host.substitution import Substitution
@@ -46,7 +46,7 @@ def foreign_keys(runtime: type[ServingRuntime[Any]], backends: Registry[Backend[
     """Return the known keys without effect on this runtime, each with the reason."""
     readers: dict[str, list[str]] = {}
     for other in backends:
-        declared_keys = {key for each in declared(other.properties_type) for key in (each.key, *each.aliases)}
+        declared_keys = {key for each in keys_of(other.properties_type) for key in (each.key, *each.aliases)}
         arguments = {OPTION_PREFIX + name for name in other.known_engine_arguments()}
         for key in declared_keys | arguments:
             readers.setdefault(key, []).append(other.name)

@@ -67,7 +67,7 @@ def writing_failure(error: BaseException) -> LmiError:
     return FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}")
 
 
-def written(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
+def check_result(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
     """Return a formatter's result. Raise FormatterFailed unless it is bytes or a list of bytes."""
     # Fast, because this runs for every token
     if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):

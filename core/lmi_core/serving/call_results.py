@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from lmi_core.admission.running import RunningCall, RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
-from lmi_core.admission.turns import RollingBatch, Turn, Turns
+from lmi_core.admission.turns import RollingBatch, Turn, TurnQueue
 from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, RequestAborted
 from lmi_core.generation.merge import merge_prompts
@@ -25,13 +25,13 @@ class Runner(Protocol):
     statistics: RequestStatistics
     running: RunningCalls
     time_limits: TimeLimits
-    turns: Turns
+    turns: TurnQueue
 
     @property
     def backend(self) -> Backend[Any]: ...
 
 
-async def generated(
+async def generate_steps(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
@@ -54,14 +54,14 @@ async def generated(
                     async for step in steps:
                         call.waits = False
                         if call.is_cut:
-                            call.go_on()
+                            call.drop_interruption()
                         if first:
                             first = not record.begin(step)
                         if step.finish_reason is not None:
                             checks.end(step)
                             record.end(step)
                         yield step
-                        if not call.waits_on():
+                        if not call.begin_step():
                             break
         except LmiError:
             raise
@@ -86,7 +86,7 @@ def _steps(
     turns, streams = model.turns, [backend.steps(request) for request in requests]
     if isinstance(turns, RollingBatch):
         own = [
-            turns.ended(turn),
+            turns.closing(turn),
             *(turns.of(call.client, _num_sequences([each]), call.is_unread) for each in requests[1:]),
         ]
         streams = [_in_turn(waiting, steps) for waiting, steps in zip(own, streams, strict=True)]
@@ -101,13 +101,13 @@ async def _in_turn(
     waiting: AbstractContextManager[Turn], steps: AsyncGenerator[GenerationStep, None]
 ) -> AsyncGenerator[GenerationStep, None]:
     with waiting as turn:
-        await turn.come()
+        await turn.wait()
         async with aclosing(steps):
             async for step in steps:
                 yield step
 
 
-async def all_or_aborted(
+async def yield_until_aborted(
     model: Runner,
     prompts: Sequence[Prompt],
     request_id: str,
@@ -133,11 +133,11 @@ async def all_or_aborted(
                     async for item in items:
                         call.waits = False
                         if call.is_cut:
-                            call.go_on()
+                            call.drop_interruption()
                         if checks is not None:
                             checks.take(item)
                         yield item
-                        if not call.waits_on():
+                        if not call.begin_step():
                             break
         except LmiError:
             raise

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from lmi_core.configuration.configuration import Configuration
-from lmi_core.configuration.properties import ServerProperties, declared
+from lmi_core.configuration.properties import ServerProperties, keys_of
 from lmi_core.host.devices import CPU, visible_gpus
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def place_on_devices(server: ServerProperties, backend: "type[Backend[Any]]", co
     if not server.devices:
         return
     asked = f"{KEY}={server.load_on_devices}"
-    if not any(key.key == DEVICE for key in declared(backend.properties_type)):
+    if not any(key.key == DEVICE for key in keys_of(backend.properties_type)):
         if backend.replicates and visible_gpus() and server.devices != (CPU,):
             return  # each of its engines gets its own device
         configuration.warnings.append(

@@ -8,7 +8,7 @@ from lmi_core.embedding_backend import EmbeddingModel, require_embeddings, requi
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.embedding_request import EmbeddingRequest, Side, ValidEmbedding
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 
 AS_MANY_AS_FIT = -1  # a value of `truncate`: keep as much as fits
 CHARACTERS_PER_TEXT = 100  # take as long as the fixed cost of each text
@@ -24,11 +24,11 @@ async def validate_embeddings(
     scores = any(request.pair is not None for request in requests)
     model = (require_scores if scores else require_embeddings)(backend, model_name)
 
-    def validated() -> list[ValidEmbedding]:
+    def validate() -> list[ValidEmbedding]:
         return [validate_embedding(request, model, backend.tokenizer) for request in requests]
 
     size = sum(len(request.text) + len(request.pair or "") + CHARACTERS_PER_TEXT for request in requests)
-    return await read_beside(size, validated)
+    return await run_off_loop(size, validate)
 
 
 def validate_embedding(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> ValidEmbedding:
@@ -79,7 +79,7 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
                     f"`{request.name}` must contain token ids from 0 to {last}, those of the model's own tokenizer; "
                     f"{token_id} is out of vocabulary"
                 )
-        return request.text if most is None else _cut(request.text, most, side)
+        return request.text if most is None else _truncate(request.text, most, side)
     text = request.text + (request.pair or "")
     if model.lower_case:
         text = text.lower()
@@ -88,7 +88,7 @@ def _token_ids(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Toke
     ids = tokenizer.encode(text, request.add_special_tokens)
     if most is None or len(ids) <= most:
         return ids
-    return _cut_between(ids, tokenizer.encode(text, add_special_tokens=False), most, side)
+    return _truncate_between(ids, tokenizer.encode(text, add_special_tokens=False), most, side)
 
 
 def _truncation(request: EmbeddingRequest, model: EmbeddingModel, tokenizer: Tokenizer) -> tuple[int | None, Side]:
@@ -108,7 +108,7 @@ def _pair_ids(
     if most is not None:
         room = max(0, most - sum(piece.token_id is not None for piece in template.pieces))
         lengths = _longest_first(len(texts[0]), len(texts[1]), room)
-        texts = [_cut(ids, length, side) for ids, length in zip(texts, lengths, strict=True)]
+        texts = [_truncate(ids, length, side) for ids, length in zip(texts, lengths, strict=True)]
     prompt_ids: list[int] = []
     types: list[int] = []
     for piece in template.pieces:
@@ -129,13 +129,13 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     return (longer, shorter) if first > second else (shorter, longer)
 
 
-def _cut(ids: list[int], most: int, side: Side) -> list[int]:
+def _truncate(ids: list[int], most: int, side: Side) -> list[int]:
     if len(ids) <= most:
         return ids
     return ids[:most] if side == "right" else ids[len(ids) - most :]
 
 
-def _cut_between(ids: list[int], own: list[int], most: int, side: Side) -> list[int]:
+def _truncate_between(ids: list[int], own: list[int], most: int, side: Side) -> list[int]:
     """Truncate a text's tokens to `most`, including the special tokens around its `own` tokens, as transformers does.
 
     If the special tokens do not fit or are elsewhere, all tokens are treated alike.
@@ -143,5 +143,5 @@ def _cut_between(ids: list[int], own: list[int], most: int, side: Side) -> list[
     around = len(ids) - len(own)
     for before in range(around + 1):
         if ids[before : before + len(own)] == own and most > around:
-            return ids[:before] + _cut(own, most - around, side) + ids[before + len(own) :]
-    return _cut(ids, most, side)
+            return ids[:before] + _truncate(own, most - around, side) + ids[before + len(own) :]
+    return _truncate(ids, most, side)

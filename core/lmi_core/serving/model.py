@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 from lmi_core.admission.admission import Admission, SequenceCounts, Ticket, Usage
 from lmi_core.admission.running import RunningCalls
 from lmi_core.admission.time_limits import TimeLimits
-from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, Turns
+from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, TurnQueue
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
@@ -43,10 +43,10 @@ from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
 from lmi_core.serving.backend_failures import VectorChecks, check_health, start_runtime
-from lmi_core.serving.call_results import all_or_aborted, generated
+from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.validation import validate_all, without_unknown
+from lmi_core.serving.validation import drop_all_unknown, validate_all
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
 
@@ -91,7 +91,7 @@ class Model:
         options, max_running = plan.options, _max_running(plan)
         self.time_limits = TimeLimits.of(options)
         self.admission = Admission(plan.name, plan.server.job_queue_size, max_running, self.time_limits.queue)
-        self.turns: Turns = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
+        self.turns: TurnQueue = DynamicBatch(*_batch(plan.server)) if options.dynamic_batching else RollingBatch()
         self.sessions = Sessions(options.sessions_expiration) if options.enable_stateful_sessions else None
         self._formatters = formatters
         self._inference_ids = itertools.count(1)
@@ -315,7 +315,7 @@ class Model:
 
         Raise InvalidParameter for one that must not be dropped.
         """
-        return await without_unknown(generation, self.backend, strict=self.options.strict_parameters)
+        return await drop_all_unknown(generation, self.backend, strict=self.options.strict_parameters)
 
     async def validate(
         self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None
@@ -339,7 +339,7 @@ class Model:
         Closing the generator aborts them all; so does `running.abort`. Clients take turns. After `running.abort`, each
         unfinished sequence ends with its own step. `record` gets the times of events.
         """
-        return generated(self, requests, request_id, record or RequestRecord("", request_id), client)
+        return generate_steps(self, requests, request_id, record or RequestRecord("", request_id), client)
 
     def infer(
         self, inputs: Mapping[str, Tensor], request_id: str, record: RequestRecord, client: str
@@ -347,7 +347,7 @@ class Model:
         """Yield the responses of a tensor backend. Closing the generator aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
-        return all_or_aborted(
+        return yield_until_aborted(
             self, (), request_id, record, client, lambda: backend.infer(next(self._inference_ids), inputs)
         )
 
@@ -365,7 +365,7 @@ class Model:
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
         checks = VectorChecks(backend, len(requests))
-        return all_or_aborted(self, requests, request_id, record, client, lambda: backend.embed(requests), checks)
+        return yield_until_aborted(self, requests, request_id, record, client, lambda: backend.embed(requests), checks)
 
 
 def _max_running(plan: ModelPlan) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lmi_core.backend import Backend
-from lmi_core.configuration.configuration import DEFAULT, Configuration, Given
+from lmi_core.configuration.configuration import DEFAULT, Configuration, Setting
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
@@ -27,7 +27,7 @@ from lmi_core.plugins.loading import Plugins
 from lmi_core.plugins.registry import Registry
 from lmi_core.script.formatters.model_code import ModelCode, load_code, unloaded_on_failure
 from lmi_core.script.formatters.model_script import SCRIPT
-from lmi_core.script.function.finding import find_model_function, how_called
+from lmi_core.script.function.finding import describe_call, find_model_function
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
@@ -96,8 +96,8 @@ class ModelPlan:
         """
         values = sorted((each.key, str(each.value)) for each in self.configuration.effective())
         engine = self.backend.name if self.backend is not None else None
-        told = repr((version("lmi-handlers"), engine, self.chat_template, values))
-        return "fp_" + hashlib.sha256(told.encode(errors="backslashreplace")).hexdigest()[:10]
+        facts = repr((version("lmi-handlers"), engine, self.chat_template, values))
+        return "fp_" + hashlib.sha256(facts.encode(errors="backslashreplace")).hexdigest()[:10]
 
     @property
     def warnings(self) -> list[str]:
@@ -113,9 +113,9 @@ def read_plan(
     directory: Path,
     environment: Mapping[str, str],
     plugins: Plugins,
-    common: Iterable[Given] = (),
+    common: Iterable[Setting] = (),
     version: str | None = None,
-    overrides: Iterable[Given] = (),
+    overrides: Iterable[Setting] = (),
 ) -> ModelPlan:
     """Read and check a model directory without importing an engine.
 
@@ -126,13 +126,13 @@ def read_plan(
     try:
         plan = _plan(name, directory, configuration, plugins, version)
     except ConfigurationError as error:
-        raise type(error)(_all_that_is_wrong(configuration, error)) from error
+        raise type(error)(_join_problems(configuration, error)) from error
     with unloaded_on_failure(plan.code):
         configuration.raise_errors()
     return plan
 
 
-def _all_that_is_wrong(configuration: Configuration, last: ConfigurationError) -> str:
+def _join_problems(configuration: Configuration, last: ConfigurationError) -> str:
     errors = "\n".join(configuration.errors)
     further = [] if last.message == errors else [last.message]
     return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
@@ -148,13 +148,13 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     substitutions: tuple[Substitution, ...] = ()
     if script is None:
         options = choose_batching(server, options, configuration)
-        options = without_ignored(options, configuration)
+        options = drop_ignored(options, configuration)
         chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
         backend, substitutions = standing_in(chosen, options.rolling_batch)
         configuration.warnings += replica_warnings(server, backend)
         place_on_devices(server, backend, configuration)
     else:
-        reason = how_called(script, configuration, options)
+        reason = describe_call(script, configuration, options)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
@@ -264,7 +264,7 @@ def choose_batching(
     return options.model_copy(update={"rolling_batch": "disable"})
 
 
-def without_ignored(options: RequestProperties, configuration: Configuration) -> RequestProperties:
+def drop_ignored(options: RequestProperties, configuration: Configuration) -> RequestProperties:
     """Return the options without those that LMI's async mode ignores, because its schema has only one form."""
     if options.asynchronous is None:
         return options

@@ -48,13 +48,13 @@ def _remote_code(plan: ModelPlan) -> str:
     folder = weights_folder(plan.directory, plan.setup.properties)
     if folder is None:
         return "any Python files that the model's repository names"
-    files = sorted({file for name in CONFIGURATIONS for file in _named(folder / name)})
+    files = sorted({file for name in CONFIGURATIONS for file in _code_references(folder / name)})
     if not files:
         return "Python files that the model names (none)"
     return f"{', '.join(files)} of {folder}, where the model is loaded"
 
 
-def _named(configuration: Path) -> Iterator[str]:
+def _code_references(configuration: Path) -> Iterator[str]:
     """Yield the Python files, or their repositories, in a configuration."""
     try:
         mapping = read_json(configuration).get(MAPPING)

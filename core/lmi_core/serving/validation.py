@@ -14,8 +14,8 @@ from lmi_core.generation.parameters import ALL_TOKENS, GenerationParameters
 from lmi_core.generation.request import PROMPT, GenerationRequest, ShorterPrompt, ValidRequest
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Generation
-from lmi_core.host.beside_loop import LONG_TEXT, read_beside
-from lmi_core.payloads.payload import explain, shown
+from lmi_core.host.off_loop import LONG_TEXT, run_off_loop
+from lmi_core.payloads.payload import explain, quote
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.tolerance import drop_unknown, is_neutral
 
@@ -36,19 +36,19 @@ async def validate_all(
     complete: list[GenerationRequest] = []
     for request in requests:
         if request.shorten is not None:
-            request = await _shortened(request, request.shorten)
+            request = await _shorten(request, request.shorten)
         if request.images:
             request = await with_images(request, backend)
         complete.append(request)
     ids = [request_id] if len(requests) == 1 else [f"{request_id}-{i}" for i in range(len(requests))]
 
-    def validated() -> list[ValidRequest]:
+    def validate_each() -> list[ValidRequest]:
         return [validate(request, backend, each_id) for request, each_id in zip(complete, ids, strict=True)]
 
-    return await read_beside(size_of(complete), validated)
+    return await run_off_loop(size_of(complete), validate_each)
 
 
-async def without_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
+async def drop_all_unknown(generation: Generation, backend: Backend[Any], *, strict: bool) -> Generation:
     """Return the call without unknown parameters, and with their names in `ignored`.
 
     Raise InvalidParameter for one that must not be dropped; for any if the model or the call is `strict`.
@@ -60,10 +60,10 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
     else:
         return generation
 
-    def dropped() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
+    def drop_each() -> list[tuple[GenerationRequest, tuple[str, ...]]]:
         return [drop_unknown(request, backend, strict or generation.strict) for request in generation.requests]
 
-    found = await read_beside(size_of(generation.requests), dropped)
+    found = await run_off_loop(size_of(generation.requests), drop_each)
     requests = tuple(request for request, _ in found)
     if requests == generation.requests:
         return generation
@@ -71,9 +71,9 @@ async def without_unknown(generation: Generation, backend: Backend[Any], *, stri
     return replace(generation, requests=requests, ignored=(*generation.ignored, *ignored))
 
 
-async def _shortened(request: GenerationRequest, shorten: Callable[[], ShorterPrompt]) -> GenerationRequest:
+async def _shorten(request: GenerationRequest, shorten: Callable[[], ShorterPrompt]) -> GenerationRequest:
     # A fill-in-the-middle prompt's parts are tokenized several times.
-    prompt, images = await read_beside(LONG_TEXT + len(request.prompt), shorten)
+    prompt, images = await run_off_loop(LONG_TEXT + len(request.prompt), shorten)
     return replace(request, prompt=prompt, images=images, shorten=None)
 
 
@@ -84,8 +84,8 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
             f"`{_name(request, PROMPT)}` must contain at most {backend.max_images} images. Given: {len(request.images)}"
         )
     images = [Image(source.place, await source.read()) for source in request.images]
-    tokenized = partial(_tokenized, request, backend.tokenizer)
-    _, prompt_ids = await read_beside(len(request.prompt), tokenized)
+    tokenized = partial(_tokenize, request, backend.tokenizer)
+    _, prompt_ids = await run_off_loop(len(request.prompt), tokenized)
     return replace(request, image_prompt=await backend.place_images(prompt_ids, images, request.parameters))
 
 
@@ -99,7 +99,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     count = parameters.max_prompt_tokens
     if count is None:
         _check_length(request, backend.tokenizer, max_length)
-    prompt, prompt_ids = _tokenized(request, backend.tokenizer)
+    prompt, prompt_ids = _tokenize(request, backend.tokenizer)
     if count is not None:
         if request.images:
             raise InvalidParameter(f"`{_name(request, 'truncate')}` cannot be used with images, which it could cut off")
@@ -145,7 +145,7 @@ def _check_length(request: GenerationRequest, tokenizer: Tokenizer, max_length: 
     )
 
 
-def _tokenized(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, list[int]]:
+def _tokenize(request: GenerationRequest, tokenizer: Tokenizer) -> tuple[str, list[int]]:
     if request.image_prompt is not None and isinstance(request.prompt, str):
         return request.prompt, request.image_prompt.prompt_ids
     if isinstance(request.prompt, str):
@@ -165,7 +165,7 @@ def _parameters(request: GenerationRequest, backend: Backend[Any]) -> Generation
         if name in backend.parameters_type.model_fields and not (backend.obeys(name) or is_neutral(name, value)):
             raise InvalidParameter(
                 f"`{_name(request, name)}` must be omitted: the {backend.name} backend does not support it. "
-                f"Given: {shown(value)}"
+                f"Given: {quote(value)}"
             )
     try:
         return backend.parameters_type.model_validate(given)

@@ -87,20 +87,20 @@ class _Worker:
             while (future := self._asked.get()) is not None:
                 try:
                     if iterator is None:
-                        iterator = self._started()
+                        iterator = self._begin_iterator()
                     item = next(iterator, END)
                 except Exception as error:
-                    self._tell(_fail, future, error)
+                    self._report(_fail, future, error)
                 except SystemExit as error:  # it would end the server
-                    self._tell(_fail, future, GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
+                    self._report(_fail, future, GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
                 else:
-                    self._tell(_succeed, future, item)
+                    self._report(_succeed, future, item)
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
                 with suppress(Exception):  # no one waits for its result
                     close()
 
-    def _started(self) -> Iterator[Any]:
+    def _begin_iterator(self) -> Iterator[Any]:
         found = self._begin()
         if isinstance(found, AsyncIterable):
             return iter([_Stream(found)])
@@ -108,7 +108,7 @@ class _Worker:
             raise GenerationFailed(f"{self._owner}: {WANTED}, and returned one")
         return iter(found)
 
-    def _tell(self, end: End, future: "asyncio.Future[Any]", item: Any) -> None:
+    def _report(self, end: End, future: "asyncio.Future[Any]", item: Any) -> None:
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(end, future, item)
 

@@ -21,7 +21,7 @@ class FastDetokenizer(Detokenizer):
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer
-        before, self._pending = _split(tokenizer, prompt_ids)  # pending: ids that have no text yet
+        before, self._pending = _split_prompt(tokenizer, prompt_ids)  # pending: ids that have no text yet
         self._stream = self._new_stream(before)
         self._written = ""  # the end of the prompt's text, which is not part of the answer
         if self._pending:
@@ -47,7 +47,7 @@ class FastDetokenizer(Detokenizer):
             self._pending.clear()
         elif len(self._pending) >= MAX_PENDING:
             text = self._write_pending()
-        return self._answered(text) if text else ""
+        return self._drop_prompt(text) if text else ""
 
     def _write_pending(self) -> str:
         """Return the text of ids that are too many for one character, except for the last, which may start one.
@@ -63,7 +63,7 @@ class FastDetokenizer(Detokenizer):
         self._step_all(self._pending)
         return texts[between][0]
 
-    def _answered(self, text: str) -> str:
+    def _drop_prompt(self, text: str) -> str:
         """Return the text without the part that belongs to the prompt."""
         if self._written:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
@@ -81,7 +81,7 @@ class FastDetokenizer(Detokenizer):
         return DecodeStream(ids=ids, skip_special_tokens=True)
 
 
-def _split(tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> tuple[list[int], list[int]]:
+def _split_prompt(tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> tuple[list[int], list[int]]:
     """Return the last ids of a prompt up to a complete character, and the few ids after it.
 
     A stream that starts with an incomplete character would return all its text with the first token. A text can also

@@ -61,7 +61,7 @@ def encoder(tokenizer: bytes) -> Callable[[str, bool], bytes]:
     return lambda text, add_special_tokens: array("I", encode_here(text, add_special_tokens)).tobytes()
 
 
-def listed(ids: bytes) -> list[int]:
+def to_list(ids: bytes) -> list[int]:
     """Return an array of ids as a list, letting other threads run meanwhile; equal ids are the same object.
 
     Millions of objects would take long to free, and would leave gaps in the interpreter's memory.

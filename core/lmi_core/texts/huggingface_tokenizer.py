@@ -14,7 +14,7 @@ from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
 from lmi_core.texts.chat_template import RefusedByTemplate
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
-from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, listed
+from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, to_list
 from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
@@ -100,7 +100,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
             run = self._encoding.run_apart if len(text) > APART else self._encoding.run
             ids = run(len(text), text, add_special_tokens)
-            return ids if isinstance(ids, list) else listed(ids)
+            return ids if isinstance(ids, list) else to_list(ids)
         # Not verbose: the prompt's length is checked elsewhere, against the model.
         return list(self.pretrained.encode(text, add_special_tokens=add_special_tokens, verbose=False))
 

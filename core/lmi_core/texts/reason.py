@@ -11,9 +11,9 @@ def reason(error: BaseException) -> str:
     if OWN_CODE in str(error):
         return ADVICE
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said: list[str] = []
+    first: list[str] = []
     for line in lines:
-        said.append(line)
+        first.append(line)
         if not line.endswith(":"):
             break
-    return " ".join(said) or type(error).__name__
+    return " ".join(first) or type(error).__name__

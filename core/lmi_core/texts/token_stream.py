@@ -31,7 +31,7 @@ class StopMatcher:
             self._starts.setdefault(stop[0], []).append(index)
 
     @property
-    def held(self) -> int:
+    def held_length(self) -> int:
         """The length of the longest suffix of the input that is an incomplete stop sequence."""
         return max(self._matched.values(), default=0)
 
@@ -155,14 +155,14 @@ class TokenStream:
         if self._stops_by_text(found) or self._stops_by_tokens(self._stop_ids.read((token_id,))):
             self.stopped = True
             return self.finish()
-        return self._release(self._stop_texts.held, 0 if self._include_stop else self._stop_ids.held)
+        return self._release(self._stop_texts.held_length, 0 if self._include_stop else self._stop_ids.held_length)
 
     def _stops_by_text(self, found: list[Match]) -> bool:
         """Return whether a stop sequence of text is complete, truncating the text there."""
         if found:
             offset, length, stop = min(found)
             self.stop_sequence = str(stop)
-            self._cut(self._held_length + offset + (length if self._include_stop else 0))
+            self._truncate(self._held_length + offset + (length if self._include_stop else 0))
         return bool(found)
 
     def _stops_by_tokens(self, found: list[Match]) -> bool:
@@ -172,7 +172,7 @@ class TokenStream:
                 token.text = ""
         return bool(found)
 
-    def _cut(self, length: int) -> None:
+    def _truncate(self, length: int) -> None:
         for token in self._held:
             token.text = token.text[:length]
             length -= len(token.text)

@@ -49,7 +49,7 @@ class Channel:
         self._beats_at = 0.0  # the next sign of life, by the monotonic clock
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
-        """Report to the server that the worker is ready, and return its first message, which says what to load."""
+        """Report to the server that the worker is ready, and return its first message, which specifies what to load."""
         self.send(STARTED)
         return decode(self.receive())
 

@@ -103,11 +103,11 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         _ = self._supervisor.running
 
     @abstractmethod
-    async def _what_to_load(self, worker: Conversation[M]) -> msgspec.Struct:
+    async def _load_message(self, worker: Conversation[M]) -> msgspec.Struct:
         """Return the first message to a worker that has started."""
 
     @abstractmethod
-    def _loaded(self, answer: M) -> None:
+    def _on_loaded(self, answer: M) -> None:
         """Record a new worker's facts about its model."""
 
     @abstractmethod
@@ -143,15 +143,15 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         """Fail every request in a dead worker."""
         lost = [queue for queue in self._requests.values() if not queue.complete]
         self._requests = {}
-        self.died()
+        self.record_death()
         for queue in lost:
             queue.fail(EngineLost(f"the request was lost: {why}", len(lost)))
 
     async def _create(self) -> Conversation[M]:
         conversation = Conversation(self._endpoint(), self._decode, self._heartbeat_timeout)
-        message = partial(self._what_to_load, conversation)
+        message = partial(self._load_message, conversation)
         failed = "the engine could not be started"
-        self._loaded(await conversation.load(message, failed, self.report, lambda: self._supervisor.is_late))
+        self._on_loaded(await conversation.load(message, failed, self.report, lambda: self._supervisor.is_late))
         return conversation
 
     async def _watch(self, worker: Conversation[M]) -> str:

@@ -89,6 +89,6 @@ class Conversation(Generic[M]):
             raise
 
     async def _kill_when_frozen(self) -> str:
-        why = await self._heartbeat.frozen(lambda: self.endpoint.send(PING))
+        why = await self._heartbeat.wait_frozen(lambda: self.endpoint.send(PING))
         self.endpoint.kill()
         return why

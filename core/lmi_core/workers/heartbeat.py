@@ -22,7 +22,7 @@ class Heartbeat:
         self._timeout = timeout
         self.heard = False  # set at each sign of life, such as a message
 
-    async def frozen(self, ask: Callable[[], None], computes: Callable[[], Awaitable[bool]] | None = None) -> str:
+    async def wait_frozen(self, ask: Callable[[], None], computes: Callable[[], Awaitable[bool]] | None = None) -> str:
         """Wait until the engine counts as frozen, and return a description; `ask` sends a ping, without waiting.
 
         Checks are counted, not seconds: if this process or the whole machine was stopped for a while, the engine still

@@ -62,9 +62,9 @@ class Presence:
             self.has_left = True
             self._isolation.leave(self)
 
-    def has_begun(self) -> None:
+    def record_start(self) -> None:
         """Record the first result, which means that the prompt has been processed."""
-        self._isolation.lighten(self)
+        self._isolation.subtract_prompt(self)
 
     async def acquit(self) -> bool:
         """Wait for the end of the trial after passing it, and return whether the request may stay in the engine."""
@@ -123,7 +123,7 @@ class Isolation:
     async def enter(self, work: Work = ANY_WORK) -> Presence:
         """Join the other requests once no request is on trial or waits for a trial."""
         if not self.is_trying and self._may_enter():
-            return self._let_in(Presence(self, work))
+            return self._enter(Presence(self, work))
         self._others.append(waiting := Waiting(work))
         self._admit()
         return await self._admission(waiting.admitted)
@@ -134,7 +134,7 @@ class Isolation:
         self._admit()
         return await self._admission(suspect.admitted)
 
-    async def until_empty(self) -> None:
+    async def wait_empty(self) -> None:
         """Wait until no request is in the engine."""
         await self._empty.wait()
 
@@ -145,11 +145,11 @@ class Isolation:
             self.tokens -= presence.tokens
             self.sequences -= presence.sequences
             if not self._inside:
-                self._emptied()
+                self._on_empty()
         self.pass_trial(presence)
         self._admit()
 
-    def lighten(self, presence: Presence) -> None:
+    def subtract_prompt(self, presence: Presence) -> None:
         """Subtract a request's prompt from the remaining work."""
         if presence in self._inside:
             self.tokens -= presence.prefill
@@ -171,7 +171,7 @@ class Isolation:
         """End every presence, because the engine has died. A request whose client is slow may notice this late."""
         self._inside.clear()
         self.tokens = self.sequences = 0
-        self._emptied()
+        self._on_empty()
         if self._trial is not None:
             self._trial.failed = True
             self._end_trial()
@@ -184,7 +184,7 @@ class Isolation:
         if self.turn is not None:
             self.turn.give_back(stays=bool(self._inside))
 
-    def _emptied(self) -> None:
+    def _on_empty(self) -> None:
         self._empty.set()
         if self.turn is not None and self._trial is None:
             self.turn.leave()
@@ -274,12 +274,12 @@ class Isolation:
     def _end_wait(self, waiting: Waiting, trial: Trial | None = None) -> None:
         if waiting.admitted.cancelled():  # its task has not been notified yet
             return
-        presence = self._let_in(Presence(self, waiting.work, trial, waited=True))
+        presence = self._enter(Presence(self, waiting.work, trial, waited=True))
         if trial is not None:
             trial.untested.add(presence)
         waiting.admitted.set_result(presence)
 
-    def _let_in(self, presence: Presence) -> Presence:
+    def _enter(self, presence: Presence) -> Presence:
         self._inside.add(presence)
         self.tokens += presence.tokens
         self.sequences += presence.sequences

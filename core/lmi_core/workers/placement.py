@@ -28,7 +28,7 @@ class Placement(NamedTuple):
         idle = f"; GPU {', '.join(self.idle)} stays idle: an engine takes {len(self.groups[0])}" if self.idle else ""
         return f"{count}, on GPU {groups}{idle}"
 
-    def changed(self, of_group: ReplicaCount) -> ReplicaCount:
+    def total(self, of_group: ReplicaCount) -> ReplicaCount:
         """Return the number of replicas, given the number in each group."""
         return ReplicaCount(of_group.minimum * len(self.groups), of_group.maximum * len(self.groups))
 
@@ -44,4 +44,4 @@ def placement(of_group: ReplicaCount, devices: Sequence[str], gpus: int, degree:
     chosen = devices or [str(number) for number in range(gpus)] or [CPU]
     size = min(max(degree, 1), len(chosen))
     groups = [chosen[start : start + size] for start in range(0, len(chosen) - size + 1, size)]
-    return Placement(groups, Placement(groups).changed(of_group), chosen[len(groups) * size :])
+    return Placement(groups, Placement(groups).total(of_group), chosen[len(groups) * size :])

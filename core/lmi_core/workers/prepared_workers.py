@@ -39,7 +39,7 @@ class PreparedWorker:
     def __init__(self, prepare: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         """Fork a worker, after its modules are imported, and call its `main`. Raise OSError if it cannot be started."""
         self.returncode: int | None = None
-        self._server = prepared(prepare, environment)  # keeps the fork server alive
+        self._server = fork_server_for(prepare, environment)  # keeps the fork server alive
         reading, writing = os.pipe()
         self.stdin = open(writing, "wb", buffering=0)  # noqa: SIM115 -- closed by whoever uses it
         with ExitStack() as on_failure:
@@ -52,13 +52,13 @@ class PreparedWorker:
             self._connection.settimeout(FORK_SECONDS if self._server.ready else None)
             self._answers = on_failure.enter_context(self._connection.makefile("rb"))
             send(self._connection, (arguments, dict(environment), os.getcwd()))
-            self.pid = self._begun()
+            self.pid = self._read_process_id()
             self._pid_descriptor = os.pidfd_open(self.pid)
             weakref.finalize(self, os.close, self._pid_descriptor)
             self._server.ready = True
             on_failure.pop_all()
 
-    def _begun(self) -> int:
+    def _read_process_id(self) -> int:
         """Return the process id of the started worker."""
         try:
             started: int | str = pickle.load(self._answers)
@@ -93,7 +93,7 @@ def can_prepare() -> bool:
     return sys.platform == "linux" and visible_gpus() == 0
 
 
-def prepared(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
+def fork_server_for(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
     """Return the fork server for workers that `prepare` ("package.module:function") prepares, and start it if needed.
 
     It keeps running for later workers. Each environment needs its own server, because modules read it when imported.
@@ -132,13 +132,13 @@ class WorkerForks(ForkServer):
             flush_log()
             os._exit(status)
 
-    def begun(self, fork: Fork) -> None:
+    def on_start(self, fork: Fork) -> None:
         send(fork.connection, fork.process_id)
 
-    def not_started(self, connection: socket.socket, error: OSError) -> None:
+    def on_start_failed(self, connection: socket.socket, error: OSError) -> None:
         send(connection, str(error))
 
-    def ended(self, connection: socket.socket, code: int) -> None:
+    def on_end(self, connection: socket.socket, code: int) -> None:
         send(connection, code)
 
 

@@ -93,7 +93,7 @@ class Connection(WorkerSocket):
         self.address = f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}"
         self.keys = Keys(theirs.public, theirs.secret, own.public)  # the worker's keys
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Wait until the worker's connection has ended; ignore other connections, such as those of port scans."""
         monitor = self._socket.get_monitor_socket()
         candidates = set[int]()  # descriptors, because the event of a handshake has none
@@ -200,7 +200,7 @@ class RayActor:
 
     async def _watch_connection(self, connection: Connection) -> None:
         """Treat a lost connection as a death, because messages with tokens may be lost with it."""
-        await connection.ended()
+        await connection.wait_ended()
         self._lose("the connection to the worker was lost")
 
     def _lose(self, why: str) -> None:

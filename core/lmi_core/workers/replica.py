@@ -16,7 +16,7 @@ class Replica(ABC):
         self.isolation = Isolation()
         self.on_death: Callable[[], None] = lambda: None
 
-    def died(self) -> None:
+    def record_death(self) -> None:
         """Record that the engine has lost its requests; called before the requests get the error."""
         self.isolation.clear()
         self.on_death()

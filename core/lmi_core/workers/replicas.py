@@ -135,7 +135,7 @@ class Replicas(Generic[R]):
         else:
             raise BackendUnhealthy("the engine is starting")
 
-    async def given_up(self) -> str:
+    async def wait_given_up(self) -> str:
         """Wait until no replica is restarted any longer, and return the reason."""
         while living := [each for each in self.members if self.has(each)]:
             events = [self._changed, *(each.restarts.given_up for each in living)]
@@ -211,22 +211,22 @@ class Replicas(Generic[R]):
             del self._numbers[replica]
             raise
         self.members.append(replica)
-        self._tell_change()
+        self._notify()
 
     async def _remove(self, replica: R) -> None:
         """End a replica after its requests; those that take too long continue in another one."""
         self.members.remove(replica)
         self._router.forget(replica)
-        self._tell_change()
+        self._notify()
         with suppress(TimeoutError):
-            await asyncio.wait_for(replica.isolation.until_empty(), DRAIN_SECONDS)
+            await asyncio.wait_for(replica.isolation.wait_empty(), DRAIN_SECONDS)
         before = self._ended_ones
         figures = replica.figures.after(before)
         self._ended_ones = replace(figures, restarts=figures.restarts + before.restarts)
         await replica.stop()
         del self._numbers[replica]
 
-    def _tell_change(self) -> None:
+    def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
         self.on_change()
@@ -234,10 +234,10 @@ class Replicas(Generic[R]):
     def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
         return task
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("the number of replicas stays at %d: %s", len(self.members), error, exc_info=error)

@@ -34,7 +34,7 @@ class Restarts:
             "(retry_threshold)"
         )
 
-    def worked(self) -> None:
+    def reset_count(self) -> None:
         """Reset the count, because the restarted process works."""
         self._left = self._threshold
 

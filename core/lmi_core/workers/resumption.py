@@ -154,7 +154,7 @@ class Resumption(Generic[R]):
                             if not on_trial:
                                 note(item)
                             if begins:
-                                presence.has_begun()
+                                presence.record_start()
                                 begins = False
                             yield item
                 if not presence.is_paused:

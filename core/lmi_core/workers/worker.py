@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from lmi_core.host.processes import descendants, end_session
-from lmi_core.logs.level import heed_log_level
+from lmi_core.logs.level import apply_log_level
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, flush_log
 from lmi_core.workers.channel import TRANSPORT, Channel, SharedChannel
 
@@ -55,7 +55,7 @@ def leave_signals_to_parent(clean_up: Callable[[], None] | None = None) -> None:
 def exit_with_parent(clean_up: Callable[[], None] | None = None) -> None:
     """Follow the parent's log levels until it closes the standard input, and exit with it."""
     while message := os.read(0, 1024):  # not sys.stdin, whose lock would abort the interpreter's exit
-        heed_log_level(message)
+        apply_log_level(message)
     try:
         if clean_up is not None:
             clean_up()

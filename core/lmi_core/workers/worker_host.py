@@ -33,7 +33,7 @@ UNSTARTED = (OSError, zmq.ZMQError, RuntimeError)
 UNUSED_SECONDS = 60.0  # the grace period for a server that replaces a dead one; then a worker without servers is ended
 
 
-def unstarted(error: Exception) -> Died:
+def start_error(error: Exception) -> Died:
     return Died(f"the worker could not be started: {error}")
 
 
@@ -61,7 +61,7 @@ class HostedWorker:
         except WorkerDied as death:
             died = Died(str(death), death.out_of_memory)
         except UNSTARTED as error:
-            died = unstarted(error)
+            died = start_error(error)
         except asyncio.CancelledError:  # by `stop`
             pass
         finally:
@@ -134,7 +134,7 @@ class WorkerHost:
         try:
             worker = await self._worker(want)
         except UNSTARTED as error:
-            write_line(writer, unstarted(error))
+            write_line(writer, start_error(error))
             return
         worker.users += 1
         following = asyncio.create_task(self._follow(worker, reader))

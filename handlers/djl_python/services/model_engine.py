@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lmi_core.backend import Backend, BackendSetup, generate_all
-from lmi_core.configuration.configuration import Configuration, Given
-from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.configuration import Configuration, Setting
+from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, keys_of
 from lmi_core.errors import ConfigurationError, LmiError
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.payloads.tolerant_payload import field_names
@@ -116,9 +116,9 @@ class ModelEngine:
             async with aclosing(self.backend.steps(request)) as steps:
                 async for step in steps:
                     output.add(step)
-                    yield joined(formatter.format(output))
+                    yield join_events(formatter.format(output))
         except LmiError as error:
-            yield joined(formatter.error(error))
+            yield join_events(formatter.error(error))
             raise
 
     def submit(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
@@ -138,14 +138,14 @@ class ModelEngine:
             arrived.put(None)
 
 
-def _given(properties: Mapping[str, Any]) -> Iterator[Given]:
+def _given(properties: Mapping[str, Any]) -> Iterator[Setting]:
     """Yield a function's properties, which have no prefix, as entries of `serving.properties`."""
-    server_keys = {name for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
+    server_keys = {name for key in keys_of(ServerProperties) for name in (key.key, *key.aliases)}
     for name, value in properties.items():
         key = name if name in SERVER_KEYS else OPTION_PREFIX + name
         if value in (None, "") or name in OF_THE_FUNCTION or (name in server_keys and name not in SERVER_KEYS):
             continue
-        yield Given(key, _text(name, value), f"the property {name}")
+        yield Setting(key, _text(name, value), f"the property {name}")
 
 
 def _text(name: str, value: Any) -> str:

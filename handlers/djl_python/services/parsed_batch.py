@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from lmi_core.generation.request import ValidRequest
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.script.djl_names.inputs import Input
 
 # The prompts of all items, the number per item, their parameters, errors by item index, the items.
@@ -51,7 +51,7 @@ def _wrong(prompts: list[Any]) -> str | None:
     if not prompts:
         return "`inputs` must contain at least one prompt. Given: none"
     wrong = next((each for each in prompts if not _is_prompt(each)), None)
-    return None if wrong is None else f"`inputs` must be a string, or a list of strings. Given: {shown(wrong)}"
+    return None if wrong is None else f"`inputs` must be a string, or a list of strings. Given: {quote(wrong)}"
 
 
 def _is_prompt(data: Any) -> bool:

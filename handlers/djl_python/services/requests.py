@@ -7,7 +7,7 @@ from djl_python.chat_completions.chat_utils import CHAT_FORMATTERS
 from lmi_core.backend import Backend
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.request import GenerationRequest
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 NOT_TEXT = ("images", "tools")  # members of chats
 NOT_GENERATION = (*NOT_TEXT, "output_formatter", "stream", "cached_prompt", "adapters", "request_input")
@@ -23,7 +23,7 @@ def generation_request(
         if parameters.get(name):
             raise InvalidParameter(
                 f"`{name}` cannot be given to a model function's service, which generates from text alone."
-                f" Given: {shown(parameters[name])}"
+                f" Given: {quote(parameters[name])}"
             )
     given = {name: value for name, value in parameters.items() if name not in NOT_GENERATION and value is not None}
     if given.pop(ONE_SEQUENCE, 1) != 1:
@@ -38,7 +38,7 @@ def generation_request(
     given.pop(WHOLE_LENGTH, None)
     adapter = parameters.get("adapters") or None
     if not isinstance(adapter, str | None):
-        raise InvalidParameter(f"`adapters` must name one adapter for each prompt. Given: {shown(adapter)}")
+        raise InvalidParameter(f"`adapters` must name one adapter for each prompt. Given: {quote(adapter)}")
     return GenerationRequest(
         prompt,
         given,
@@ -53,7 +53,7 @@ def _integer(given: Mapping[str, Any], name: str) -> int:
     try:
         return int(given[name])
     except (TypeError, ValueError, OverflowError):
-        raise InvalidParameter(f"`{name}` must be an integer. Given: {shown(given[name])}") from None
+        raise InvalidParameter(f"`{name}` must be an integer. Given: {quote(given[name])}") from None
 
 
 def _ids(prompt: str | list[int], backend: Backend[Any]) -> list[int]:

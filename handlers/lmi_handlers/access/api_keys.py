@@ -60,7 +60,7 @@ class ApiKeys:
                     found = key
         return found
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Use the file's current keys. Raise ConfigurationError, and keep the old keys, if the file is invalid."""
         self._keys = self._read()
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
@@ -134,7 +134,7 @@ def _limits(options: Mapping[str, str], defaults: KeyLimits) -> KeyLimits:
 
 
 def count(name: str, text: str) -> int:
-    """Return a text as a number of at least 1. Raise ConfigurationError, with this name, if it is not one."""
+    """Parse a number of at least 1. Raise ConfigurationError, with this name, if it is not one."""
     if not (text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS and int(text) > 0):
         raise ConfigurationError(f"{name} must be an integer from 1 to 999999999. Given: {text}")
     return int(text)

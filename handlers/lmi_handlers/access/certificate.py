@@ -19,7 +19,7 @@ class Certificate:
         self.context = _new_context()
         self.pem = self._load(self.context)
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Use the files' current contents for new connections. Raise ConfigurationError if they are invalid."""
         # First into a new context: a load that fails halfway would combine one file's certificate with the other's key.
         self._load(_new_context())

@@ -11,7 +11,7 @@ from lmi_core.errors import Forbidden, LmiError, Unauthorized
 from lmi_core.route import READING_METHODS, Route
 from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
-from lmi_handlers.access.credentials import digest_of, shown_credentials
+from lmi_handlers.access.credentials import digest_of, find_credentials
 from lmi_handlers.access.cross_origin import CrossOrigin
 from lmi_handlers.access.key_usage import UNLIMITED, CountedRequest, KeyUsage
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions, Scope
@@ -65,7 +65,7 @@ class AccessControl:
         self._scope = scope
         self._usages = {} if usages is None else usages  # by the keys' holders, so that reading keys again keeps them
 
-    def at(self, scope: Scope) -> "AccessControl":
+    def for_scope(self, scope: Scope) -> "AccessControl":
         """Return the rules of another address, with shared counts."""
         return AccessControl(self._models, self.options, scope, self._usages)
 
@@ -110,7 +110,7 @@ class AccessControl:
         keys = self.options.api_keys
         if keys is None and self.options.management_token is None:
             return Permit(caller.address)
-        credentials = [*shown_credentials(caller.headers)]
+        credentials = [*find_credentials(caller.headers)]
         if keys is None:
             return Permit(caller.address, is_operator=self._has_token(credentials))
         if (key := keys.find(credentials)) is not None:
@@ -153,7 +153,7 @@ class AccessControl:
 
     def _check_token(self, caller: Caller) -> Permit:
         """Return the permission of an operator. Raise Unauthorized if there is a token and the request lacks it."""
-        credentials = [*shown_credentials(caller.headers)]
+        credentials = [*find_credentials(caller.headers)]
         if self.options.management_token is None:
             return Permit(caller.address)
         if self._has_token(credentials):

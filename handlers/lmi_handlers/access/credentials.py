@@ -45,7 +45,7 @@ def digest_of(text: str) -> bytes:
     return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
 
 
-def shown_credentials(headers: Mapping[str, str]) -> Iterator[str]:
+def find_credentials(headers: Mapping[str, str]) -> Iterator[str]:
     """Yield each credential in a request's headers or in a gRPC call's metadata."""
     scheme, _, credential = headers.get("Authorization", "").strip().partition(" ")
     if scheme.lower() == BEARER and credential.strip():
@@ -65,7 +65,7 @@ class TokenFile:
         """Return whether the digest is the secret's, in constant time."""
         return self._secret.matches(digest)
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Use the file's current secret. Raise ConfigurationError, and keep the old one, if there is none."""
         self._secret = self._read()
         logger.info("%s was read again: management now needs its new token", self.file)

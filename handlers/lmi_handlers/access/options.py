@@ -23,14 +23,14 @@ Version = tuple[int, int, int] | None
 UNIX = "unix:"
 
 
-class Watched(NamedTuple):
+class WatchedFiles(NamedTuple):
     """Files and their reader, which raises ConfigurationError if they are invalid."""
 
     files: Sequence[Path]
     read: Callable[[], None]
 
 
-async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
+async def watch(watched: Sequence[WatchedFiles], interval: float = INTERVAL) -> None:
     """Reload files when they change, until cancelled. Invalid files are logged and have no effect."""
     versions = [_versions(each) for each in watched]
     while watched:
@@ -45,7 +45,7 @@ async def watch(watched: Sequence[Watched], interval: float = INTERVAL) -> None:
                     logger.error("%s. The previous contents stay in use", error.message)
 
 
-def _versions(each: Watched) -> list[Version]:
+def _versions(each: WatchedFiles) -> list[Version]:
     return [_version(file) for file in each.files]
 
 
@@ -96,17 +96,17 @@ class AccessOptions:
     open_management: bool = False  # other hosts may use management routes that do not name a model
     cross_origin: CrossOrigin | None = None  # None: pages of other web sites cannot read responses
     fixed: str | None = None  # why management routes cannot change anything; None: they can
-    multi_model: bool = False  # SageMaker manages the models from another host, and no one lists their names
+    multi_model: bool = False  # SageMaker manages the models from another host; their names are not listed
 
     @property
-    def watched(self) -> list[Watched]:
+    def watched(self) -> list[WatchedFiles]:
         """The objects that are reloaded when their files change."""
         keys, certificate, token = self.api_keys, self.certificate, self.management_token
-        watched = [] if certificate is None else [Watched(certificate.files, certificate.read_again)]
+        watched = [] if certificate is None else [WatchedFiles(certificate.files, certificate.reload)]
         if keys is not None and keys.file is not None:
-            watched.append(Watched([keys.file], keys.read_again))
+            watched.append(WatchedFiles([keys.file], keys.reload))
         if isinstance(token, TokenFile):
-            watched.append(Watched([token.file], token.read_again))
+            watched.append(WatchedFiles([token.file], token.reload))
         return watched
 
 

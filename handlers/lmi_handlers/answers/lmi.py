@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, JSON_LINES, TEXT, AnswerForm, failures, stream_forms
 from lmi_core.generation.output import FinishReason
 from lmi_handlers.answers.openai import (
     AnswerMessage,
@@ -121,8 +121,8 @@ ANSWERS = (
     AnswerForm(TextVector),
     AnswerForm(TextVectors),
     AnswerForm(SessionResult),
-    *streamed(CHUNK, JSON_LINES, EVENTS),
-    *streamed(AsyncChunk | CompletionChunk | ChatChunk | VllmError, JSON_LINES),
+    *stream_forms(CHUNK, JSON_LINES, EVENTS),
+    *stream_forms(AsyncChunk | CompletionChunk | ChatChunk | VllmError, JSON_LINES),
     AnswerForm(None, TEXT),
 )
 STATUSES = (403, 404, 408, 413, 415, 424, 499, 500, 503, 504)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, stream_forms
 
 ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "error", "abort"]
 CompletionFinishReason = Literal["stop", "length", "error", "abort"]
@@ -376,7 +376,7 @@ ChatChunk = Annotated[
 ]
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 ERRORS = (failures(OpenAiError, *STATUSES),)
-COMPLETION = (AnswerForm(TextCompletion), *streamed(CompletionChunk | OpenAiError, EVENTS))
-CHAT = (AnswerForm(ChatCompletion), *streamed(ChatChunk | OpenAiError, EVENTS))
+COMPLETION = (AnswerForm(TextCompletion), *stream_forms(CompletionChunk | OpenAiError, EVENTS))
+CHAT = (AnswerForm(ChatCompletion), *stream_forms(ChatChunk | OpenAiError, EVENTS))
 RankedTexts = Annotated[list[RankedText], Field(title="The texts in the order of their scores")]
 EMBEDDINGS = (AnswerForm(Embeddings), AnswerForm(None, "application/octet-stream"))

@@ -78,7 +78,7 @@ class ContentBlock(RequestPart):
     thinking: str | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ContentBlock":
+    def _check_fields(self) -> "ContentBlock":
         for name in NEEDED[self.type]:
             if getattr(self, name) is None:
                 raise ValueError(f"must have `{name}`, because its type is {self.type}")

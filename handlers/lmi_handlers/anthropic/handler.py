@@ -10,7 +10,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.serving.validation import with_images
@@ -22,7 +22,7 @@ from lmi_handlers.base import anthropic_errors as errors
 from lmi_handlers.base.anthropic_answers import ERRORS, MESSAGES, MessageTokens
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
-from lmi_handlers.base.tokenizing import asked
+from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm
 from lmi_handlers.fields.own_parameters import take_own, with_own
 
@@ -33,10 +33,10 @@ async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     Only images take a place in the model's queue, because they may have to be downloaded. Raise InvalidPayload,
     ModelNotFound or Overloaded.
     """
-    payload, model, ignored = await asked(call, dispatcher, CountTokensRequest, take_fields)
+    payload, model, ignored = await read_call(call, dispatcher, CountTokensRequest, take_fields)
     form = ChatForm(partial(AnthropicFormatter, MessageAnswer(call.request_id, 1, model.backend.max_length)), True)
     written = partial(message_generation, payload, call, model, form)  # runs the chat template
-    (request,) = (await read_beside(len(call.body), written)).requests
+    (request,) = (await run_off_loop(len(call.body), written)).requests
     with dispatcher.admit(model) if request.images else nullcontext():
         count = await _count(request, model)
     counts = {"input_tokens": count, "context_management": {"original_input_tokens": count}}
@@ -50,7 +50,7 @@ async def _count(request: GenerationRequest, model: ManagedModel) -> int:
         return len(placed.prompt_ids)
     assert isinstance(request.prompt, str)
     encode = partial(model.backend.tokenizer.encode, request.prompt, request.add_special_tokens)
-    return len(await read_beside(len(request.prompt), encode))
+    return len(await run_off_loop(len(request.prompt), encode))
 
 
 class AnthropicHandler(OpenAiHandler):
@@ -81,7 +81,7 @@ class AnthropicHandler(OpenAiHandler):
         check_model(payload.model, call, model)
         payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids")
         ignored += budget_without_effect(payload, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         generation = message_generation(payload, call, model, _form(payload, call, model))
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
@@ -89,7 +89,7 @@ class AnthropicHandler(OpenAiHandler):
         return errors.error_answer(error, model)
 
     def identified(self, answer: Answer, request_id: str) -> Answer:
-        return errors.identified(answer, request_id)
+        return errors.add_request_id(answer, request_id)
 
 
 def _form(payload: MessagesRequest, call: Call, model: ServedModel) -> ChatForm:

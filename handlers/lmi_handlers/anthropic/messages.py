@@ -24,14 +24,14 @@ def chat_messages(payload: CountTokensRequest, *, system_first: bool = False) ->
     Consecutive messages of one role are merged. Raise InvalidPayload if the assistant's last message cannot be
     continued.
     """
-    messages = [*_system(payload.system or (), "system"), *_translated(payload)]
+    messages = [*_system(payload.system or (), "system"), *_translate(payload)]
     if system_first:
         messages.sort(key=lambda message: message.role != "system")
     groups = [list(group) for _, group in groupby(messages, lambda message: message.role)]
-    return _checked([each for group in groups for each in (group if group[0].role == "tool" else [_joined(group)])])
+    return _check_last([each for group in groups for each in (group if group[0].role == "tool" else [_join(group)])])
 
 
-def _translated(payload: CountTokensRequest) -> Iterator[chat.Message]:
+def _translate(payload: CountTokensRequest) -> Iterator[chat.Message]:
     for index, message in enumerate(payload.messages):
         path = f"messages.{index}.content"
         match message.role:
@@ -109,7 +109,7 @@ def _document(block: ContentBlock, path: str) -> Iterator[chat.ContentPart]:
     yield from _parts(block.source.content or (), f"{path}.content")
 
 
-def _joined(messages: list[chat.Message]) -> chat.Message:
+def _join(messages: list[chat.Message]) -> chat.Message:
     if len(messages) == 1:
         return messages[0]
     reasoning = [getattr(each, "reasoning_content", None) for each in messages]
@@ -121,7 +121,7 @@ def _joined(messages: list[chat.Message]) -> chat.Message:
     return _with_reasoning(message, "\n".join(filter(None, reasoning)))
 
 
-def _checked(messages: list[chat.Message]) -> list[chat.Message]:
+def _check_last(messages: list[chat.Message]) -> list[chat.Message]:
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant":
         return messages

@@ -91,7 +91,7 @@ class AnthropicMessage(RequestPart):
     content: Blocks = Field(description="A text, or a list of blocks.")
 
     @model_validator(mode="after")
-    def _blocks_of_its_role(self) -> "AnthropicMessage":
+    def _check_block_types(self) -> "AnthropicMessage":
         check_blocks(self.content, BLOCKS_OF_ROLES[self.role], f"a message of the role {self.role}")
         return self
 
@@ -104,7 +104,7 @@ class Thinking(RequestPart):
     )
 
     @model_validator(mode="after")
-    def _budget_where_enabled(self) -> "Thinking":
+    def _check_budget(self) -> "Thinking":
         if (self.type == "enabled") != (self.budget_tokens is not None):
             raise ValueError("must have `budget_tokens` if and only if its `type` is enabled")
         return self
@@ -174,13 +174,13 @@ class MessagesRequest(CountTokensRequest):
 
     @field_validator("max_tokens")
     @classmethod
-    def _given(cls, max_tokens: int | None) -> int | None:
+    def _require(cls, max_tokens: int | None) -> int | None:
         if max_tokens is None:
             raise ValueError("is required")
         return max_tokens
 
     @model_validator(mode="after")
-    def _one_message_longer_than_its_thinking(self) -> "MessagesRequest":
+    def _check_limits(self) -> "MessagesRequest":
         if (self.n or 1) > 1:
             raise ValueError(f"`n` must be 1, because an answer is one message. Given: {self.n}")
         budget = (self.thinking.budget_tokens if self.thinking else None) or 0

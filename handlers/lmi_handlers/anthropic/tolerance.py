@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.payload import CUSTOM, CountTokensRequest
 from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning import takes_limit
 from lmi_handlers.fields import openai_tolerance
-from lmi_handlers.fields.offered_tools import left_out
-from lmi_handlers.fields.openai_tolerance import Refused, Tolerance, without_effect
+from lmi_handlers.fields.offered_tools import hosted_names
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, without_effect
 
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
@@ -42,11 +42,11 @@ IGNORED = MappingProxyType(
 )
 REFUSED = MappingProxyType(
     {
-        "container": Refused("this server does not run code"),
-        "logits_processors": Refused("requests bring no code", ([],)),
-        "mcp_servers": Refused("this server calls no other servers", ([],)),
-        "thread": Refused(NO_THREADS),
-        "watermarking": Refused("no backend marks its answers", (False,)),
+        "container": Refusal("this server does not run code"),
+        "logits_processors": Refusal("requests bring no code", ([],)),
+        "mcp_servers": Refusal("this server calls no other servers", ([],)),
+        "thread": Refusal(NO_THREADS),
+        "watermarking": Refusal("no backend marks its answers", (False,)),
     }
 )
 
@@ -61,9 +61,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
     """
     if given.get("thread") is not None:
-        raise ThreadRefused(f"`thread` must be null: {NO_THREADS}. Given: {shown(given['thread'])}")
+        raise ThreadRefused(f"`thread` must be null: {NO_THREADS}. Given: {quote(given['thread'])}")
     payload, ignored = openai_tolerance.take_fields(given, payload_type, strict, TOLERANCE)
-    return payload, (*left_out(payload.tools or (), CUSTOM, strict), *ignored)
+    return payload, (*hosted_names(payload.tools or (), CUSTOM, strict), *ignored)
 
 
 def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 from lmi_core.script.function.protocol import Content
-from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, named_attributes
+from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, read_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 FIELD = "adapters"  # in a body
@@ -32,7 +32,7 @@ def take_adapters(call: Call) -> tuple[Call, AdapterNames]:
         if name == KEY and value:
             named.append((f"the query's `{KEY}`", value))
         elif value and seems_to_name_an_adapter(name):
-            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {shown(name)}")
+            raise InvalidPayload(f"the query must name an adapter as `{KEY}`. Given: {quote(name)}")
     elsewhere = named + _in_attributes(call.headers) if ATTRIBUTES_HEADER in call.headers else named
     call, in_body = _take_from_body(call)
     return call, _common_adapters(in_body, elsewhere) if elsewhere else in_body
@@ -62,7 +62,7 @@ def _in_header(headers: Mapping[str, str]) -> list[Named]:
 
 def _in_attributes(headers: Mapping[str, str]) -> list[Named]:
     place = f"`{KEY}` in {ATTRIBUTES_HEADER}"
-    return [(place, value) for name, value in named_attributes(headers) if name == KEY and value]
+    return [(place, value) for name, value in read_attributes(headers) if name == KEY and value]
 
 
 def _take_from_body(call: Call) -> tuple[Call, AdapterNames]:
@@ -79,7 +79,7 @@ def _names(adapters: object) -> AdapterNames:
     names: list[Any] = adapters if isinstance(adapters, list) else [adapters]
     if not all(name is None or isinstance(name, str) for name in names):
         raise InvalidPayload(
-            f"`{FIELD}` must be the name of an adapter, or a list with one for each prompt. Given: {shown(adapters)}"
+            f"`{FIELD}` must be the name of an adapter, or a list with one for each prompt. Given: {quote(adapters)}"
         )
     return tuple(name or None for name in names)
 
@@ -92,7 +92,7 @@ def _common_adapters(in_body: AdapterNames, elsewhere: Iterable[Named]) -> Adapt
             agreed, first = (name,), place
         elif set(agreed) != {name}:
             raise InvalidPayload(
-                f"{first} and {place} name different adapters: {shown(_plain(agreed))} and {shown(name)}. Name one"
+                f"{first} and {place} name different adapters: {quote(_plain(agreed))} and {quote(name)}. Name one"
             )
     return agreed
 
@@ -127,12 +127,12 @@ def object_with(call: Call, name: str) -> dict[str, Any] | None:
 def _named_adapter(named: object, adapter_id: object) -> dict[str, str]:
     """Return the `adapters` field to add, if needed. Raise InvalidPayload if the two differ."""
     if not isinstance(adapter_id, str | None):
-        raise InvalidPayload(f"`parameters.adapter_id` must be the name of an adapter. Given: {shown(adapter_id)}")
+        raise InvalidPayload(f"`parameters.adapter_id` must be the name of an adapter. Given: {quote(adapter_id)}")
     if not adapter_id or named in (adapter_id, [adapter_id]):
         return {}
     if named:
         raise InvalidPayload(
-            f"`adapters` and `parameters.adapter_id` name different adapters: {shown(named)} and {shown(adapter_id)}."
+            f"`adapters` and `parameters.adapter_id` name different adapters: {quote(named)} and {quote(adapter_id)}."
             " Name one"
         )
     return {"adapters": adapter_id}

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, stream_forms
 from lmi_handlers.answers.openai import STATUSES, TransferMembers
 from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
 
@@ -136,5 +136,5 @@ class AnthropicModels(TypedDict):
     last_id: str | None
 
 
-MESSAGES = (AnswerForm(AnsweredMessage), *streamed(MessageEvent | PingEvent | AnthropicError, EVENTS))
+MESSAGES = (AnswerForm(AnsweredMessage), *stream_forms(MessageEvent | PingEvent | AnthropicError, EVENTS))
 ERRORS = (failures(AnthropicError, *STATUSES, OVERLOADED_STATUS),)

@@ -55,7 +55,7 @@ def error_content(kind: str, message: str, request_id: str | None = None) -> dic
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}
 
 
-def identified(answer: Answer, request_id: str) -> Answer:
+def add_request_id(answer: Answer, request_id: str) -> Answer:
     """Return the error with the request's id in its body and in Anthropic's header."""
     body = orjson.dumps({**orjson.loads(answer.body), "request_id": request_id})
     return Answer(answer.status, answer.content_type, body, answer.ignored, {REQUEST_ID_HEADER: request_id})

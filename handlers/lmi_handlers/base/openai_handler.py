@@ -9,7 +9,7 @@ from lmi_core.errors import ContextLengthExceeded, InvalidPayload, LmiError, Mod
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Handler
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.answers.openai import ERRORS
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
@@ -77,7 +77,7 @@ def take_adapter_model(
         return call
     named = payload.get("adapters")
     if named not in (None, [], found, [found]):
-        raise InvalidPayload(f"`model` and `adapters` name different adapters: {shown(name)} and {shown(named)}")
+        raise InvalidPayload(f"`model` and `adapters` name different adapters: {quote(name)} and {quote(named)}")
     return call.with_json({**payload, "adapters": found})
 
 

@@ -11,7 +11,7 @@ MODEL_NAME, MODEL_VERSION = "model_name", "model_version"  # DJLServing's query 
 _SEPARATOR = re.compile(r";|,(?=[^;,=]+=)")
 
 
-def named_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def read_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the attributes as pairs of name and value, in order; anything except `name=value` is skipped."""
     if ATTRIBUTES_HEADER not in headers:
         return []
@@ -20,6 +20,6 @@ def named_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name.strip(), value.strip()) for name, separator, value in given if separator and name.strip()]
 
 
-def named_outside(parameter: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
+def find_outside(parameter: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str | None:
     """Return DJLServing's parameter in the query or, without it, in a header."""
     return query.get(parameter) or headers.get(parameter) or None

@@ -11,9 +11,9 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import read_beside, read_in_steps
-from lmi_core.payloads.json_list import encoded_items, object_with_lists
-from lmi_core.payloads.payload import shown
+from lmi_core.host.off_loop import read_in_steps, run_off_loop
+from lmi_core.payloads.json_list import encode_items, object_with_lists
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ManagedModel, ServedModels
@@ -64,10 +64,10 @@ async def tokenize(call: Call, dispatcher: ServedModels) -> Answer:
     if (given.get("prompt") is None) == (given.get("messages") is None):
         raise InvalidPayload("one of `prompt` and `messages` is required")
     if given.get("messages") is None:
-        text, model, ignored = await asked(call, dispatcher, TokenizeText)
+        text, model, ignored = await read_call(call, dispatcher, TokenizeText)
         steps = partial(_tokens_of_text, text, model)
     else:
-        chat, model, ignored = await asked(call, dispatcher, TokenizeChat)
+        chat, model, ignored = await read_call(call, dispatcher, TokenizeChat)
         steps = partial(_tokens_of_chat, chat, model)
     return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
 
@@ -89,9 +89,9 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[b
     tokens, names, name = list[bytes](), list[bytes](), model.backend.tokenizer.token_name
     for begin in range(0, len(ids), STEP):
         some = ids[begin : begin + STEP]
-        tokens.append(encoded_items(some))
+        tokens.append(encode_items(some))
         if with_names:
-            names.append(encoded_items([name(token_id) for token_id in some]))
+            names.append(encode_items([name(token_id) for token_id in some]))
         yield None
     content = {"count": len(ids), "max_model_len": model.backend.max_length}
     named = {"token_strs": names} if with_names else {}
@@ -101,11 +101,11 @@ def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[b
 async def detokenize(call: Call, dispatcher: ServedModels, *, skip_special_tokens: bool = False) -> Answer:
     """Answer with the text, by default including special tokens, as vLLM does.
 
-    Raise InvalidPayload or ModelNotFound like `asked`.
+    Raise InvalidPayload or ModelNotFound like `read_call`.
     """
-    payload, model, ignored = await asked(call, dispatcher, DetokenizeRequest)
+    payload, model, ignored = await read_call(call, dispatcher, DetokenizeRequest)
     written = partial(_text, payload.tokens, model.backend.tokenizer, skip_special_tokens)
-    text = await read_beside(len(call.body), written)
+    text = await run_off_loop(len(call.body), written)
     return json_answer({"prompt": text}, ignored=ignored)
 
 
@@ -113,7 +113,7 @@ def _text(token_ids: list[int], tokenizer: Tokenizer, skip_special_tokens: bool)
     last = tokenizer.vocabulary_size - 1
     for token_id in token_ids:
         if token_id > last:
-            raise InvalidPayload(f"`tokens` must contain token ids from 0 to {last}. Given: {shown(token_id)}")
+            raise InvalidPayload(f"`tokens` must contain token ids from 0 to {last}. Given: {quote(token_id)}")
     return tokenizer.decode(token_ids, skip_special_tokens)
 
 
@@ -144,7 +144,7 @@ async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
 TakeFields = Callable[[Mapping[str, Any], type[P], bool], tuple[P, tuple[str, ...]]]
 
 
-async def asked(
+async def read_call(
     call: Call, dispatcher: ServedModels, payload_type: type[P], take: TakeFields[P] = take_fields
 ) -> tuple[P, ManagedModel, tuple[str, ...]]:
     """Return a call's payload, its model, which has a tokenizer, and the dropped names.
@@ -153,7 +153,7 @@ async def asked(
     ModelNotReady or BackendUnhealthy if the model cannot answer.
     """
     taken = partial(take, call.json_object(), payload_type, False)
-    payload, ignored = await read_beside(len(call.body), taken)
+    payload, ignored = await run_off_loop(len(call.body), taken)
     model = asked_model(call, dispatcher, getattr(payload, "model", None))
     await model.health()
     check_tokenizer(model)

@@ -73,14 +73,14 @@ def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
             number += len(calls)
             waiting += calls
             message = message.model_copy(update={"tool_calls": calls})
-        elif message.role == "tool" and (answered := _answered(message, waiting)) is not None:
+        elif message.role == "tool" and (answered := _find_call(message, waiting)) is not None:
             waiting.remove(answered)
             message = message.model_copy(update={"tool_call_id": answered.id})
         written.append(message)
     return written
 
 
-def _answered(result: Message, waiting: Iterable[ToolCall]) -> ToolCall | None:
+def _find_call(result: Message, waiting: Iterable[ToolCall]) -> ToolCall | None:
     """Return the call that a result answers, if it is one of these."""
     given, name = getattr(result, "tool_call_id", None), getattr(result, "name", None)
     if given is not None:

@@ -12,9 +12,9 @@ from lmi_core.generation.chat import Chat
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation
 from lmi_core.parsing.reasoning.reader import Reasoning
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
-from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template, first_left_out
+from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template, first_dropped_message
 from lmi_handlers.chat.functions import with_call_ids, with_tool_messages
 from lmi_handlers.chat.images import image_sources
 from lmi_handlers.chat.messages import ROLES, template_messages
@@ -110,7 +110,7 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
     chat = Chat(messages, tools.definitions, payload.template_arguments, begins, continues, of_client)
     try:
         prompt = backend.tokenizer.render_chat(chat, template)
-        left_out = first_left_out(chat, template, backend.tokenizer, ROLES)
+        left_out = first_dropped_message(chat, template, backend.tokenizer, ROLES)
     except RefusedByTemplate as error:
         if payload.chat_template is None:
             raise RefusedByTemplate(error.reason, payload.messages_field) from None
@@ -119,7 +119,7 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
         role = payload.messages[left_out].role
         raise InvalidPayload(
             f"`{payload.messages_field}.{left_out}.role` must be one that the chat template writes: it leaves out the "
-            f"messages of this role.{did_you_mean(role, ROLES)} Given: {shown(role)}"
+            f"messages of this role.{did_you_mean(role, ROLES)} Given: {quote(role)}"
         )
     return prompt
 
@@ -161,7 +161,7 @@ def _answer(
         tool_calls=tools.parser,
         named_tool=tools.named,
         older_calls=bool(payload.functions),
-        echo=payload.echoed,
+        echo=payload.echo_text,
         include_usage=payload.include_usage,
         continuous_usage=payload.continuous_usage,
         reasoning=reasoning,

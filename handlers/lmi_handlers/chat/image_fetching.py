@@ -23,9 +23,9 @@ async def fetch_image(url: str, place: str, options: RequestProperties) -> bytes
             return await _fetch(URL(url), place, options)
     except TimeoutError:
         seconds = options.image_fetch_timeout
-        raise _unfetched(place, f"it took more than {seconds} seconds (option.image_fetch_timeout)") from None
+        raise _fetch_error(place, f"it took more than {seconds} seconds (option.image_fetch_timeout)") from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
-        raise _unfetched(place, str(error) or type(error).__name__) from None
+        raise _fetch_error(place, str(error) or type(error).__name__) from None
 
 
 def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
@@ -39,9 +39,9 @@ def _session(url: URL, private: frozenset[str]) -> aiohttp.ClientSession:
 async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
     for _ in range(MAX_REDIRECTS + 1):
         if url.scheme not in ("http", "https") or url.raw_host is None:
-            raise _unfetched(place, f"{url} is not an http or https URL")
+            raise _fetch_error(place, f"{url} is not an http or https URL")
         if url.raw_host.lower() not in options.media_domains and ANY_HOST not in options.media_domains:
-            raise _unfetched(place, f"option.allowed_media_domains does not include {url.raw_host}")
+            raise _fetch_error(place, f"option.allowed_media_domains does not include {url.raw_host}")
         async with (
             _session(url, options.private_media_domains) as session,
             session.get(url, allow_redirects=False) as response,
@@ -50,12 +50,12 @@ async def _fetch(url: URL, place: str, options: RequestProperties) -> bytes:
             if response.status // 100 != 3 or target is None:
                 return await _body(response, place, options.max_image_size)
         url = url.join(URL(target))
-    raise _unfetched(place, f"there are more than {MAX_REDIRECTS} redirects")
+    raise _fetch_error(place, f"there are more than {MAX_REDIRECTS} redirects")
 
 
 async def _body(response: aiohttp.ClientResponse, place: str, most: int) -> bytes:
     if response.status != 200:
-        raise _unfetched(place, f"the server answered with status {response.status}")
+        raise _fetch_error(place, f"the server answered with status {response.status}")
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
@@ -68,5 +68,5 @@ def too_large(place: str, most: int) -> InvalidPayload:
     return InvalidPayload(f"`{place}` must be an image of at most {most} bytes (option.max_image_size)")
 
 
-def _unfetched(place: str, reason: str) -> InvalidPayload:
+def _fetch_error(place: str, reason: str) -> InvalidPayload:
     return InvalidPayload(f"`{place}` cannot be fetched: {reason}")

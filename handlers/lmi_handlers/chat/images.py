@@ -8,7 +8,7 @@ from lmi_core.backend import Backend
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.images import ImageSource
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.image_fetching import fetch_image, too_large
 from lmi_handlers.chat.messages import ContentPart
@@ -27,7 +27,7 @@ class LinkedImage(ImageSource):
         return await fetch_image(self._url, self.place, self._options)
 
 
-class GivenImage(ImageSource):
+class InlineImage(ImageSource):
     """An image within the request: a data URL (`data:image/png;base64,...`) or, as in LMI, base64 alone."""
 
     def __init__(self, place: str, text: str, options: RequestProperties) -> None:
@@ -36,9 +36,9 @@ class GivenImage(ImageSource):
         self._most = options.max_image_size
 
     async def read(self) -> bytes:
-        return await read_beside(len(self._text), self._decoded)
+        return await run_off_loop(len(self._text), self._decode)
 
-    def _decoded(self) -> bytes:
+    def _decode(self) -> bytes:
         try:
             data = b64decode(self._base64(), validate=True)
         except (binascii.Error, ValueError):  # ValueError: the text is not ASCII
@@ -87,4 +87,4 @@ def _too_many(place: str, most: int, field: str, backend: Backend[Any]) -> str:
 def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:
     assert part.image_url is not None, part
     url = part.image_url.url
-    return (LinkedImage if url.lower().startswith(LINKS) else GivenImage)(place, url, options)
+    return (LinkedImage if url.lower().startswith(LINKS) else InlineImage)(place, url, options)

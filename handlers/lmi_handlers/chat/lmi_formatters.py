@@ -10,11 +10,11 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.spaced_json import spaced
+from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
 
 
-def written(tokens: Iterable[Token]) -> list[Token]:
+def visible(tokens: Iterable[Token]) -> list[Token]:
     """Return the tokens that are part of the text; LMI's schema omits other special tokens."""
     return [token for token in tokens if token.text or not token.special]
 
@@ -26,18 +26,18 @@ class LmiChatFormatter(WholeChatFormatter):
 
     def whole(self, output: GenerationOutput) -> bytes:
         choices = [self._choice(index, sequence) for index, sequence in enumerate(answers(output))]
-        return spaced(self.response("chat.completion", choices) | {"usage": self.usage(output)})
+        return encode_spaced(self.response("chat.completion", choices) | {"usage": self.usage(output)})
 
     def error(self, error: LmiError) -> bytes:
         message = {"role": "assistant", "content": ""}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "error"}
-        return spaced(self.response("chat.completion", [choice]) | {"error": error.message})
+        return encode_spaced(self.response("chat.completion", [choice]) | {"error": error.message})
 
     def _choice(self, index: int, sequence: GeneratedSequence) -> JsonObject:
         return {
             "index": index,
             "message": self.message(sequence),
-            "logprobs": {"content": self.log_prob_content(written(sequence.tokens))} if self.chat.log_probs else None,
+            "logprobs": {"content": self.log_prob_content(visible(sequence.tokens))} if self.chat.log_probs else None,
             "finish_reason": sequence.finish_reason,
         }
 
@@ -86,7 +86,7 @@ class LmiChatJsonLinesFormatter(ChatSchemaFormatter):
         return [*lines, self._line(index, last, token, reason)]
 
     def _line(self, index: int, delta: JsonObject, token: Token | None, reason: str | None) -> bytes:
-        content = self.log_prob_content(written([token])) if token is not None and self.chat.log_probs else []
+        content = self.log_prob_content(visible([token])) if token is not None and self.chat.log_probs else []
         log_probs = [{"content": content}] if content else None  # LMI's lines wrap the object in a list
         choice = {"index": index, "delta": delta, "logprobs": log_probs, "finish_reason": reason}
         return self.frame(self._response([choice]))

@@ -52,7 +52,7 @@ class ContentPart(BaseModel):
         return part
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ContentPart":
+    def _check_fields(self) -> "ContentPart":
         given = [name for name in ("text", "image_url") if getattr(self, name) is not None]
         if given != [self.type]:
             raise ValueError(f"must have `{self.type}` and no other content")
@@ -110,11 +110,11 @@ def _as_parts(content: object) -> object:
 Parts = Annotated[list[ContentPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart | str])]
 
 
-def _is_thought(part: object) -> bool:
+def _is_thinking(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "thinking"
 
 
-def _thought(part: dict[str, Any]) -> str:
+def _thinking_text(part: dict[str, Any]) -> str:
     given = part.get("thinking")
     texts = (
         [each.get("text") if isinstance(each, dict) else each for each in given] if isinstance(given, list) else [given]
@@ -148,14 +148,15 @@ class Message(BaseModel):
             return message
         given = message.get("content")
         parts = given if isinstance(given, list) else []
-        thoughts = [_thought(part) for part in parts if _is_thought(part)]
+        thoughts = [_thinking_text(part) for part in parts if _is_thinking(part)]
         if not thoughts:
             return message
-        return {"reasoning": "".join(thoughts), **message, "content": [part for part in parts if not _is_thought(part)]}
+        others = [part for part in parts if not _is_thinking(part)]
+        return {"reasoning": "".join(thoughts), **message, "content": others}
 
     @field_validator("content")
     @classmethod
-    def _not_missing(cls, content: list[ContentPart] | None, info: ValidationInfo) -> list[ContentPart] | None:
+    def _check_content(cls, content: list[ContentPart] | None, info: ValidationInfo) -> list[ContentPart] | None:
         if content is None and info.data.get("role") in RESULTS:
             return []  # the result of a function that returns nothing
         if content is None and info.data.get("role") != "assistant":
@@ -163,7 +164,7 @@ class Message(BaseModel):
         return content
 
     @model_validator(mode="after")
-    def _calls_in_one_form(self) -> "Message":
+    def _check_calls(self) -> "Message":
         if self.tool_calls and self.function_call is not None:
             raise ValueError("must have `tool_calls` or its older form `function_call`, but not both")
         return self

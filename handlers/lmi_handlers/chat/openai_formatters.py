@@ -116,7 +116,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])
             for place, token in enumerate(tokens, start=1):
-                events += self._brought(index, token, last=ended and place == len(tokens))
+                events += self._token_events(index, token, last=ended and place == len(tokens))
         if ended:
             events.append(self._last(index, output))
         return events + self._events.end(lambda: self.usage(output)) if output.finished else events
@@ -137,7 +137,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         )
         return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
 
-    def _brought(self, index: int, token: Token, *, last: bool) -> list[bytes]:
+    def _token_events(self, index: int, token: Token, *, last: bool) -> list[bytes]:
         """Return the events of a token's deltas; the first has the token's details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token

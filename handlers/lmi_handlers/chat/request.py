@@ -79,7 +79,7 @@ class ChatRequest(ChatFields):
         return self
 
     @model_validator(mode="after")
-    def _begins_or_continues(self) -> "ChatRequest":
+    def _check_continuation(self) -> "ChatRequest":
         if self.continue_final_message and self.add_generation_prompt:
             raise ValueError("`continue_final_message` and `add_generation_prompt` cannot be used together")
         if self.continue_final_message and self.messages[-1].role != "assistant":
@@ -87,7 +87,7 @@ class ChatRequest(ChatFields):
         return self
 
     @model_validator(mode="after")
-    def _tools_in_one_form(self) -> "ChatRequest":
+    def _check_tools(self) -> "ChatRequest":
         if self.functions and self.tools:
             raise ValueError(
                 "`functions` and `tools` cannot be used together: `functions` is the older form of `tools`"
@@ -99,7 +99,7 @@ class ChatRequest(ChatFields):
         return self
 
     @model_validator(mode="after")
-    def _names_for_the_template(self) -> "ChatRequest":
+    def _check_template_names(self) -> "ChatRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
                 raise ValueError(
@@ -127,7 +127,7 @@ class ChatRequest(ChatFields):
         return OLDER_NAMES if self.functions or self.function_call else ToolNames()
 
     @property
-    def echoed(self) -> str:
+    def echo_text(self) -> str:
         """The text that `echo` puts before the answer: as in vLLM, the assistant's last message."""
         last = self.messages[-1]
         if not self.echo or last.role != "assistant":

@@ -89,10 +89,10 @@ class WholeChatFormatter(ChatSchemaFormatter):
         """Return the complete answer of a finished request."""
 
     def message(self, sequence: GeneratedSequence) -> JsonObject:
-        message = self._generated(sequence)
+        message = self._message(sequence)
         return message | {"content": self.chat.echo + (message["content"] or "")} if self.chat.echo else message
 
-    def _generated(self, sequence: GeneratedSequence) -> JsonObject:
+    def _message(self, sequence: GeneratedSequence) -> JsonObject:
         if self.chat.reasoning is None:
             return {"role": "assistant", **self._content(sequence.text, sequence.finish_reason)}
         reader = self.new_reader()

@@ -49,23 +49,23 @@ def use_tools(
     forced = kind == "required" or bool(choice and choice.function)  # calls by grammar, whatever the model is told
     if "tools" not in template and not forced:
         raise InvalidPayload(f"`{fields.tools}` are not supported by this model: its chat template does not use them")
-    tools = choice.allowed(tools, fields) if choice else tools
+    tools = choice.select(tools, fields) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None
     definitions = [tool.for_template for tool in tools]
     if choice and choice.function:
-        return _identified(_named(tools, choice.function.name, definitions, fields), written)
+        return _with_call_ids(_require_tool(tools, choice.function.name, definitions, fields), written)
     if kind == "required":
         use = ToolUse(
             definitions, calls_schema([tool.function for tool in tools], parallel), partial(BareJson, _schemas(tools))
         )
-        return _identified(use, written)
+        return _with_call_ids(use, written)
     if not automatic:
         return ToolUse(definitions)
-    return _identified(_automatic(tools, parallel, definitions, written, fields), written)
+    return _with_call_ids(_automatic(tools, parallel, definitions, written, fields), written)
 
 
-def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
+def _with_call_ids(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
     """Add ids to calls in the format that the chat template requires when the client returns them."""
     make, call_id = use.parser, written.call_id if written else None
     if make is None or call_id is None:
@@ -73,7 +73,7 @@ def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
     return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
 
 
-def _named(tools: Sequence[Tool], name: str, definitions: list[JsonObject], fields: ToolNames) -> ToolUse:
+def _require_tool(tools: Sequence[Tool], name: str, definitions: list[JsonObject], fields: ToolNames) -> ToolUse:
     for tool in tools:
         if tool.function.name == name:
             return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)

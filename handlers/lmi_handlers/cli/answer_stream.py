@@ -44,7 +44,7 @@ class Statistics:
         return f"{self.tokens} tokens{speed}, the first after {self.first:.2f} s"
 
 
-async def ask(
+async def stream_chunks(
     client: aiohttp.ClientSession, path: str, payload: JsonObject, statistics: Statistics
 ) -> AsyncIterator[JsonObject]:
     """Yield the choice of each chunk of a stream. Raise AnswerFailed."""

@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, stream_chunks
 from lmi_handlers.cli.chat_terminal import MarkdownAnswer, PlainAnswer, message_prompt
 from lmi_handlers.cli.connection import Connection, connect
 
@@ -56,7 +56,7 @@ class ChatSession:
         self._client = client
         self._runner = runner
         self._conversation = conversation
-        self._ignored = ""  # what the server said last that it ignores
+        self._ignored = ""  # what the server parts last that it ignores
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._prompt = message_prompt(os.environ) if sys.stdin.isatty() and sys.stdout.isatty() else None
         self._commands: dict[str, Callable[[str], None]] = {
@@ -98,40 +98,40 @@ class ChatSession:
 
     def _answer(self) -> None:
         """Print the streamed answer and add it to the conversation; Ctrl-C stops it."""
-        said: list[str] = []
+        parts: list[str] = []
         statistics = Statistics()
         try:
-            self._runner.run(self._print_answer(said, statistics))
+            self._runner.run(self._print_answer(parts, statistics))
         except KeyboardInterrupt:
             self._console.print(" ...", style="dim")
         except AnswerFailed as error:
             self._console.print(f"error: {error}", style="red")
-        if said:
-            self._conversation.messages.append({"role": "assistant", "content": "".join(said)})
+        if parts:
+            self._conversation.messages.append({"role": "assistant", "content": "".join(parts)})
             self._console.print(statistics.line, style="dim")
         else:
             self._conversation.messages.pop()
 
-    def _tell_of_ignored(self, names: str) -> None:
+    def _print_ignored(self, names: str) -> None:
         """Print the fields that the server does not know, once."""
         if names and names != self._ignored:
             first = names.partition(",")[0]
             self._console.print(f"the server ignores {names}: /set {first} removes it", style="yellow")
         self._ignored = names
 
-    async def _print_answer(self, said: list[str], statistics: Statistics) -> None:
+    async def _print_answer(self, parts: list[str], statistics: Statistics) -> None:
         answer = (MarkdownAnswer if sys.stdout.isatty() else PlainAnswer)(self._console)
         try:
-            async for choice in ask(self._client, PATH, self._conversation.payload, statistics):
+            async for choice in stream_chunks(self._client, PATH, self._conversation.payload, statistics):
                 delta = choice.get("delta", {})
                 if reasoning := delta.get("reasoning") or delta.get("reasoning_content"):
                     answer.reason(reasoning)
                 if content := delta.get("content"):
-                    said.append(content)
+                    parts.append(content)
                     answer.write(content)
         finally:
             answer.finish()
-        self._tell_of_ignored(statistics.ignored)
+        self._print_ignored(statistics.ignored)
 
     def _system(self, text: str) -> None:
         self._conversation.system = text

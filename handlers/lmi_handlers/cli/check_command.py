@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from rich.console import Console
 
-from lmi_core.configuration.configuration import DEFAULT, shown_value
+from lmi_core.configuration.configuration import DEFAULT, display_value
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
@@ -48,8 +48,8 @@ def run_check(
     plans, faults = launch_plans(launch, environment, plugins)
     models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
     found = _inspect(launch, [model.plan for model in models])
-    notes = {name: [each for each in told if isinstance(each, Note)] for name, told in found.items()}
-    of_files = [each for told in found.values() for each in told if not isinstance(each, Note)]
+    notes = {name: [each for each in reports if isinstance(each, Note)] for name, reports in found.items()}
+    of_files = [each for reports in found.values() for each in reports if not isinstance(each, Note)]
     faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
     report = _report(launch, models, notes, faults, plugins.others)
     if as_json:
@@ -131,7 +131,7 @@ def _model_report(model: Model) -> JsonObject:
             for option, remote in plan.runtime.downloads(plan.setup).items()
         },
         "options": {
-            effective.key: {"value": shown_value(effective.key, effective.value), "source": effective.source}
+            effective.key: {"value": display_value(effective.key, effective.value), "source": effective.source}
             for effective in plan.configuration.effective()
         },
         "warnings": list(model.warnings),

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 
 from lmi_core.logs.logs import flush_log
-from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, stream_chunks
 from lmi_handlers.cli.serving import addresses, run
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.http.server import Server
@@ -42,7 +42,7 @@ async def _show(server: Server, *, opens: bool) -> None:
     statistics = Statistics()
     try:
         async with aiohttp.ClientSession(f"{server.url}/") as client:
-            async for choice in ask(client, "v1/chat/completions", payload, statistics):
+            async for choice in stream_chunks(client, "v1/chat/completions", payload, statistics):
                 print(choice["delta"].get("content") or "", end="", flush=True)
         print(f"\n{statistics.line}")
     except AnswerFailed as error:

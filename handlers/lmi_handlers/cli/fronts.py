@@ -28,7 +28,7 @@ from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
 from lmi_handlers.metrics.front_ends import answers
 from lmi_handlers.process.front import Front
-from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, heeded_signals
+from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, ending_signals
 from lmi_handlers.process.signals import INIT, Signals, reap_adopted
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FrontEnd:
         if self._process is not None:
             self._process.write(f"{level}\n".encode())
 
-    def ask_to_end(self) -> None:
+    def end(self) -> None:
         """Start the graceful shutdown; when called again, the front end ends its requests."""
         if self._process is not None and not self._process.exited.done():
             with suppress(ProcessLookupError):
@@ -91,7 +91,7 @@ class FrontEnd:
         if not self.ready.done():
             raise FrontFailed(await process.wait())
         self.set_log_level(os.environ[LOG_LEVEL_VARIABLE])
-        self.supervisor.restarts.worked()
+        self.supervisor.restarts.reset_count()
         return process
 
     async def _watch(self, process: ChildProcess) -> str:
@@ -116,14 +116,14 @@ class FrontEnd:
 
         asking = asyncio.create_task(ask())
         try:
-            await heartbeat.frozen(lambda: None)
+            await heartbeat.wait_frozen(lambda: None)
         finally:
             asking.cancel()
         logger.error("front end %d has not answered for %g seconds and is killed", self._number, FROZEN_SECONDS)
         process.kill()
 
     async def _end(self, process: ChildProcess) -> None:
-        self.ask_to_end()
+        self.end()
         await asyncio.wait({process.exited}, timeout=self._parent.drain_seconds + END_SECONDS)
         if not process.exited.done():
             logger.error("front end %d does not exit and is being killed", self._number)
@@ -170,9 +170,9 @@ class FrontEnds:
             )
         raise BackendGivenUp("all front ends have ended, and are not restarted: see the log above")
 
-    def ask_to_end(self) -> None:
+    def end(self) -> None:
         for each in self._fronts:
-            each.ask_to_end()
+            each.end()
 
     async def stop(self) -> None:
         """End the front ends once their requests have ended, and then the engines."""
@@ -198,7 +198,7 @@ def run_fronts(runner: asyncio.Runner, count: int, level: str, drain_seconds: fl
 
 
 async def _serve(count: int, folder: Path, level: str, drain_seconds: float) -> None:
-    signals = Signals(heeded_signals())
+    signals = Signals(ending_signals())
     reaping = asyncio.create_task(reap_adopted()) if os.getpid() == INIT else None
     fronts = FrontEnds(count, folder, drain_seconds)
     try:
@@ -230,7 +230,7 @@ async def _stop(fronts: FrontEnds, signals: Signals) -> None:
     signal = asyncio.create_task(signals.next())
     await asyncio.wait({stopping, signal}, return_when=asyncio.FIRST_COMPLETED)
     if not stopping.done():
-        fronts.ask_to_end()
+        fronts.end()
         signals.end_at_next()
     signal.cancel()
     await stopping

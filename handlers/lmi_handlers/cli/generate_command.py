@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, ask
+from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, stream_chunks
 from lmi_handlers.cli.connection import Connection, connect
 
 
@@ -37,7 +37,7 @@ async def _generate(connection: Connection, prompt: Prompt) -> bool:
         reason = None
         path = "v1/chat/completions" if prompt.as_chat else "v1/completions"
         try:
-            async for choice in ask(client, path, {**given, **prompt.parameters}, statistics):
+            async for choice in stream_chunks(client, path, {**given, **prompt.parameters}, statistics):
                 reason = choice.get("finish_reason") or reason
                 print(choice.get("text") or choice.get("delta", {}).get("content") or "", end="", flush=True)
         except AnswerFailed as error:

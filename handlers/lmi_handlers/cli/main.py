@@ -302,7 +302,7 @@ def generate(
     from lmi_handlers.cli.connection import Connection
     from lmi_handlers.cli.generate_command import Prompt, run_generate
 
-    parameters = _given(max_tokens=max_tokens, temperature=temperature, model=model)
+    parameters = _without_none(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
         connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
         if not run_generate(connection, Prompt(prompt, parameters, as_chat)):
@@ -333,13 +333,13 @@ def chat(
     from lmi_handlers.cli.chat_command import Conversation, run_chat
     from lmi_handlers.cli.connection import Connection
 
-    fields = _given(max_tokens=max_tokens, temperature=temperature, model=model)
+    fields = _without_none(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
         connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
         run_chat(connection, Conversation(system, fields=fields))
 
 
-def _given(**values: object) -> dict[str, object]:
+def _without_none(**values: object) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -62,9 +62,9 @@ def _folder(kind: str, name: str) -> dict[str, str]:
     """Return the files of a model directory that contains the plugin, by path."""
     plugin = "" if kind == FORMATTER else f', plugins=[HERE / "plugins" / "{name}.py"]'
     return {
-        "model.py" if kind == FORMATTER else f"plugins/{name}.py": _filled(kind, name),
-        f"test_{name}.py": _filled(f"{kind}_test", name, served=f"HERE{plugin}"),
-        "serving.properties": _filled(f"{kind}_properties", name),
+        "model.py" if kind == FORMATTER else f"plugins/{name}.py": _fill(kind, name),
+        f"test_{name}.py": _fill(f"{kind}_test", name, served=f"HERE{plugin}"),
+        "serving.properties": _fill(f"{kind}_properties", name),
     }
 
 
@@ -79,24 +79,24 @@ def _package(kind: str, name: str) -> dict[str, str]:
         "real": " --real" if kind == BACKEND else "",
         "use": Template(USES[kind]).substitute(name=name),
     }
-    code, properties = _filled(kind, name), _filled(f"{kind}_properties", name)
+    code, properties = _fill(kind, name), _fill(f"{kind}_properties", name)
     if kind == FORMATTER:
         code = code.replace("from lmi import GenerationOutput, output_formatter\n", TYPED_IMPORTS)
-        code = code.replace(": `lmi try .` shows them", "") + _filled("formatter_hook", name)
+        code = code.replace(": `lmi try .` shows them", "") + _fill("formatter_hook", name)
         properties += f"option.output_formatter={name}\n"
     return {
         f"src/{name}/__init__.py": code,
         f"src/{name}/py.typed": "",
-        f"tests/test_{name}.py": _filled(f"{kind}_test", name, served='HERE / "model"'),
+        f"tests/test_{name}.py": _fill(f"{kind}_test", name, served='HERE / "model"'),
         "tests/model/serving.properties": properties,
-        "pyproject.toml": _filled("pyproject", name, **further),
-        "README.md": _filled("readme", name, **further),
-        "LICENSE": _filled("license", name, **further),
+        "pyproject.toml": _fill("pyproject", name, **further),
+        "README.md": _fill("readme", name, **further),
+        "LICENSE": _fill("license", name, **further),
         ".gitignore": "__pycache__/\ndist/\n",
     }
 
 
-def _filled(template: str, name: str, **further: str) -> str:
+def _fill(template: str, name: str, **further: str) -> str:
     text = files("lmi_handlers.cli").joinpath("templates", f"{template}.txt").read_text()
     names: Mapping[str, str] = {"name": name, "class_name": "".join(part.title() for part in name.split("_"))}
     return Template(text).substitute(names, **further)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError
@@ -36,7 +36,7 @@ def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins
 
 
 def _read_plans(
-    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Given] = ()
+    models: Sequence[PlacedModel], environment: Mapping[str, str], plugins: Plugins, common: Sequence[Setting] = ()
 ) -> tuple[list[ModelPlan], list[str]]:
     plans, errors, variables = [], [], for_models(environment)
     for model in models:

@@ -16,7 +16,7 @@ from lmi_core import tolerance
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
-from lmi_core.logs.progress_display import shown_on_terminal
+from lmi_core.logs.progress_display import show_on_terminal
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
@@ -72,7 +72,7 @@ async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp
         stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(dispatcher.stop)
         await web.UnixSite(runner, socket).start()
-        with shown_on_terminal({model.name: model.progress}):
+        with show_on_terminal({model.name: model.progress}):
             await dispatcher.start()
         timeout = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.UnixConnector(socket)

@@ -13,7 +13,7 @@ from lmi_core.configuration.properties import (
     Properties,
     RequestProperties,
     ServerProperties,
-    declared,
+    keys_of,
 )
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.plugins.registry import origin
@@ -58,8 +58,8 @@ def option_sections(types: Mapping[str, type[Properties]]) -> Iterator[tuple[str
     """Yield the keys that each type adds or changes; unchanged inherited ones appear only with its base."""
     for section, properties_type in types.items():
         bases = [base for base in types.values() if base is not properties_type and issubclass(properties_type, base)]
-        inherited = {key for base in bases for key in declared(base)}
-        if keys := [key for key in declared(properties_type) if key not in inherited]:
+        inherited = {key for base in bases for key in keys_of(base)}
+        if keys := [key for key in keys_of(properties_type) if key not in inherited]:
             yield section, keys
 
 

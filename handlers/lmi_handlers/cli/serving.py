@@ -26,7 +26,7 @@ from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.registry.memory_planner import Need
 from lmi_core.remote.fetching import local_directory
-from lmi_core.remote.held_copies import let_go
+from lmi_core.remote.held_copies import release_copy
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
@@ -40,7 +40,7 @@ from lmi_handlers.http.server import PAGES, Listener, Server, serve
 from lmi_handlers.management.reader import DirectoryReader
 from lmi_handlers.metrics.handler import write_metrics
 from lmi_handlers.process.front import UNCHANGEABLE, this_front
-from lmi_handlers.process.lifetime import heeded_signals
+from lmi_handlers.process.lifetime import ending_signals
 from lmi_handlers.process.signals import Signals
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ async def _serve(
 ) -> None:
     return_large_blocks()
     sys.setswitchinterval(SWITCH_SECONDS)
-    signals = Signals(heeded_signals())
+    signals = Signals(ending_signals())
     models = [Model(plan, plugins.formatters) for plan in plans]
     for folder in fetched:
-        let_go(folder)  # each model keeps the files that it uses
+        release_copy(folder)  # each model keeps the files that it uses
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:

@@ -254,11 +254,11 @@ class OpenAiCompletionsStreamFormatter(CompletionsFormatter):
         """Return the event of a piece; b"" for one without text, token or finish reason to send."""
         length = self._lengths.get(index, 0)
         self._lengths[index] = length + len(part.text)
-        told = part.tokens or part.prefill
+        shown = part.tokens or part.prefill
         ended = end["finish_reason"] is not None
-        if not part.text and not ended and (not told or (self.asked.log_probs is None and not self.asked.token_ids)):
+        if not part.text and not ended and (not shown or (self.asked.log_probs is None and not self.asked.token_ids)):
             return b""
-        log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill, part.cut) if told else None
+        log_probs = self.log_prob_lists(part.tokens, length, part.prompt, part.prefill, part.cut) if shown else None
         choice: JsonObject = {"index": index, "text": part.text, "logprobs": log_probs} | end
         if self.asked.token_ids:
             choice["token_ids"] = [token.id for token in part.tokens]

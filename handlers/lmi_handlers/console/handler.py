@@ -14,7 +14,7 @@ from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
-from lmi_handlers.console.state import MemoryReader, registered_models, shown_errors, shown_models
+from lmi_handlers.console.state import MemoryReader, describe_errors, describe_models, registered_models
 
 VERSION = version("lmi-handlers")
 STARTED = time.time()
@@ -34,17 +34,17 @@ async def console_state(call: Call, served: ServedModels) -> Answer:
         version=VERSION,
         latestError=served.metrics.errors.latest,
         memory=memory.shown,
-        models=await shown_models(registered, memory.by_model),
+        models=await describe_models(registered, memory.by_model),
     )
     return json_answer(state)
 
 
 async def console_errors(call: Call, served: ServedModels) -> Answer:
     """Answer with the latest errors, which contain no input of clients except names."""
-    return json_answer(ConsoleErrors(errors=shown_errors(iter(served.metrics.errors))))
+    return json_answer(ConsoleErrors(errors=describe_errors(iter(served.metrics.errors))))
 
 
-def _polled(answer: RouteAnswer, name: str, summary: str, form: type) -> Route:
+def _route(answer: RouteAnswer, name: str, summary: str, form: type) -> Route:
     access, answers = Access.OPERATORS, (AnswerForm(form),)
     path = f"/console/{name}"
     return Route(path, "GET", answer, summary, access=access, is_polled=True, compresses=True, answers=answers)
@@ -56,8 +56,8 @@ class ConsoleHandler(PlainHandler):
     name: ClassVar[str] = "console"
     summary: ClassVar[str] = "The console"
     routes: ClassVar[tuple[Route, ...]] = (
-        _polled(console_state, "state", "The models, their queues, tokens and memory, as they are now", ConsoleState),
-        _polled(console_errors, "errors", "The latest errors of requests", ConsoleErrors),
+        _route(console_state, "state", "The models, their queues, tokens and memory, as they are now", ConsoleState),
+        _route(console_errors, "errors", "The latest errors of requests", ConsoleErrors),
     )
 
 

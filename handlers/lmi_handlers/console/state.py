@@ -19,8 +19,8 @@ from lmi_core.registry.registered_model import ModelState, RegisteredModel
 from lmi_handlers.console.answers import Gpu, MainMemory, ShownError, ShownMemory, ShownModel, ShownProgress
 from lmi_handlers.management.descriptions import fault_of
 
-SECONDS = 2.0  # as long as what was read is told again
-SERVER = ""  # among the names of models
+SECONDS = 2.0  # for which a reading is reused
+SERVER = ""  # stands for the server among the names of models
 UNHEALTHY = "unhealthy"  # added to the states of registered models: the model is loaded but does not accept requests
 LOADS = (ModelState.FETCHING, ModelState.LOADING)
 AT_ONCE = 25  # models, each of which takes a millisecond or two, before requests get a turn
@@ -66,7 +66,7 @@ def _look(process_ids: Mapping[str, list[int]]) -> MemoryRead:
     return MemoryRead(main, gpus, by_model.pop(SERVER, None), by_model)
 
 
-class Registered(NamedTuple):
+class ListedVersion(NamedTuple):
     """A version of a model, and whether it is the default."""
 
     model: RegisteredModel
@@ -84,22 +84,22 @@ class Registered(NamedTuple):
         return [] if model is None else list(model.runtime.process_ids())
 
 
-def registered_models(registry: ModelRegistry) -> list[Registered]:
+def registered_models(registry: ModelRegistry) -> list[ListedVersion]:
     """Return every version of every model by name, then removed ones that still finish their requests."""
     found = []
     for name in registry.names:
         versions = registry.versions(name)
         default = versions.default
-        found += [Registered(each, each is default) for each in versions]
-    return [*found, *(Registered(each, is_default=False) for each in registry.leaving)]
+        found += [ListedVersion(each, each is default) for each in versions]
+    return [*found, *(ListedVersion(each, is_default=False) for each in registry.leaving)]
 
 
-async def shown_models(registered: Sequence[Registered], memory: Mapping[str, int]) -> list[ShownModel]:
+async def describe_models(registered: Sequence[ListedVersion], memory: Mapping[str, int]) -> list[ShownModel]:
     """Describe versions of models; `memory` contains the bytes of their own processes, by key."""
-    return [await _shown_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
+    return [await _describe_model(each, memory.get(each.key)) async for each in with_pauses(registered, AT_ONCE)]
 
 
-async def _shown_model(registered: Registered, memory: int | None) -> ShownModel:
+async def _describe_model(registered: ListedVersion, memory: int | None) -> ShownModel:
     """Describe a version of a model; `memory` is the number of bytes of its own processes; None without any."""
     each, model = registered.model, registered.model.model
     state = each.state
@@ -140,7 +140,7 @@ async def _shown_model(registered: Registered, memory: int | None) -> ShownModel
     return shown
 
 
-def shown_errors(errors: Iterator[RecentError]) -> list[ShownError]:
+def describe_errors(errors: Iterator[RecentError]) -> list[ShownError]:
     return [
         ShownError(
             number=each.number,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.host_patterns import ANY
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access import api_keys
@@ -32,12 +32,12 @@ def choose_limits(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(**given)
 
 
-def count(given: Given) -> int:
+def count(given: Setting) -> int:
     """Return the value as a number of at least 1. Raise ConfigurationError if it is not one."""
     return api_keys.count(f"{given.source}: {given.name}", given.value)
 
 
-def _seconds(given: Given) -> float:
+def _seconds(given: Setting) -> float:
     try:
         seconds = float(given.value)
     except ValueError:
@@ -74,7 +74,7 @@ def choose_cross_origin(settings: Settings) -> CrossOrigin | None:
     )
 
 
-def _origins(given: Given) -> list[Origin] | None:
+def _origins(given: Setting) -> list[Origin] | None:
     items = _items(given)
     if ANY in items:
         return None
@@ -87,7 +87,7 @@ def _origins(given: Given) -> list[Origin] | None:
     return found
 
 
-def _names(given: Given | None) -> list[str] | None:
+def _names(given: Setting | None) -> list[str] | None:
     """Return the names of methods or headers; None for all."""
     if given is None or ANY in (items := _items(given)):
         return None
@@ -99,7 +99,7 @@ def _names(given: Given | None) -> list[str] | None:
     return items
 
 
-def _items(given: Given) -> list[str]:
+def _items(given: Setting) -> list[str]:
     return [item.strip() for item in given.value.split(",") if item.strip()]
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from lmi_core.configuration.configuration import DEFAULT, Given
+from lmi_core.configuration.configuration import DEFAULT, Setting
 from lmi_core.configuration.host_patterns import DEFAULT_PORTS
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.options import UNIX, ListenAddress
@@ -26,8 +26,8 @@ _ADDRESS = re.compile(r"(?P<scheme>[a-z]+):(?://)?(?P<host>\[[^]]+\]|[^:/]+)?(?:
 class Address(NamedTuple):
     """A host and a port, each with its source."""
 
-    host: Given
-    port: Given
+    host: Setting
+    port: Setting
 
 
 def choose_address(host: str | None, port: int | None, settings: Settings, in_container: str | None) -> Address:
@@ -43,26 +43,26 @@ def choose_address(host: str | None, port: int | None, settings: Settings, in_co
     bind_to_port = settings.get(BIND_TO_PORT)
     sign = bind_to_port.source if bind_to_port else in_container
     hosts = [
-        Given("host", host, COMMAND_LINE) if host else None,
+        Setting("host", host, COMMAND_LINE) if host else None,
         given_host,
-        Given("host", EVERY_HOST, sign) if sign else None,
-        Given("host", DEFAULT_HOST, DEFAULT),
+        Setting("host", EVERY_HOST, sign) if sign else None,
+        Setting("host", DEFAULT_HOST, DEFAULT),
     ]
     ports = [
-        Given("port", str(port), COMMAND_LINE) if port is not None else None,
-        checked_port(bind_to_port),
-        checked_port(settings.get("port")),
+        Setting("port", str(port), COMMAND_LINE) if port is not None else None,
+        check_port(bind_to_port),
+        check_port(settings.get("port")),
         given_port,
-        Given("port", str(DEFAULT_PORT), DEFAULT),
+        Setting("port", str(DEFAULT_PORT), DEFAULT),
     ]
     return Address(next(filter(None, hosts)), next(filter(None, ports)))
 
 
-def choose_grpc_port(port: int | None, settings: Settings) -> Given | None:
+def choose_grpc_port(port: int | None, settings: Settings) -> Setting | None:
     """Return the port of gRPC; None if it is off. Raise ConfigurationError if it is invalid."""
     if port is not None:
-        return Given("grpc_port", str(port), COMMAND_LINE)
-    return checked_port(settings.get("grpc_port"))
+        return Setting("grpc_port", str(port), COMMAND_LINE)
+    return check_port(settings.get("grpc_port"))
 
 
 def choose_management(settings: Settings, inference: Address) -> ListenAddress | None:
@@ -84,12 +84,12 @@ def choose_management(settings: Settings, inference: Address) -> ListenAddress |
     return ListenAddress(host.value, int(port.value), is_secure=is_https(given))
 
 
-def is_https(given: Given) -> bool:
+def is_https(given: Setting) -> bool:
     """Return whether an address requires TLS."""
     return given.value.lower().startswith("https:")
 
 
-def _parse(given: Given) -> tuple[Given, Given]:
+def _parse(given: Setting) -> tuple[Setting, Setting]:
     match = _ADDRESS.fullmatch(given.value)
     scheme = match["scheme"].lower() if match else ""
     if scheme == "unix":
@@ -101,12 +101,12 @@ def _parse(given: Given) -> tuple[Given, Given]:
         raise ConfigurationError(
             f"{given.source}: {given.name} must be http://HOST:PORT or https://HOST:PORT. Given: {given.value}"
         )
-    port = checked_port(given._replace(name="port", value=match["port"] or str(DEFAULT_PORTS[scheme])))
+    port = check_port(given._replace(name="port", value=match["port"] or str(DEFAULT_PORTS[scheme])))
     assert port is not None
     return given._replace(name="host", value=match["host"].strip("[]")), port
 
 
-def checked_port(given: Given | None) -> Given | None:
+def check_port(given: Setting | None) -> Setting | None:
     """Return the port. Raise ConfigurationError if it is invalid."""
     if given is not None and not (given.value.isdecimal() and int(given.value) <= MAX_PORT):
         raise ConfigurationError(

@@ -36,7 +36,7 @@ class Declared:
         neutral = self.fate is not Fate.HONOURED and value.strip().lower() in self.neutral
         return Fate.NOTED if neutral else self.fate
 
-    def shown(self, value: str) -> str:
+    def display(self, value: str) -> str:
         return "***" if self.secret else value
 
 

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lmi_core.configuration.configuration import DEFAULT, Given
+from lmi_core.configuration.configuration import DEFAULT, Setting
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
 from lmi_handlers.container.access_settings import choose_access, choose_limits
-from lmi_handlers.container.address import Address, checked_port, choose_address, choose_grpc_port
+from lmi_handlers.container.address import Address, check_port, choose_address, choose_grpc_port
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.locations import Fetch
-from lmi_handlers.container.search import Arguments, PlacedModel, Search, by_one_name
+from lmi_handlers.container.search import Arguments, PlacedModel, Search, check_names
 from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
 from lmi_handlers.container.tgi_environment import DEFAULT_HOST, FLAG, read_tgi_environment
 from lmi_handlers.container.variables import BASE_DIRECTORY, MODEL_SERVER_HOME
@@ -31,7 +31,7 @@ class Launch:
     settings: Settings
     warnings: tuple[str, ...]
     config_file: Path | None = None
-    grpc_port: Given | None = None  # None: gRPC is not served
+    grpc_port: Setting | None = None  # None: gRPC is not served
     pages: bool = True  # whether browsers get HTML pages
     limits: ConnectionLimits = DEFAULT_LIMITS
     metrics: bool = True  # whether there are Prometheus routes
@@ -39,7 +39,7 @@ class Launch:
     evicts_models: bool = False  # whether the least recently used models are unloaded to make room for others
 
     @property
-    def listening(self) -> tuple[Given, ...]:
+    def listening(self) -> tuple[Setting, ...]:
         """The host and the ports of inference, each with its source."""
         return (*self.address, *([self.grpc_port] if self.grpc_port else []))
 
@@ -72,7 +72,7 @@ def read_launch(
     sign = str(default) if default.is_dir() and not search.by_command_line else None
     address = choose_address(arguments.host, arguments.port, settings, sign)
     if tgi is not None:
-        address = _as_tgi(address, tgi.port)
+        address = _use_tgi_address(address, tgi.port)
     models = [replace(model, overrides=(*model.overrides, *_overrides(arguments))) for model in models]
     grpc_port = choose_grpc_port(arguments.grpc_port, settings)
     access = choose_access(settings, environment, address)
@@ -80,7 +80,7 @@ def read_launch(
     pages = settings.is_on("pages", True) if arguments.pages is None else arguments.pages
     metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
-    placed = by_one_name(models)
+    placed = check_names(models)
     return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts)
 
 
@@ -91,22 +91,22 @@ def _with_model(arguments: Arguments, model: str | None) -> Arguments:
     return replace(arguments, models=(model,))
 
 
-def _as_tgi(address: Address, port: Given) -> Address:
+def _use_tgi_address(address: Address, port: Setting) -> Address:
     """Return the address with TGI's host and port instead of defaults, and the names of TGI's variables."""
     if address.port.source == DEFAULT or (address.port.source != COMMAND_LINE and port.source != FLAG):
-        checked_port(port)
+        check_port(port)
         address = address._replace(port=port)
     if address.host.source == DEFAULT:
-        address = address._replace(host=Given("host", DEFAULT_HOST, FLAG))
+        address = address._replace(host=Setting("host", DEFAULT_HOST, FLAG))
     return address
 
 
-def _overrides(arguments: Arguments) -> Iterator[Given]:
+def _overrides(arguments: Arguments) -> Iterator[Setting]:
     for option in arguments.options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip() or not value.strip():
             raise ConfigurationError(f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}")
-        yield Given(key.strip(), value.strip(), arguments.options_source)
+        yield Setting(key.strip(), value.strip(), arguments.options_source)
 
 
 def _config_file(home: Path) -> Path | None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.properties import check_engine
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import parse_devices
@@ -31,9 +31,9 @@ class ModelItem:
     devices: str | None = None
 
     @property
-    def overrides(self) -> tuple[Given, ...]:
+    def overrides(self) -> tuple[Setting, ...]:
         """The keys in the notation, which override those of the model."""
-        return () if self.devices is None else (Given("load_on_devices", self.devices, self.source),)
+        return () if self.devices is None else (Setting("load_on_devices", self.devices, self.source),)
 
 
 def parse_item(text: str, source: str) -> ModelItem:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.location import GGUF, RemoteModel, archive_name, is_archive_name, is_hub_id
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
@@ -51,7 +51,7 @@ class PlacedModel:
     directory: Path
     source: str
     version: str | None = None
-    overrides: tuple[Given, ...] = ()  # keys that take precedence over those in its directory
+    overrides: tuple[Setting, ...] = ()  # keys that take precedence over those in its directory
 
 
 class Search:
@@ -114,15 +114,15 @@ class Search:
 
     def _items_of_settings(self) -> list[ModelItem]:
         given = self._settings.get("load_models")
-        if given is None or given.value.upper() == ALL or self._asks_for_all():
+        if given is None or given.value.upper() == ALL or self._serves_all():
             return []
         return parse_items(given.value, given.source)
 
     def _begins_empty(self) -> bool:
         given = self._settings.get("load_models")
-        return given is not None and given.value.upper() == NONE and not self._asks_for_all()
+        return given is not None and given.value.upper() == NONE and not self._serves_all()
 
-    def _asks_for_all(self) -> bool:
+    def _serves_all(self) -> bool:
         return any(text.upper() == ALL for text in self._arguments.items)
 
     def _place(self, items: list[ModelItem]) -> list[PlacedModel]:
@@ -148,7 +148,7 @@ class Search:
         name = item.name or inferred_name(item.url, directory)
         return [PlacedModel(name, directory, item.source, item.version, item.overrides)]
 
-    def _in_given_store(self, given: Given) -> list[PlacedModel]:
+    def _in_given_store(self, given: Setting) -> list[PlacedModel]:
         store = self._home / given.value if self._home.is_dir() else Path(given.value)
         if not store.exists() and model_variable(self._environment):
             self.warnings.append(
@@ -220,9 +220,9 @@ def _archives(store: Path) -> list[Path]:
     return found if len(found) <= len(others) + 1 else others
 
 
-def hub_overrides(model_id: str, source: str) -> tuple[Given, ...]:
+def hub_overrides(model_id: str, source: str) -> tuple[Setting, ...]:
     """Return the keys of a model of the hub, which also answers to its id."""
-    return tuple(Given(key, model_id, source) for key in ("option.model_id", "option.served_model_name"))
+    return tuple(Setting(key, model_id, source) for key in ("option.model_id", "option.served_model_name"))
 
 
 def check_no_path(name: str) -> None:
@@ -242,7 +242,7 @@ def _served_name(model_id: str) -> str:
     return re.sub(r"\W", "_", last, flags=re.ASCII)
 
 
-def by_one_name(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
+def check_names(models: list[PlacedModel]) -> tuple[PlacedModel, ...]:
     """Return the models. Raise ConfigurationError if two have the same name and version."""
     by_name: dict[tuple[str, str | None], PlacedModel] = {}
     for model in models:

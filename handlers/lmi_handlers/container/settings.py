@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmi_core.configuration import java_properties
-from lmi_core.configuration.configuration import Given
-from lmi_core.configuration.properties import ServerProperties, declared, environment_variable
+from lmi_core.configuration.configuration import Setting
+from lmi_core.configuration.properties import ServerProperties, environment_variable, keys_of
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_handlers.container.declarations import Declared, Fate
@@ -18,22 +18,22 @@ KNOWN_PREFIXES = ("SAGEMAKER_", "DJL_")  # undeclared variables with these prefi
 _KEYS = {key.name: key for key in SERVER_KEYS}
 _VARIABLES = {each.name: each for each in VARIABLES}
 _KEY_VARIABLES = {environment_variable(key.name): key for key in SERVER_KEYS}
-_MODEL_KEYS = {name: key.key for key in declared(ServerProperties) for name in (key.key, *key.aliases)}
+_MODEL_KEYS = {name: key.key for key in keys_of(ServerProperties) for name in (key.key, *key.aliases)}
 
 
 class Settings:
     """The effective server settings, the defaults for all models, and warnings about ineffective settings."""
 
     def __init__(
-        self, environment: Mapping[str, str], file: Iterable[Given] = (), defaults: Sequence[Given] = ()
+        self, environment: Mapping[str, str], file: Iterable[Setting] = (), defaults: Sequence[Setting] = ()
     ) -> None:
         """`defaults` are keys for all models that file and environment override."""
         self.warnings: list[str] = []
-        self._of_variables: list[Given] = []
-        self._of_file: list[Given] = []
+        self._of_variables: list[Setting] = []
+        self._of_file: list[Setting] = []
         self._defaults = defaults
-        self.shown: list[tuple[str, Given]] = []  # settings and their effects, for `lmi check`
-        self._values: dict[str, Given] = {}
+        self.shown: list[tuple[str, Setting]] = []  # settings and their effects, for `lmi check`
+        self._values: dict[str, Setting] = {}
         for given in _variables(environment):
             self._take(_declaration(given.name), given)
         for given in file:
@@ -44,7 +44,7 @@ class Settings:
             else:
                 self._warn_of_unknown(given, _KEYS.keys() | _MODEL_KEYS.keys())
 
-    def get(self, name: str) -> Given | None:
+    def get(self, name: str) -> Setting | None:
         """Return the effective value of an honoured key or variable; None if it is not set."""
         assert name in _KEYS or name in _VARIABLES, f"{name} is not declared"
         return self._values.get(name)
@@ -59,27 +59,27 @@ class Settings:
         return value == "true"
 
     @property
-    def for_models(self) -> list[Given]:
+    def for_models(self) -> list[Setting]:
         """The defaults for keys that a model's own file and environment do not set; the last of equal keys wins."""
         return [*self._defaults, *self._of_file, *self._of_variables]
 
-    def _take(self, known: Declared | None, given: Given) -> None:
+    def _take(self, known: Declared | None, given: Setting) -> None:
         """Apply a setting, or warn that it has no effect. Raise ConfigurationError if it is refused."""
         if known is None:
             self._warn_of_unknown(given, _VARIABLES)
             return
         fate = known.fate_of(given.value)
         given = given._replace(name=known.name)
-        shown = given._replace(value=known.shown(given.value))
+        shown = given._replace(value=known.display(given.value))
         if fate is Fate.REFUSED:
-            raise ConfigurationError(f"{_where(given)} is refused: {known.meaning}. Given: {shown.value}")
+            raise ConfigurationError(f"{_origin(given)} is refused: {known.meaning}. Given: {shown.value}")
         if fate is Fate.IGNORED:
-            self.warnings.append(f"{_where(given)} has no effect: {known.meaning}. Given: {shown.value}")
+            self.warnings.append(f"{_origin(given)} has no effect: {known.meaning}. Given: {shown.value}")
         if fate is Fate.HONOURED and not self._honour(known, given):
             return
         self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
 
-    def _honour(self, known: Declared, given: Given) -> bool:
+    def _honour(self, known: Declared, given: Setting) -> bool:
         """Apply a setting unless an earlier source set it, and return whether it was applied."""
         used = self._values.setdefault(known.name, given)
         if used.value != given.value:
@@ -87,19 +87,19 @@ class Settings:
                 f"{known.name}: the value from {given.source} is overridden by the one from {used.source}"
             )
         if used is given:
-            self._of_variables += _in_unit(known, given)
+            self._of_variables += _convert(known, given)
         return used is given
 
-    def _warn_of_unknown(self, given: Given, known: Iterable[str]) -> None:
+    def _warn_of_unknown(self, given: Setting, known: Iterable[str]) -> None:
         variable = environment_variable(given.name)
         if variable in _VARIABLES and _VARIABLES[variable].fate_of(given.value) is Fate.HONOURED:
             hint = f" Set the variable {variable} instead"  # it is read before this file
         else:
             hint = did_you_mean(given.name, known)
-        self.warnings.append(f"{_where(given)} is not known.{hint}")
+        self.warnings.append(f"{_origin(given)} is not known.{hint}")
 
 
-def read_file(path: Path) -> list[Given]:
+def read_file(path: Path) -> list[Setting]:
     """Return the entries of a config.properties, the last for each key.
 
     Raise ConfigurationError if it cannot be read.
@@ -111,7 +111,7 @@ def read_file(path: Path) -> list[Given]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} must be UTF-8 text: {error}") from None
     entries = java_properties.parse(text, str(path))
-    given = {entry.key: Given(entry.key, entry.value.strip(), f"{path}:{entry.line}") for entry in entries}
+    given = {entry.key: Setting(entry.key, entry.value.strip(), f"{path}:{entry.line}") for entry in entries}
     return [each for each in given.values() if each.value]
 
 
@@ -120,10 +120,10 @@ def for_models(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if _declaration(name) is None}
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[Given]:
+def _variables(environment: Mapping[str, str]) -> Iterator[Setting]:
     for name, value in sorted(environment.items()):
         if value.strip() and (name.startswith(KNOWN_PREFIXES) or _declaration(name)):
-            yield Given(name, value.strip(), f"environment {name}")
+            yield Setting(name, value.strip(), f"environment {name}")
 
 
 def _declaration(variable: str) -> Declared | None:
@@ -132,12 +132,12 @@ def _declaration(variable: str) -> Declared | None:
     return _VARIABLES.get(folded) or _KEY_VARIABLES.get(folded)
 
 
-def _where(given: Given) -> str:
+def _origin(given: Setting) -> str:
     """Return the name of a setting with its source, unless the source is the variable itself."""
     return given.source if given.source.endswith(given.name) else f"{given.source}: {given.name}"
 
 
-def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
+def _convert(known: Declared, given: Setting) -> Iterator[Setting]:
     value = given.value
     if known.factor > 1:
         if not value.isdecimal():
@@ -145,4 +145,4 @@ def _in_unit(known: Declared, given: Given) -> Iterator[Given]:
         if int(value) == 0:  # in a batch transform, 0 means no limit
             return
         value = str(int(value) * known.factor)
-    yield from (Given(option, value, given.source) for option in known.options)
+    yield from (Setting(option, value, given.source) for option in known.options)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.properties import environment_variable
 from lmi_handlers.access.api_keys import HASHED
 
@@ -26,25 +26,25 @@ QUANTIZATIONS = frozenset({"awq", "compressed-tensors", "fp8", "gptq"})
 CACHE_TYPES = {"fp8_e4m3fn": "fp8_e4m3"}  # from PyTorch's name to vLLM's
 
 
-class Read(NamedTuple):
+class Conversion(NamedTuple):
     """The key that a variable sets for all models, and the conversion of its value."""
 
     key: str
     written: Callable[[str], str] = lambda value: value
 
 
-READ: Final[Mapping[str, Read]] = MappingProxyType(
+READ: Final[Mapping[str, Conversion]] = MappingProxyType(
     {
-        "REVISION": Read("option.revision"),
-        "NUM_SHARD": Read("option.tensor_parallel_degree"),
-        "DTYPE": Read("option.dtype"),
-        QUANTIZE: Read("option.quantize"),
-        "KV_CACHE_DTYPE": Read("option.kv_cache_dtype", lambda value: CACHE_TYPES.get(value, value)),
-        "TRUST_REMOTE_CODE": Read(
+        "REVISION": Conversion("option.revision"),
+        "NUM_SHARD": Conversion("option.tensor_parallel_degree"),
+        "DTYPE": Conversion("option.dtype"),
+        QUANTIZE: Conversion("option.quantize"),
+        "KV_CACHE_DTYPE": Conversion("option.kv_cache_dtype", lambda value: CACHE_TYPES.get(value, value)),
+        "TRUST_REMOTE_CODE": Conversion(
             "option.trust_remote_code", lambda value: "false" if value.lower() in OFF else "true"
         ),
-        "MAX_TOTAL_TOKENS": Read("option.max_model_len"),
-        "PAYLOAD_LIMIT": Read("max_request_size"),
+        "MAX_TOTAL_TOKENS": Conversion("option.max_model_len"),
+        "PAYLOAD_LIMIT": Conversion("max_request_size"),
     }
 )
 # Variables whose absence matters, with the reason; MAX_INPUT_TOKENS and others are reported even without the flag.
@@ -77,8 +77,8 @@ class TgiEnvironment(NamedTuple):
     """The settings in the launcher's variables, and the environment without these variables."""
 
     model: str | None
-    port: Given
-    common: tuple[Given, ...]  # keys for all models
+    port: Setting
+    common: tuple[Setting, ...]  # keys for all models
     warnings: tuple[str, ...]
     rest: Mapping[str, str]
 
@@ -89,16 +89,16 @@ def read_tgi_environment(environment: Mapping[str, str]) -> TgiEnvironment:
     unknown = given.keys() & {QUANTIZE} if given.get(QUANTIZE) not in QUANTIZATIONS else set()
     reasons = {**NOT_READ, **dict.fromkeys(unknown, NO_SUCH_QUANTIZATION)}
     common = [
-        Given(read.key, read.written(given[name]), f"environment {name}")
+        Setting(read.key, read.written(given[name]), f"environment {name}")
         for name, read in READ.items()
         if name in given and name not in unknown
     ]
     if "NUM_SHARD" not in given and given.get("SHARDED", "").lower() in OFF - {""}:
-        common.append(Given("option.tensor_parallel_degree", "1", "environment SHARDED"))
-    common.append(Given("option.tgi_compat", "true", FLAG))
+        common.append(Setting("option.tensor_parallel_degree", "1", "environment SHARDED"))
+    common.append(Setting("option.tgi_compat", "true", FLAG))
     return TgiEnvironment(
         model=given.get(MODEL_ID),
-        port=Given("port", given[PORT], f"environment {PORT}") if PORT in given else Given("port", DEFAULT_PORT, FLAG),
+        port=Setting("port", *((given[PORT], f"environment {PORT}") if PORT in given else (DEFAULT_PORT, FLAG))),
         common=tuple(common),
         warnings=tuple(
             f"environment {name} has no effect: {reason}. Given: {given[name]}"

@@ -22,7 +22,7 @@ def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> Jso
         if any(isinstance(place.value, dict) and "$ref" in place.value for place in schemas_within(parameters)):
             # A separate place, because two functions may have definitions with the same name
             name = f"parameters_{index}"
-            definitions[name] = _moved(parameters, f"#/$defs/{name}")
+            definitions[name] = _rebase(parameters, f"#/$defs/{name}")
             parameters = {"$ref": f"#/$defs/{name}"}
         calls.append(
             {
@@ -38,7 +38,7 @@ def calls_schema(functions: Sequence[FunctionDefinition], parallel: bool) -> Jso
     return schema | ({"$defs": definitions} if definitions else {})
 
 
-def _moved(parameters: JsonObject, place: str) -> JsonObject:
+def _rebase(parameters: JsonObject, place: str) -> JsonObject:
     """Return the schema with references relative to `place` instead of its own root."""
     moved: JsonObject = orjson.loads(orjson.dumps(parameters))
     for schema in schemas_within(moved):

@@ -55,7 +55,7 @@ class ResponseFormat(RequestPart):
 
     @model_validator(mode="before")
     @classmethod
-    def _schema_in_the_form_of_tgi(cls, given: object) -> object:
+    def _accept_tgi_schema(cls, given: object) -> object:
         """Accept TGI's `value` of a json_schema, with or without a name, as OpenAI's `json_schema`."""
         if not isinstance(given, dict) or given.get("type") != "json_schema" or "json_schema" in given:
             return given
@@ -66,7 +66,7 @@ class ResponseFormat(RequestPart):
         return others | {"json_schema": value if isinstance(value.get("schema"), dict) else {"schema": value}}
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ResponseFormat":
+    def _check_fields(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise ValueError("must have `json_schema` if and only if its `type` is json_schema")
         if self.type == "regex":

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import AfterValidator, BaseModel, Discriminator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_handlers.fields.parameter_fields import RequestPart
 
 NO_TOOLS = "this server has no built-in tools"
@@ -54,9 +54,9 @@ def own_tools(tools: Iterable[T | HostedTool]) -> list[T]:
     return [tool for tool in tools if not isinstance(tool, HostedTool)]
 
 
-def left_out(tools: Sequence[BaseModel], own: str, strict: bool) -> tuple[str, ...]:
+def hosted_names(tools: Sequence[BaseModel], own: str, strict: bool) -> tuple[str, ...]:
     """Return the names of hosted tools for the header of ignored fields. Raise InvalidPayload for one if strict."""
     hosted = [(index, tool.type) for index, tool in enumerate(tools) if isinstance(tool, HostedTool)]
     for index, kind in hosted if strict else ():
-        raise InvalidPayload(f"`tools.{index}.type` must be {own}: {NO_TOOLS}. Given: {shown(kind)}")
+        raise InvalidPayload(f"`tools.{index}.type` must be {own}: {NO_TOOLS}. Given: {quote(kind)}")
     return tuple(dict.fromkeys(f"tools.{kind}" for _, kind in hosted))

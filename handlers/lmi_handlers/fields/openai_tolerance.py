@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import take_known
 
 M = TypeVar("M", bound=BaseModel)
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """A field that is refused because it would change the answer, unless it has one of the `neutral` values."""
 
     reason: str
@@ -51,14 +51,14 @@ IGNORED = MappingProxyType(
 _NO_IMAGES = "only chats may contain images"
 REFUSED = MappingProxyType(
     {
-        "audio": Refused("answers are always text"),
-        "logits_processors": Refused("requests cannot bring code", ([],)),
-        "media_io_kwargs": Refused(_NO_IMAGES, ({},)),
-        "mm_processor_kwargs": Refused(_NO_IMAGES, ({},)),
-        "moderation": Refused("requests and answers are not moderated"),
-        "modalities": Refused("answers are always text", ([], ["text"])),
-        "prompt_embeds": Refused("prompts must be strings or token ids", ([],)),
-        "watermarking": Refused("answers cannot be watermarked", (False,)),
+        "audio": Refusal("answers are always text"),
+        "logits_processors": Refusal("requests cannot bring code", ([],)),
+        "media_io_kwargs": Refusal(_NO_IMAGES, ({},)),
+        "mm_processor_kwargs": Refusal(_NO_IMAGES, ({},)),
+        "moderation": Refusal("requests and answers are not moderated"),
+        "modalities": Refusal("answers are always text", ([], ["text"])),
+        "prompt_embeds": Refusal("prompts must be strings or token ids", ([],)),
+        "watermarking": Refusal("answers cannot be watermarked", (False,)),
     }
 )
 
@@ -68,7 +68,7 @@ class Tolerance(NamedTuple):
 
     hints: frozenset[str]
     ignored: Mapping[str, str]
-    refused: Mapping[str, Refused]
+    refused: Mapping[str, Refusal]
 
 
 OPENAI = Tolerance(HINTS, IGNORED, REFUSED)
@@ -100,9 +100,9 @@ def without_effect(name: str, reason: str) -> InvalidPayload:
     return InvalidPayload(f"`{name}` has no effect: {reason}. option.strict_parameters=true refuses it")
 
 
-def refuse(name: str, value: object, refused: Refused) -> None:
+def refuse(name: str, value: object, refused: Refusal) -> None:
     """Raise InvalidPayload unless the value is null or a neutral one."""
     reason, neutral = refused
     if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
-        needed = " or ".join(["null", *map(shown, neutral)])
-        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {shown(value)}")
+        needed = " or ".join(["null", *map(quote, neutral)])
+        raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {quote(value)}")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import ALL_TOKENS
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
@@ -31,7 +31,7 @@ class AnswerFields(CallFields):
     return_token_ids: bool | None = Field(None, description="Return the token ids of the prompt and of the choices.")
 
     @model_validator(mode="after")
-    def _no_stream_of_the_prompt(self) -> Self:
+    def _check_stream(self) -> Self:
         if self.stream and self.prompt_logprobs:
             raise ValueError(
                 "`prompt_logprobs` must be 0 or null with `stream`, whose format has no field for them. Given: "
@@ -55,13 +55,13 @@ class AnswerFields(CallFields):
                 )
 
 
-def _can_be_in_a_header(name: str) -> str:
+def _check_request_id(name: str) -> str:
     if not (name.isascii() and name.isprintable()):
         raise ValueError("must be printable ASCII")
     return name
 
 
-RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_can_be_in_a_header)]
+RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_check_request_id)]
 
 
 class NamedRequest(BaseModel):
@@ -73,7 +73,7 @@ class NamedRequest(BaseModel):
         "overrides it.",
     )
 
-    def named(self, call: Call) -> Call:
+    def with_id(self, call: Call) -> Call:
         """Return the call with the request's own id, unless a header sets one."""
         in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
         return call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
@@ -111,7 +111,7 @@ class PassedFields(NamedRequest, AnswerFields):
             for name, value in given.items() if VLLM_FIELDS not in model.backend.parameters_type.model_fields else ():
                 raise InvalidPayload(
                     f"`{name}` must be null or {{}}: only the vllm backend supports it, and this model uses the "
-                    f"{model.backend.name} backend. Given: {shown(value)}"
+                    f"{model.backend.name} backend. Given: {quote(value)}"
                 )
         if self.priority and VLLM_FIELDS in model.backend.parameters_type.model_fields:
             given["priority"] = self.priority  # only a hint for other backends

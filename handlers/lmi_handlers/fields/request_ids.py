@@ -16,10 +16,10 @@ _unused = bytearray()
 def request_id(request: web.Request) -> str:
     """Return the client's request id if it is valid, otherwise a new one."""
     given = request.headers.get(REQUEST_ID_HEADER) or request.headers.get(INFERENCE_ID_HEADER)
-    return (given and given_id(given)) or new_request_id()
+    return (given and accept_id(given)) or new_request_id()
 
 
-def given_id(given: str) -> str | None:
+def accept_id(given: str) -> str | None:
     """Return a client's id, truncated to the maximum length; None if it is not printable ASCII."""
     cut = given[:MAX_LENGTH]
     return cut if cut and cut.isascii() and cut.isprintable() else None

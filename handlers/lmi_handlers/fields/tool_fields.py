@@ -39,7 +39,7 @@ class FunctionDefinition(FunctionName):
         return parameters
 
     @property
-    def given(self) -> dict[str, Any]:
+    def members(self) -> dict[str, Any]:
         """The fields that are not null."""
         return {name: value for name, value in self if value is not None}
 
@@ -51,7 +51,7 @@ class Tool(RequestPart):
     @property
     def for_template(self) -> dict[str, Any]:
         """The tool as the client wrote it, including null values in its parameters, such as defaults."""
-        return {"type": self.type, "function": self.function.given}
+        return {"type": self.type, "function": self.function.members}
 
 
 class AllowedTool(RequestPart):
@@ -72,7 +72,7 @@ class ToolChoice(RequestPart):
     allowed_tools: AllowedTools | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ToolChoice":
+    def _check_fields(self) -> "ToolChoice":
         if (self.type == "function") != (self.function is not None):
             raise ValueError("must be none, auto, required or a named function")
         if (self.type == "allowed_tools") != (self.allowed_tools is not None):
@@ -84,7 +84,7 @@ class ToolChoice(RequestPart):
         """The choice among the allowed tools."""
         return self.allowed_tools.mode if self.allowed_tools else self.type
 
-    def allowed(self, tools: Sequence[Tool], fields: ToolNames) -> list[Tool]:
+    def select(self, tools: Sequence[Tool], fields: ToolNames) -> list[Tool]:
         """Return the tools that may be called. Raise InvalidPayload if the choice names others."""
         if self.allowed_tools is None:
             return list(tools)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 SCHEMA = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
@@ -93,4 +93,4 @@ def _leads_somewhere(reference: str, root: object) -> bool:
 
 
 def _wrong(path: tuple[str, ...], needed: str, given: object) -> ValueError:
-    return ValueError(f"is not a valid JSON schema: its `{'.'.join(path)}` must be {needed}. Given: {shown(given)}")
+    return ValueError(f"is not a valid JSON schema: its `{'.'.join(path)}` must be {needed}. Given: {quote(given)}")

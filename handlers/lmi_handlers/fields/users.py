@@ -3,7 +3,7 @@
 import logging
 
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 logger = logging.getLogger(__name__)
 
@@ -11,4 +11,4 @@ logger = logging.getLogger(__name__)
 def log_user(call: Call, user: str | None) -> None:
     """Log the end user with the request's id, if given."""
     if user is not None:
-        logger.info("request %s was sent by user %s", call.request_id, shown(user))
+        logger.info("request %s was sent by user %s", call.request_id, quote(user))

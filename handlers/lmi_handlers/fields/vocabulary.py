@@ -35,7 +35,7 @@ def translate(given: Mapping[str, Any], names: Mapping[str, str]) -> tuple[dict[
     return parameters, spellings
 
 
-def sample_if_asked(parameters: dict[str, Any]) -> None:
+def sample_if_given(parameters: dict[str, Any]) -> None:
     """Set `do_sample` if it is missing and a sampling parameter is given."""
     if SAMPLING_NAMES & parameters.keys():
         parameters.setdefault("do_sample", True)

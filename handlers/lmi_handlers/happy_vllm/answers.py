@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import JSON_LINES, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import JSON_LINES, AnswerForm, failures, stream_forms
 
 HappyFinishReason = Literal["stop", "length", "error", "abort", "None"]
 
@@ -89,5 +89,5 @@ class TextMetadata(TypedDict):
 
 
 ANSWER = (AnswerForm(HappyAnswer),)
-STREAM = streamed(HappyAnswer | HappyError, JSON_LINES)
+STREAM = stream_forms(HappyAnswer | HappyError, JSON_LINES)
 ERRORS = (failures(HappyError, 403, 404, 408, 413, 415, 422, 424, 499, 500, 503, 504),)

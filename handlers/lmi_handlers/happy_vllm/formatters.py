@@ -8,7 +8,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
-from lmi_core.payloads.json_list import joined_items, json_list
+from lmi_core.payloads.json_list import join_items, json_list
 from lmi_handlers.fields import vllm_schema
 
 # Limits a stream in which every line repeats the previous ones, because its size grows quadratically
@@ -84,7 +84,7 @@ class HappyVllmStreamFormatter(HappyVllmFormatter):
         encoded = self._encoded.setdefault(id(tokens), [])
         for token in tokens[len(encoded) :]:
             encoded += map(orjson.dumps, vllm_schema.logprobs([token]))
-        return joined_items(encoded)
+        return join_items(encoded)
 
     def error(self, error: LmiError) -> bytes:
         return super().error(error) + b"\n"

@@ -47,7 +47,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
     payload, ignored = take_known(call.json_object(), AbortPayload, strict)
     for model in models:
         model.ignored.report(ignored, lambda: names_of([AbortPayload]))
-    for request_id in _meant(payload.request_id):
+    for request_id in _possible_ids(payload.request_id):
         aborted = [model.running.abort(request_id, call.key) for model in models]
         if any(aborted):
             body = orjson.dumps({"request_id": payload.request_id, "aborted": True})
@@ -55,7 +55,7 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
     return _detail(404, f"no request with the id `{payload.request_id[:MAX_VALUE_LENGTH]}` is running")
 
 
-def _meant(request_id: str) -> Iterator[str]:
+def _possible_ids(request_id: str) -> Iterator[str]:
     """Yield the request ids that a client's id may mean: the id itself, and without the prefix of OpenAI's answers."""
     yield request_id
     for prefix in ID_PREFIXES:

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSche
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import GUIDES, as_list
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.guides import Guide, StructuredOutputs
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
@@ -91,7 +91,7 @@ class HappyVllmPayload(SamplingKeywords):
 
     @field_validator("logits_processors")
     @classmethod
-    def _no_code(cls, value: object) -> None:
+    def _refuse_code(cls, value: object) -> None:
         if value is not None:
             raise ValueError("is not supported: use `response_pool` or `json_format`")
 
@@ -105,7 +105,7 @@ class HappyVllmPayload(SamplingKeywords):
             raise ValueError(f"`{guides[0]}` and `{guides[1]}` cannot be used together")
         for text in self.stop or () if self.response_pool is not None else ():
             if text and any(text in item for item in self.response_pool or ()):
-                raise ValueError(f"`stop` must not contain a part of a string in `response_pool`. Given: {shown(text)}")
+                raise ValueError(f"`stop` must not contain a part of a string in `response_pool`. Given: {quote(text)}")
         return self
 
     def translated(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -144,5 +144,5 @@ def _simple_type(key: str, value: object) -> dict[str, Any]:
     if isinstance(value, list) and len(value) == 1 and value[0] in SIMPLE_TYPES:
         return {"type": "array", "items": {"type": value[0]}}
     raise InvalidPayload(
-        f"`json_format.{key}` must be one of {', '.join(SIMPLE_TYPES)}, or a list of one of them. Given: {shown(value)}"
+        f"`json_format.{key}` must be one of {', '.join(SIMPLE_TYPES)}, or a list of one of them. Given: {quote(value)}"
     )

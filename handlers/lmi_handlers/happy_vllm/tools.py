@@ -14,8 +14,8 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.host.beside_loop import read_beside, read_in_steps
-from lmi_core.payloads.json_list import encoded_items, object_with_lists
+from lmi_core.host.off_loop import read_in_steps, run_off_loop
+from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.payload import check_payload
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.route import inquiry, reading
@@ -70,7 +70,7 @@ def split(payload: SplitPayload, tokenizer: Tokenizer) -> Iterator[bytes | None]
     """Write, in steps, chunks of at least `num_tokens_in_chunk` tokens, extended to the next separator."""
     written, chunks = list[bytes](), _chunks(payload, tokenizer)
     while some := list(islice(chunks, STEP)):
-        written.append(encoded_items([chunk for chunk in some if chunk]))
+        written.append(encode_items([chunk for chunk in some if chunk]))
         yield None
     yield object_with_lists({}, {"split_text": written})
 
@@ -145,18 +145,18 @@ async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
-    async with _asked(call, dispatcher, SplitPayload) as (payload, model, ignored):
+    async with _admit(call, dispatcher, SplitPayload) as (payload, model, ignored):
         steps = partial(split, payload, model.backend.tokenizer)
         return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
 
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
-    async with _asked(call, dispatcher, MetadataPayload) as (payload, model, ignored):
-        return json_answer(await read_beside(len(call.body), partial(metadata, payload, model)), ignored=ignored)
+    async with _admit(call, dispatcher, MetadataPayload) as (payload, model, ignored):
+        return json_answer(await run_off_loop(len(call.body), partial(metadata, payload, model)), ignored=ignored)
 
 
 @asynccontextmanager
-async def _asked(
+async def _admit(
     call: Call, dispatcher: ServedModels, payload_type: type[P]
 ) -> AsyncIterator[tuple[P, ManagedModel, tuple[str, ...]]]:
     """Admit a call and yield its payload, its model, and the names of ignored fields.
@@ -164,7 +164,7 @@ async def _asked(
     Raise InvalidPayload if a field is invalid.
     """
     given = call.json_object()
-    payload, ignored = await read_beside(len(call.body), partial(take_known, given, payload_type, strict=False))
+    payload, ignored = await run_off_loop(len(call.body), partial(take_known, given, payload_type, strict=False))
     async with generating_model(call, dispatcher, payload.model) as model:
         if ignored and model.options.strict_parameters:
             check_payload(given, payload_type)

@@ -20,9 +20,9 @@ from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, 
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
-from lmi_core.host.beside_loop import LONG_TEXT, current_client, read_beside
+from lmi_core.host.off_loop import LONG_TEXT, current_client, run_off_loop
 from lmi_core.inference import Inference
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.route import RouteAnswer
 from lmi_core.script.formatters.customization import Customization
@@ -37,7 +37,7 @@ from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.http.named_content import named_content
 from lmi_handlers.http.origins.cross_origin import is_admitted
 from lmi_handlers.http.origins.same_origin import refuse_foreign_pages
-from lmi_handlers.telemetry.ending import Ending
+from lmi_handlers.telemetry.request_end import RequestEnd
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
     assert handler is not None, "`load` sets it"
     path = request.rel_url.raw_path  # still percent-encoded, so that clients cannot write line breaks to the log
     exchange = Exchange(handler, route, request)
-    ending = Ending(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
+    ending = RequestEnd(dispatcher, exchange, path, counts=route.answer is None, is_polled=route.is_polled)
     try:
         try:
             permit = _check_access(request, route, dispatcher)
@@ -80,21 +80,21 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
                 with request.app[ACCESS].counted(permit) as exchange.usage:
                     response = await model_response(dispatcher, exchange)
             else:
-                response = await _described(dispatcher, exchange, route.answer)
+                response = await _answer_route(dispatcher, exchange, route.answer)
         except LmiError as error:
-            ending.failed(error)
+            ending.note_error(error)
             response = await exchange.fail(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:
             logger.exception("request %s failed", exchange.request_id)
-            unexpected = LmiError(_raised(handler, error) or INTERNAL)
-            ending.failed(unexpected)
+            unexpected = LmiError(_describe(handler, error) or INTERNAL)
+            ending.note_error(unexpected)
             response = await exchange.fail(unexpected)
     except (ConnectionError, asyncio.CancelledError):
-        ending.left()
+        ending.note_disconnect()
         raise asyncio.CancelledError from None  # aiohttp logs a ConnectionError with its traceback
-    ending.answered(response.status)
+    ending.note_answer(response.status)
     return response
 
 
@@ -119,7 +119,7 @@ def _reach_of(request: web.Request) -> Reach:
     return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
 
 
-async def _described(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
+async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
     """Send the answer of a route without a model."""
     exchange.reach = _reach_of(exchange.request)
     found = await describe(await _read(exchange, dispatcher), dispatcher)
@@ -131,7 +131,7 @@ async def _described(dispatcher: Dispatcher, exchange: Exchange, describe: Route
 
 async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> R:
     """Send the model's response, and return it; comments number its steps as in docs/explanation/architecture.md."""
-    model = exchange.model = await _asked_model(dispatcher, exchange)
+    model = exchange.model = await _find_model(dispatcher, exchange)
     exchange.record.model = model.name
     async with AsyncExitStack() as held:
         held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
@@ -149,7 +149,7 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
             return await exchange.finish()
         if (seconds := model.options.predict_timeout) is not None:
             await held.enter_async_context(within(seconds, PREDICT_TIMEOUT))
-        parsed, customization = await _parsed(exchange, model, call)
+        parsed, customization = await _parse(exchange, model, call)
         if isinstance(parsed, Answer):
             return await exchange.send(parsed)
         if parsed.timeout is not None:
@@ -163,7 +163,7 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
         return await exchange.finish()
 
 
-async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Parsed, Customization]:
+async def _parse(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[Parsed, Customization]:
     """Return the parsed call, and the custom code for its answer."""
     if len(call.body) > LONG_TEXT:
         await _parse_json(call, model.server)
@@ -178,16 +178,16 @@ async def _parsed(exchange: ModelExchange[R], model: Model, call: Call) -> tuple
         exchange.record.adapter = customization.adapter or ""
         return named, customization, None if customization.formatters.input else handler.parse(named, model)  # 3
 
-    call, customization, parsed = await read_beside(len(call.body), read)
+    call, customization, parsed = await run_off_loop(len(call.body), read)
     if parsed is None:
         call = await customization.read(call, request_payload)  # 2
-        parsed = await read_beside(len(call.body), partial(handler.parse, call, model))  # 3
+        parsed = await run_off_loop(len(call.body), partial(handler.parse, call, model))  # 3
     if not isinstance(parsed, Parsed):
         raise _wrong_return(handler, f"`parse` must return {PARSED}", parsed)
     return parsed, customization
 
 
-def _raised(handler: Handler, error: Exception) -> str:
+def _describe(handler: Handler, error: Exception) -> str:
     """Return a sentence about an exception in a plugin's handler; "" if its code was not involved."""
     author = type(handler)
     place = "" if author.__module__.startswith(OWN) else place_in(error, author)
@@ -212,7 +212,7 @@ async def _generate(
     generation = await model.drop_unknown(generation)
     if generation.ignored:
         exchange.ignore(model, generation.ignored)
-    requests = await model.validate(customization.adapted(generation.requests), exchange.request_id, exchange.key)  # 4
+    requests = await model.validate(customization.assign(generation.requests), exchange.request_id, exchange.key)  # 4
     if generation.formatter.one_sequence:
         check_sequences(generation.formatter, requests)
     requests = drop_unused_log_probs(formatter, requests)
@@ -232,7 +232,7 @@ async def _generate(
         exchange.record.count(output)
 
 
-async def _asked_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
+async def _find_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:
     handler, registry = exchange.handler, dispatcher.registry
     only = registry.only_model
     name = exchange.model_name(None if registry.has_had_several else only)
@@ -252,7 +252,7 @@ def _text(name: object) -> str | None:
     """Return an unchecked name from a body as text. Raise InvalidPayload."""
     if name is None or isinstance(name, str):
         return name
-    raise InvalidPayload(f"the name of the model must be a string. Given: {shown(name)}")
+    raise InvalidPayload(f"the name of the model must be a string. Given: {quote(name)}")
 
 
 class BodyLimits(Protocol):
@@ -275,7 +275,7 @@ async def _read(exchange: ModelExchange[R], limits: BodyLimits) -> Call:
 
 async def _parse_json(call: Call, limits: BodyLimits) -> None:
     """Parse a long body beside the event loop; others are parsed when they are needed."""
-    await read_beside(len(call.body), partial(call.parse_json, limits.max_request_members))
+    await run_off_loop(len(call.body), partial(call.parse_json, limits.max_request_members))
 
 
 async def _call_function(exchange: ModelExchange[R], function: ModelFunction, call: Call) -> None:
@@ -322,7 +322,7 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
             f"adapter `{customization.adapter}` has only code for text answers, and no weights: it does not change "
             f"embeddings"
         )
-    requests = await model.validate_embeddings(customization.adapted(parsed.requests))
+    requests = await model.validate_embeddings(customization.assign(parsed.requests))
     vectors = [b""] * len(requests)
     async with aclosing(model.embed(requests, exchange.request_id, exchange.record, exchange.client)) as found:
         async for index, vector in found:

@@ -22,21 +22,21 @@ from lmi_core.errors import (
     Unauthorized,
     UnsupportedEncoding,
 )
-from lmi_core.formatter import AnswerWriter, OutputFormatter, joined
+from lmi_core.formatter import AnswerWriter, OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler, Route
-from lmi_core.host.beside_loop import LONG_TEXT, WRITING
+from lmi_core.host.off_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.route import Framing
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
-from lmi_core.serving.backend_failures import writing_failure, written
+from lmi_core.serving.backend_failures import check_result, writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.base.model_exchange import ModelExchange
-from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, named_attributes, named_outside
+from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, find_outside, read_attributes
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.pieces import response_body
@@ -79,16 +79,16 @@ class Stream(web.StreamResponse):
 
     def send(self, events: bytes | list[bytes]) -> Coroutine[None, None, None]:
         """Send an event, or several, each in the frame that the route requires."""
-        return self.write(self._written(events))
+        return self.write(self._encode(events))
 
     def end(self, events: bytes | list[bytes] = b"", unframed: bytes = b"") -> Coroutine[None, None, None]:
         """Send the last events, if any, and the end of the response."""
-        data = self._written(events)
+        data = self._encode(events)
         if unframed:
             data += CHUNK % (len(unframed), unframed) if self._in_chunks else unframed
         return self.write_eof(data + (LAST_CHUNK if self._in_chunks else b""))
 
-    def _written(self, events: bytes | list[bytes]) -> bytes:
+    def _encode(self, events: bytes | list[bytes]) -> bytes:
         data = b""
         for event in [events] if isinstance(events, bytes) else events:
             framed = event if self._frame is None else self._frame(event)
@@ -119,12 +119,12 @@ class Exchange(ModelExchange[web.StreamResponse]):
         """
         path, query, headers = self.request.match_info, self.request.query, self.request.headers
         name = self.handler.model_name(path, headers)
-        if named := (name and self.handler.model_name(path, {})) or named_outside(MODEL_NAME, query, headers):
+        if named := (name and self.handler.model_name(path, {})) or find_outside(MODEL_NAME, query, headers):
             return named
         return name if only is None or not name or name.partition(":")[0] in only.names else None
 
     def model_version(self) -> str | None:
-        return self.request.match_info.get("version") or named_outside(
+        return self.request.match_info.get("version") or find_outside(
             MODEL_VERSION, self.request.query, self.request.headers
         )
 
@@ -149,7 +149,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 query=request.query,
                 peer=request.remote or "",
                 key=self.key,
-                attributes=dict(named_attributes(request.headers)),
+                attributes=dict(read_attributes(request.headers)),
                 reach=self.reach,
             )
         return self._call
@@ -172,9 +172,9 @@ class Exchange(ModelExchange[web.StreamResponse]):
             data = formatter.format(output)
             if isinstance(self._response, Stream):
                 if type(data) is not bytes:
-                    data = written(formatter, data)
+                    data = check_result(formatter, data)
                 return self._response.end(data) if whole else self._response.send(data)
-            return self._put_first(written(formatter, data), formatter, whole=whole)
+            return self._put_first(check_result(formatter, data), formatter, whole=whole)
         except LmiError:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
@@ -183,7 +183,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
     async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """Format a long answer in another thread, and send it."""
         try:
-            data = written(formatter, await WRITING.run(partial(formatter.format, output)))
+            data = check_result(formatter, await WRITING.run(partial(formatter.format, output)))
         except LmiError:
             raise
         except (Exception, SystemExit) as error:
@@ -322,7 +322,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
                 or not isinstance(error, WHILE_GENERATING)
             ):
                 return answer
-            words = joined(self.formatter.error(error))  # first, because it may set the content type
+            words = join_events(self.formatter.error(error))  # first, because it may set the content type
             return replace(answer, content_type=self.formatter.content_type, body=words)
         except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)

@@ -10,7 +10,7 @@ from typing import Protocol
 from aiohttp import web
 
 from lmi_core.handler import Handler
-from lmi_core.logs.progress_display import shown
+from lmi_core.logs.progress_display import show_progress
 from lmi_core.plugins.registry import Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
@@ -115,7 +115,7 @@ def _application(
     scope: Scope,
     connections: Connections,
 ) -> web.Application:
-    return create_application(dispatcher, handlers, host, connections, access.at(scope))
+    return create_application(dispatcher, handlers, host, connections, access.for_scope(scope))
 
 
 async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None], signals: Signals) -> None:
@@ -128,7 +128,7 @@ async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], Non
     try:
         if not server.joins:
             await server.listen()
-        with shown({name: model.progress for name, model in dispatcher.models.items()}):
+        with show_progress({name: model.progress for name, model in dispatcher.models.items()}):
             loaded = await signals.interrupt(dispatcher.start())
         if not loaded:
             logger.info("shutting down before the models are loaded")

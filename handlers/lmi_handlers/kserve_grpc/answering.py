@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import GenerationTimeout, LmiError, Overloaded
-from lmi_core.host.beside_loop import current_client
+from lmi_core.host.off_loop import current_client
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl, Caller
@@ -21,8 +21,8 @@ from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
 from lmi_handlers.kserve_grpc.calls import headers_of
 from lmi_handlers.kserve_grpc.exchange import GrpcExchange
-from lmi_handlers.telemetry.ending import Ending
 from lmi_handlers.telemetry.refusals import refusals_of
+from lmi_handlers.telemetry.request_end import RequestEnd
 
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
@@ -160,7 +160,7 @@ async def _answer(
     dispatcher: Dispatcher, access: AccessControl, caller: Caller, exchange: GrpcExchange, method: str
 ) -> LmiError | None:
     """Send the responses to a request, and return the error that ended it, if one did."""
-    ending = Ending(dispatcher, exchange, method)
+    ending = RequestEnd(dispatcher, exchange, method)
     error: LmiError | None = None
     try:
         permit = access.check_client(caller)
@@ -174,16 +174,16 @@ async def _answer(
         if not isinstance(error, Overloaded) or _refusals.may_log():
             logger.info("request %s failed: %s: %s", exchange.request_id, error.kind, without_values(error.message))
     except (asyncio.CancelledError, grpc.aio.BaseError):  # the latter where a response cannot be sent any more
-        ending.left()
+        ending.note_disconnect()
         raise asyncio.CancelledError from None
     except Exception:
         logger.exception("request %s failed", exchange.request_id)
         error = LmiError("internal error: see the server's log for this request's id")
     if error is None:
-        ending.answered(OK, grpc.StatusCode.OK.name)
+        ending.note_answer(OK, grpc.StatusCode.OK.name)
     else:
-        ending.failed(error)
-        ending.answered(USUAL.of(error), status_code(error).name)
+        ending.note_error(error)
+        ending.note_answer(USUAL.of(error), status_code(error).name)
     return error
 
 

@@ -10,9 +10,9 @@ from multidict import CIMultiDict
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.tensors import LENGTH_SIZE, STRUCT_FORMATS
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import read_object, shown
+from lmi_core.payloads.payload import quote, read_object
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, given_id, new_request_id
+from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, accept_id, new_request_id
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
@@ -40,7 +40,7 @@ def input_data(message: Any) -> list[bytes]:
     """Return the data of each input tensor. Raise InvalidPayload if they violate the protocol."""
     raw = message.raw_input_contents
     if not raw:
-        return [_packed(tensor) for tensor in message.inputs]
+        return [_pack(tensor) for tensor in message.inputs]
     for tensor in message.inputs:
         if tensor.HasField("contents"):
             raise InvalidPayload(f"`{tensor.name}` cannot have `contents` if the request has `raw_input_contents`")
@@ -51,7 +51,7 @@ def input_data(message: Any) -> list[bytes]:
     return list(raw)
 
 
-def _packed(tensor: Any) -> bytes:
+def _pack(tensor: Any) -> bytes:
     """Return the bytes of a tensor's `contents`."""
     field = FIELDS.get(tensor.datatype)
     for given, _ in tensor.contents.ListFields():
@@ -67,7 +67,7 @@ def _packed(tensor: Any) -> bytes:
         return struct.pack(f"<{len(values)}{STRUCT_FORMATS[tensor.datatype]}", *values)
     except struct.error:
         raise InvalidPayload(
-            f"`{tensor.name}` holds a value that does not fit {tensor.datatype}. Given: {shown(list(values))}"
+            f"`{tensor.name}` holds a value that does not fit {tensor.datatype}. Given: {quote(list(values))}"
         ) from None
 
 
@@ -82,7 +82,7 @@ def headers_of(metadata: Metadata) -> CIMultiDict[str]:
 def request_id(message: Any, headers: Mapping[str, str]) -> str:
     """Return the id for aborting the request: the client's if it is printable ASCII, otherwise a new one."""
     for given in (message.id, headers.get(REQUEST_ID_HEADER, "")):
-        if found := given_id(given):
+        if found := accept_id(given):
             return found
     return new_request_id()
 

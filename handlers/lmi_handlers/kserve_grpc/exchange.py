@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from lmi_core.errors import FormatterFailed, LmiError, PayloadTooLarge
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Call
 from lmi_core.inference import ResponseWriter
-from lmi_core.serving.backend_failures import writing_failure, written
+from lmi_core.serving.backend_failures import check_result, writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.model_exchange import ModelExchange
@@ -87,7 +87,7 @@ class GrpcExchange(ModelExchange[None]):
         """Return the tensors to send after the latest step; None if there are none yet."""
         if isinstance(formatter, GrpcFormatter):
             return formatter.tensors(output)
-        self._text += joined(written(formatter, formatter.format(output)))
+        self._text += join_events(check_result(formatter, formatter.format(output)))
         if not self._text or (self.handler.whole and not output.finished):
             return None
         text, self._text = bytes(self._text), bytearray()

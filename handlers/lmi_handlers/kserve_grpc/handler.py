@@ -18,7 +18,7 @@ from lmi_core.tolerance import ignored_header
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.generate import STREAMING, version_of
 from lmi_handlers.triton.handler import TritonHandler
-from lmi_handlers.triton.infer import TextInferFormatter, parsed
+from lmi_handlers.triton.infer import TextInferFormatter, parse_infer
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.metadata import check_version
 
@@ -59,7 +59,7 @@ class MessageWriter(ResponseWriter):
     def message(self, tensors: Mapping[str, Tensor], ignored: Iterable[str] = (), final: bool | None = None) -> Any:
         """Return a response with the tensors that the request selects; `final` is None if none follow."""
         response = service_pb2.ModelInferResponse(**self._head)
-        for name, (tensor, _) in self._request.selected(tensors).items():
+        for name, (tensor, _) in self._request.select(tensors).items():
             response.outputs.add(name=name, datatype=tensor.dtype, shape=tensor.shape)
             response.raw_output_contents.append(tensor.data)
         if final is not None:
@@ -113,7 +113,7 @@ class GrpcHandler(TritonHandler):
                         f"`{name}` must be false here: ModelStreamInfer is the method of streams. Given: True"
                     )
         self.writer = (StreamedMessageWriter if self._streams else MessageWriter)(model, request)
-        call_parsed = parsed(request, model, self.writer, streams=self._streams)
+        call_parsed = parse_infer(request, model, self.writer, streams=self._streams)
         if isinstance(call_parsed, Inference):
             return call_parsed
         assert isinstance(call_parsed.formatter, TextInferFormatter), call_parsed.formatter.name

@@ -30,13 +30,13 @@ MODEL = "model"  # a parameter in the path
 STATUSES = Statuses(adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400)
 
 
-def _no_path(name: str) -> str:
+def _check_name(name: str) -> str:
     if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
         raise ValueError("must be printable, without / or \\, without leading or trailing spaces, and neither . nor ..")
     return name
 
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_no_path)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_check_name)]
 Source = Annotated[str, Field(min_length=1)]
 
 
@@ -138,7 +138,7 @@ def listed_adapters(model: ServedModel) -> list[ListedAdapter]:
 
 
 async def list_adapters(call: Call, served: ServedModels) -> Answer:
-    found, page = listed_adapters(_managed_model(call, served)), check_payload(call.query, Page)
+    found, page = listed_adapters(_find_model(call, served)), check_payload(call.query, Page)
     end = page.next_page_token + page.limit
     listed = ListedAdapters(adapters=found[page.next_page_token : end])
     if end < len(found):
@@ -147,14 +147,14 @@ async def list_adapters(call: Call, served: ServedModels) -> Answer:
 
 
 async def show_adapter(call: Call, served: ServedModels) -> Answer:
-    model, name = _managed_model(call, served), call.path_parameters["name"]
+    model, name = _find_model(call, served), call.path_parameters["name"]
     if name not in model.adapter_folders:
         raise AdapterNotFound.of(name, model.adapter_folders)
     return json_answer(next(each for each in listed_adapters(model) if each["name"] == name))
 
 
 async def add_adapter(call: Call, served: ServedModels) -> Answer:
-    model = _managed_model(call, served)
+    model = _find_model(call, served)
     any_fields = model.adapters.takes_any_fields
     adapter = read_fields(call, ScriptAdapter) if any_fields else read_fields(call, NewAdapter)
     with served.admit(model):
@@ -164,7 +164,7 @@ async def add_adapter(call: Call, served: ServedModels) -> Answer:
 
 
 async def update_adapter(call: Call, served: ServedModels) -> Answer:
-    model, name = _managed_model(call, served), call.path_parameters["name"]
+    model, name = _find_model(call, served), call.path_parameters["name"]
     any_fields = model.adapters.takes_any_fields
     adapter = read_fields(call, ScriptAdapterChange) if any_fields else read_fields(call, AdapterChange)
     with served.admit(model):
@@ -174,14 +174,14 @@ async def update_adapter(call: Call, served: ServedModels) -> Answer:
 
 
 async def remove_adapter(call: Call, served: ServedModels) -> Answer:
-    model, name = _managed_model(call, served), call.path_parameters["name"]
+    model, name = _find_model(call, served), call.path_parameters["name"]
     with served.admit(model):
         await served.wake(model)
         await model.adapters.remove(name)
     return _status_answer(call, name, "unregistered")
 
 
-def _managed_model(call: Call, served: ServedModels) -> ManagedModel:
+def _find_model(call: Call, served: ServedModels) -> ManagedModel:
     """Return the model in the path, or the only model. Raise ModelNotFound, or InvalidPayload if there are several."""
     if MODEL not in call.path_parameters and len(served.models) > 1:
         names = ", ".join(sorted(served.models))

@@ -75,7 +75,7 @@ def completion(body: Mapping[str, Any], call: Call, model: ServedModel) -> Gener
     """Return the generation of a completion, answered in vLLM's form or that of `option.output_formatter`."""
     given, own = take_own(body, model, CompletionRequest)
     payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
-    call = payload.named(call)
+    call = payload.with_id(call)
     log_user(call, payload.user)
     if model.chat_formatters.everywhere:
         names = model.formatters

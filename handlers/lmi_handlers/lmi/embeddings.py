@@ -37,7 +37,7 @@ class EmbeddingPayload(TruncationFields):
 
     @field_validator("prompt_name")
     @classmethod
-    def _no_prompts(cls, value: str | None) -> str | None:
+    def _refuse(cls, value: str | None) -> str | None:
         if value is not None:
             raise ValueError("must be null, because no prompt is added: write it at the beginning of each text")
         return value

@@ -14,17 +14,17 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
-from lmi_core.formatter import OutputFormatter, joined
+from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.parameters import ParametersObject
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
-from lmi_core.payloads.payload import check_payload, shown
+from lmi_core.payloads.payload import check_payload, quote
 from lmi_core.payloads.plain_text import is_csv, is_plain_text, read_plain_text
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
-from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, named_outside
+from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
@@ -33,7 +33,7 @@ from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
-from lmi_handlers.lmi.sessions import asks_for_session, session_answer, session_headers
+from lmi_handlers.lmi.sessions import is_session_call, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
@@ -125,7 +125,7 @@ class LmiHandler(Handler):
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""
-        version = call.path_parameters.get("version") or named_outside(MODEL_VERSION, call.query, call.headers)
+        version = call.path_parameters.get("version") or find_outside(MODEL_VERSION, call.query, call.headers)
         served = model.version
         if served is not None and version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
@@ -139,7 +139,7 @@ class LmiHandler(Handler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         payload = _payload(call)
-        if asks_for_session(payload):
+        if is_session_call(payload):
             return session_answer(payload, call, model)
         if not model.backend.generates:
             _check_model(payload, model)
@@ -158,7 +158,7 @@ class LmiHandler(Handler):
             elif asynchronous or isinstance(error, InvalidPayload):
                 formatter = None
             if formatter is not None:
-                words = joined(formatter.error(error))  # first, because it may set the content type
+                words = join_events(formatter.error(error))  # first, because it may set the content type
                 return Answer(status, formatter.content_type, words)
         content = {"error": error.message, "code": status}
         if error.kind in BEFORE_DISPATCH:
@@ -201,13 +201,13 @@ def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
     further = (*model.adapter_names, async_mode.MODEL) if model.options.asynchronous else ()
     if payload.get("model") not in (None, *model.names, *further):
         known = " or ".join(model.names)
-        raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {shown(payload['model'])}")
+        raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {quote(payload['model'])}")
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     given, own = take_own(body, model, ChatRequest)
     payload, ignored = read_chat(given, model)
-    call = payload.named(call)
+    call = payload.with_id(call)
     generation = chat_generation(payload, call, model, _chat_form(model, bool(payload.stream)))
     return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
@@ -246,7 +246,7 @@ def _with_formatter(payload: RollingBatchPayload, model: ServedModel) -> tuple[R
 def _dynamic(body: Mapping[str, Any], model: ServedModel) -> Generation:
     payload, ignored = take_known(body, DynamicBatchPayload, model.options.strict_parameters)
     if given := (payload.parameters or {}).get("details"):
-        raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {shown(given)}")
+        raise InvalidPayload(f"`parameters.details` is only available with rolling batch. Given: {quote(given)}")
     requests = tuple(_request(prompt, payload, model) for prompt in payload.inputs)
     return Generation(requests, _formatter(payload, model), ignored=ignored)
 

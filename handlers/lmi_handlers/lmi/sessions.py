@@ -11,7 +11,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.calls.sessions import Session, Sessions
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Answer, Call
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
@@ -21,7 +21,7 @@ FIELD = "requestType"
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
 
 
-def asks_for_session(body: Mapping[str, Any]) -> bool:
+def is_session_call(body: Mapping[str, Any]) -> bool:
     """Return whether the body starts or ends a session, instead of asking the model."""
     return FIELD in body
 
@@ -38,9 +38,9 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
     sessions = _sessions(model, f"`{FIELD}`")
     if body[FIELD] == NEW:
         session = sessions.begin(call.key)
-        return _answer(f"Session {session.session_id} created", _begun(session))
+        return _answer(f"Session {session.session_id} created", _headers(session))
     if body[FIELD] != CLOSE:
-        raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {shown(body[FIELD])}")
+        raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {quote(body[FIELD])}")
     session_id = call.headers.get(SESSION_HEADER)
     if session_id is None:
         raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which names the session")
@@ -58,7 +58,7 @@ def session_headers(call: Call, model: ServedModel) -> Mapping[str, str]:
         return {}
     sessions = _sessions(model, f"the header {SESSION_HEADER}")
     if session_id == NEW:
-        return _begun(sessions.begin(call.key))
+        return _headers(sessions.begin(call.key))
     sessions.check(session_id, call.key)
     return {}
 
@@ -69,7 +69,7 @@ def _sessions(model: ServedModel, what: str) -> Sessions:
     return model.sessions
 
 
-def _begun(session: Session) -> dict[str, str]:
+def _headers(session: Session) -> dict[str, str]:
     expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.expires))
     # DJLServing's clients read the session from the header in which they send it, SageMaker from a separate header.
     return dict.fromkeys((NEW_SESSION_HEADER, SESSION_HEADER), f"{session.session_id}; Expires={expires}")

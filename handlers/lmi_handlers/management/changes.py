@@ -38,7 +38,7 @@ def begin_changes(
     for registered in versions:
         if registered.model is None:
             raise registered.refuse()
-        server = _changed(registered.model.server, change)
+        server = _with_change(registered.model.server, change)
         changes.append(Change(registered, registered.model, server if change.keys else None, change.workers))
     if change.default and len(versions) == 1:
         registry.choose_default(versions[0])
@@ -55,7 +55,7 @@ async def _apply_all(registry: ModelRegistry, changes: Sequence[Change]) -> None
             await registry.wake(model)
 
 
-def _changed(server: ServerProperties, change: ModelChange) -> ServerProperties:
+def _with_change(server: ServerProperties, change: ModelChange) -> ServerProperties:
     given = {FIELDS.get(key, key): value for key, value in change.keys.items()}
     if change.workers is not None:
         given["max_workers"] = str(change.workers)

@@ -24,17 +24,17 @@ STATUSES = {
 }
 
 
-async def listed(registry: ModelRegistry, page: Page) -> ListedModels:
+async def describe_page(registry: ModelRegistry, page: Page) -> ListedModels:
     """Return a page of the models, by name, each with all its versions."""
     names = registry.names
     end = page.next_page_token + page.limit
     pages = (registry.versions(name) for name in names[page.next_page_token : end])
     found = [(each, each is versions.default) for versions in pages for each in versions]
-    models = [_listed(*each) async for each in with_pauses(found, AT_ONCE)]
+    models = [_summarize(*each) async for each in with_pauses(found, AT_ONCE)]
     return {"models": models, "nextPageToken": str(end)} if end < len(names) else {"models": models}
 
 
-def _listed(registered: RegisteredModel, is_default: bool) -> ListedModel:
+def _summarize(registered: RegisteredModel, is_default: bool) -> ListedModel:
     state = registered.state
     listed = ListedModel(
         modelName=registered.name,
@@ -49,20 +49,20 @@ def _listed(registered: RegisteredModel, is_default: bool) -> ListedModel:
     return listed
 
 
-async def described(registry: ModelRegistry, name: str, version: str | None) -> list[DescribedWorkflow]:
+async def describe(registry: ModelRegistry, name: str, version: str | None) -> list[DescribedWorkflow]:
     """Describe a version of a model or, without one, all of them. Raise ModelNotFound."""
-    versions = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
+    versions = list(registry.versions(name)) if version is None else [registry.find_registered(name, version)]
     return [await _workflow(registry, each) for each in versions]
 
 
 async def _workflow(registry: ModelRegistry, registered: RegisteredModel) -> DescribedWorkflow:
-    workflow = DescribedWorkflow(workflowName=registered.name, models=[await _described(registry, registered)])
+    workflow = DescribedWorkflow(workflowName=registered.name, models=[await _describe(registry, registered)])
     if registered.version is not None:
         workflow["version"] = registered.version
     return workflow
 
 
-async def _described(registry: ModelRegistry, registered: RegisteredModel) -> DescribedModel:
+async def _describe(registry: ModelRegistry, registered: RegisteredModel) -> DescribedModel:
     model, state = registered.model, registered.state
     server = ServerProperties() if model is None else model.server
     fault = await fault_of(model) if state is ModelState.READY else None

@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
 
 from lmi_core.calls.call import Call
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import InvalidPayload
 from lmi_core.host.devices import parse_devices
-from lmi_core.payloads.payload import check_payload, shown
+from lmi_core.payloads.payload import check_payload, quote
 
 F = TypeVar("F", bound=BaseModel)
 
@@ -71,7 +71,7 @@ class ModelChange(BaseModel):
     def keys(self) -> dict[str, str]:
         """The given values by key of serving.properties."""
         given = {key: getattr(self, name) for name, key in self.KEYS.items()}
-        return {key: _written(value) for key, value in given.items() if value is not None}
+        return {key: _format(value) for key, value in given.items() if value is not None}
 
 
 class NewModel(ModelChange):
@@ -110,9 +110,9 @@ class NewModel(ModelChange):
             raise ValueError(f"must be printable, at most {MAX_NAME_LENGTH} characters long, without / or \\")
         return name
 
-    def overrides(self, options: dict[str, str], source: str) -> tuple[Given, ...]:
+    def overrides(self, options: dict[str, str], source: str) -> tuple[Setting, ...]:
         """Return the keys that override the model's own: those of the fields, and `option.*` keys."""
-        return tuple(Given(key, value, source) for key, value in (options | dict(self._devices()) | self.keys).items())
+        return tuple(Setting(*item, source) for item in (options | dict(self._devices()) | self.keys).items())
 
     def _devices(self) -> Iterator[tuple[str, str]]:
         device = self.device or self.gpu_id
@@ -121,7 +121,7 @@ class NewModel(ModelChange):
         try:
             parse_devices(device)
         except ValueError as error:
-            raise InvalidPayload(f"`device` {error}. Given: {shown(device)}") from None
+            raise InvalidPayload(f"`device` {error}. Given: {quote(device)}") from None
         yield "load_on_devices", device
 
 
@@ -141,7 +141,7 @@ def read_fields(call: Call, fields_type: type[F]) -> tuple[F, dict[str, str]]:
     The body is a JSON object or a form. Raise InvalidPayload if a field is invalid.
     """
     given: dict[str, Any] = {**_of_body(call), **call.query}
-    options = {name: _written(given.pop(name)) for name in list(given) if name.startswith(OPTION)}
+    options = {name: _format(given.pop(name)) for name in list(given) if name.startswith(OPTION)}
     return check_payload(given, fields_type), options
 
 
@@ -153,6 +153,6 @@ def _of_body(call: Call) -> dict[str, Any]:
     return call.json_object()
 
 
-def _written(value: object) -> str:
+def _format(value: object) -> str:
     """Return a value in the form of serving.properties."""
     return str(value).lower() if isinstance(value, bool) else str(value)

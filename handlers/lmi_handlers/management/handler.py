@@ -28,7 +28,7 @@ from lmi_handlers.management.answers import (
     ListedWorkflows,
 )
 from lmi_handlers.management.changes import begin_changes
-from lmi_handlers.management.descriptions import described, listed
+from lmi_handlers.management.descriptions import describe, describe_page
 from lmi_handlers.management.fields import ModelChange, NewModel, is_name, read_fields
 from lmi_handlers.management.reader import SOURCE
 
@@ -52,7 +52,7 @@ DONE = (AnswerForm(Status),)
 DONE_OR_BEGUN = (AnswerForm(Status, statuses=(200, ACCEPTED)),)
 
 
-async def until_loaded(registered: RegisteredModel) -> None:
+async def wait_loaded(registered: RegisteredModel) -> None:
     """Wait until a model is loaded or has failed; loading continues if the client disconnects."""
     loading = registered.loading
     if loading is not None:
@@ -63,7 +63,7 @@ def watch_loading(call: Call, served: ServedModels, registered: RegisteredModel)
     """Add the failure of an unwatched model to the latest errors."""
 
     async def watch() -> None:
-        await until_loaded(registered)
+        await wait_loaded(registered)
         if registered.failure is not None:  # the registry has logged it
             _keep(call, served, registered.name, registered.failure)
 
@@ -89,11 +89,11 @@ def _keep(call: Call, served: ServedModels, name: str, error: LmiError) -> None:
 
 
 async def list_models(call: Call, served: ServedModels) -> Answer:
-    return json_answer(await listed(registry_of(served), check_payload(call.query, Page)))
+    return json_answer(await describe_page(registry_of(served), check_payload(call.query, Page)))
 
 
 async def list_workflows(call: Call, served: ServedModels) -> Answer:
-    page = await listed(registry_of(served), check_payload(call.query, Page))
+    page = await describe_page(registry_of(served), check_payload(call.query, Page))
     workflows = [_workflow(each) for each in page["models"]]
     end = {"nextPageToken": page["nextPageToken"]} if "nextPageToken" in page else {}
     return json_answer({"workflows": workflows, **end})
@@ -119,7 +119,7 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
         watch_loading(call, served, registered)
         return _status_answer(f'Model "{name}" registration scheduled.', ACCEPTED)
     try:
-        await until_loaded(registered)
+        await wait_loaded(registered)
     except asyncio.CancelledError:  # the client has disconnected
         watch_loading(call, served, registered)
         raise
@@ -130,14 +130,14 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
 
 
 async def describe_model(call: Call, served: ServedModels) -> Answer:
-    name, version = _asked(call)
-    return json_answer(await described(registry_of(served), name, version))
+    name, version = _path_model(call)
+    return json_answer(await describe(registry_of(served), name, version))
 
 
 async def update_model(call: Call, served: ServedModels) -> Answer:
-    name, version = _asked(call)
+    name, version = _path_model(call)
     registry = registry_of(served)
-    changed = list(registry.versions(name)) if version is None else [registry.registered(name, version)]
+    changed = list(registry.versions(name)) if version is None else [registry.find_registered(name, version)]
     fields, options = read_fields(call, ModelChange)
     if options:
         raise InvalidPayload(f"`{next(iter(options))}` cannot be changed while the model is loaded: register it again")
@@ -150,14 +150,14 @@ async def update_model(call: Call, served: ServedModels) -> Answer:
 
 
 async def unregister_model(call: Call, served: ServedModels) -> Answer:
-    name, version = _asked(call)
+    name, version = _path_model(call)
     versions = registry_of(served).versions(name)
-    leaving = list(versions) if version is None else [registry_of(served).registered(name, version)]
+    leaving = list(versions) if version is None else [registry_of(served).find_registered(name, version)]
     await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
     return _status_answer(f'Model or workflow "{name}" unregistered')
 
 
-def _asked(call: Call) -> tuple[str, str | None]:
+def _path_model(call: Call) -> tuple[str, str | None]:
     return call.path_parameters["model"], call.path_parameters.get("version")
 
 

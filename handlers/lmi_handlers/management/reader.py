@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
 from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError, ModelNotFound
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class DirectoryReader:
     """A reader of models from directories, archives, S3 and the Hugging Face hub."""
 
-    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Given] = ()) -> None:
+    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Setting] = ()) -> None:
         """Read models with these plugins; `common` are the server's keys for all its models."""
         self._plugins = plugins
         self._environment = environment
@@ -44,14 +44,14 @@ class DirectoryReader:
         url = registration.url
         if "/" in url and is_hub_id(url) and not exists(Path(url)):
             overrides = (*hub_overrides(url, SOURCE), *registration.overrides)
-            return await self._prepared(registration, Path(url), overrides, report)
+            return await self._prepare(registration, Path(url), overrides, report)
         source = url if is_s3(url) or is_web(url) else str(_existing(url))
         async with fetched(whole_model(source), report) if must_be_copied(source) else nullcontext(source) as folder:
             directory = await asyncio.to_thread(self._local, url, str(folder))
-            return await self._prepared(registration, directory, registration.overrides, report)
+            return await self._prepare(registration, directory, registration.overrides, report)
 
-    async def _prepared(
-        self, registration: Registration, directory: Path, overrides: tuple[Given, ...], report: Report
+    async def _prepare(
+        self, registration: Registration, directory: Path, overrides: tuple[Setting, ...], report: Report
     ) -> PreparedModel:
         report("reading the model directory", None, None)
         return await _to_its_end(lambda: self._read(registration, directory, overrides), _drop)
@@ -66,7 +66,7 @@ class DirectoryReader:
             )
         return directory
 
-    def _read(self, registration: Registration, directory: Path, overrides: tuple[Given, ...]) -> PreparedModel:
+    def _read(self, registration: Registration, directory: Path, overrides: tuple[Setting, ...]) -> PreparedModel:
         version = registration.version
         environment, plugins = self._environment, self._plugins
         plan = read_plan(registration.name, directory, environment, plugins, self._common, version, overrides)
@@ -86,7 +86,7 @@ def _existing(url: str) -> Path:
 
 def _drop(prepared: PreparedModel) -> None:
     prepared.model.plan.code.unload()
-    prepared.model.copies.let_all_go()
+    prepared.model.copies.release_all()
     prepared.release()
 
 

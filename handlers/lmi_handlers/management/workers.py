@@ -29,7 +29,7 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
         minimum = maximum = 0
     processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
     loaded_at = registered.loaded_at or model.created
-    workers = await asyncio.to_thread(_listed, processes, loaded_at)
+    workers = await asyncio.to_thread(_by_device, processes, loaded_at)
     for place, worker in _elsewhere(model, loaded_at) if model.ready else ():
         workers.setdefault(place, []).append(worker)
     inside = model.runtime.figures().sequences or {}
@@ -77,12 +77,12 @@ def _elsewhere(model: Model, loaded_at: float) -> Iterator[tuple[str, ListedWork
             device = model.runtime.placement(model.runtime.setup.replicas).groups[0][0]
             number = replicas.number(replica) + 1
             worker = ListedWorker(
-                id=number, startTime=_written(loaded_at), status=RUNS, processId=place.process_id, node=place.node
+                id=number, startTime=_format(loaded_at), status=RUNS, processId=place.process_id, node=place.node
             )
             yield device, worker
 
 
-def _listed(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
+def _by_device(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
     """Return the workers of each device. Call this in a thread, because it reads files of each process."""
     return {
         place: [_worker(number, process_id, loaded_at) for _, number, process_id in group]
@@ -94,7 +94,7 @@ def _worker(number: int, process_id: int, loaded_at: float) -> ListedWorker:
     """Describe a worker; the memory of the server's process does not belong to the model alone."""
     begun = loaded_at if process_id == OWN else start_time(process_id) or loaded_at
     worker = ListedWorker(
-        id=number, startTime=_written(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id
+        id=number, startTime=_format(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id
     )
     if process_id != OWN and (memory := memory_of({"": [process_id]}).get("")) is not None:
         worker["memoryUsage"] = memory
@@ -105,6 +105,6 @@ def _device(place: str) -> Device:
     return {"deviceType": "cpu", "deviceId": -1} if place == CPU else {"deviceType": "gpu", "deviceId": int(place)}
 
 
-def _written(seconds: float) -> str:
+def _format(seconds: float) -> str:
     time = datetime.fromtimestamp(seconds, UTC)
     return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"

@@ -26,14 +26,14 @@ class Families:
     def add(self, declared: DeclaredMetric, value: float | Histogram | None, *labels: str) -> None:
         """Add a value with its labels; None adds nothing."""
         if isinstance(value, Histogram):
-            shown, counts = _shown(declared.labels, labels), value.cumulative()  # requests may end in the meantime
+            shown, counts = _format(declared.labels, labels), value.cumulative()  # requests may end in the meantime
             with_bound = shown and shown + ","
             for bound, count in counts:
                 self._write(declared, "_bucket", f'{with_bound}le="{"+Inf" if bound == inf else bound}"', count)
             self._write(declared, "_count", shown, counts[-1][1])
             self._write(declared, "_sum", shown, value.total)
         elif value is not None:
-            self._write(declared, "", _shown(declared.labels, labels), value)
+            self._write(declared, "", _format(declared.labels, labels), value)
 
     def merge(self, metrics: Iterable[Metric]) -> None:
         """Add an engine's own families, merging those of several engines."""
@@ -67,10 +67,10 @@ class Families:
         lines.append(f"{name}{{{labels}}} {number}\n" if labels else f"{name} {number}\n")
 
 
-def _shown(names: Sequence[str], values: Sequence[str]) -> str:
+def _format(names: Sequence[str], values: Sequence[str]) -> str:
     """Return labels as text, without empty ones, which mean the same to Prometheus as none."""
-    return ",".join([f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True) if value])
+    return ",".join([f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True) if value])
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

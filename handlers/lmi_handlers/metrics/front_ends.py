@@ -77,7 +77,7 @@ async def _read(path: Path, request: bytes, seconds: float = SECONDS) -> bytes:
     return b""
 
 
-def added_up(expositions: Iterable[bytes]) -> bytes:
+def add_up(expositions: Iterable[bytes]) -> bytes:
     """Return one exposition with the sums of the samples of several; for values that cannot be added, the highest."""
     heads: dict[str, list[str]] = {}
     samples: dict[str, dict[str, float]] = {}

@@ -9,7 +9,7 @@ from lmi_core.calls.answer_form import TEXT
 from lmi_core.errors import LmiError
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
-from lmi_core.host.beside_loop import WRITING
+from lmi_core.host.off_loop import WRITING
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of
@@ -32,10 +32,10 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
     asked = Scrape(call.headers.get("Accept", ""), names, call.query.get("names") == "vllm")
     content_type, body = await write_metrics(models, asked)
     if (front := this_front()) is not None:
-        from lmi_handlers.metrics.front_ends import added_up, others  # imports prometheus_client, like `exposition`
+        from lmi_handlers.metrics.front_ends import add_up, others  # imports prometheus_client, like `exposition`
 
         from_others = await others(front, asked)
-        body = await WRITING.run(lambda: added_up((body, *from_others)))
+        body = await WRITING.run(lambda: add_up((body, *from_others)))
     return Answer(200, content_type, body)
 
 

@@ -12,11 +12,11 @@ from typing import Any, Self, TypeVar, overload
 import orjson
 
 from lmi_core.formatter import OutputFormatter as Formatter
-from lmi_core.formatter import joined
+from lmi_core.formatter import join_events
 from lmi_core.generation.output import GenerationOutput as Output
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.serving.backend_failures import written
+from lmi_core.serving.backend_failures import check_result
 from lmi_core.serving.model import Model
 from lmi_handlers.cli.private_server import one_plan
 from lmi_handlers.http.answer import model_response
@@ -113,13 +113,13 @@ class AsyncModel:
 
         `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
         """
-        written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _written_by)]
+        written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _format)]
         return ChatReply.of(orjson.loads(b"".join(written)))
 
     async def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
         """Yield the text of the answer to a chat piece by piece; closing the generator aborts it. Raise LmiError."""
         body = _chat_body(messages, fields) | {"stream": True}
-        async with aclosing(self._items(ChatHandler(), body, _written_by)) as written:
+        async with aclosing(self._items(ChatHandler(), body, _format)) as written:
             async for events in written:
                 for text in _texts(events):
                     yield text
@@ -151,8 +151,8 @@ class AsyncModel:
                 await asyncio.gather(request, return_exceptions=True)
 
 
-def _written_by(output: Output, formatter: Formatter) -> bytes:
-    return joined(written(formatter, formatter.format(output)))
+def _format(output: Output, formatter: Formatter) -> bytes:
+    return join_events(check_result(formatter, formatter.format(output)))
 
 
 def _texts(events: bytes) -> Iterator[str]:

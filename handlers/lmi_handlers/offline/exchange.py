@@ -59,7 +59,7 @@ class ChatHandler(OpenAiHandler):
         payload, ignored = read_chat(given, model)
         if ignored:
             raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}")
-        call = payload.named(call)
+        call = payload.with_id(call)
         form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter, details=True)
         generation = chat_generation(payload, call, model, form)
         self.base: OutputFormatter = generation.formatter

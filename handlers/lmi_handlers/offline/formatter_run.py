@@ -88,10 +88,10 @@ def _folder(formatter: Callable[..., Any]) -> Path:
 
 async def _answers(plan: ModelPlan, plugins: Plugins, route: str, body: dict[str, object]) -> tuple[Sent, Sent]:
     async with own_server(plan, plugins) as client:
-        return await _sent(client, route, body), await _sent(client, route, body | {"stream": True})
+        return await _send(client, route, body), await _send(client, route, body | {"stream": True})
 
 
-async def _sent(client: aiohttp.ClientSession, route: str, body: dict[str, object]) -> Sent:
+async def _send(client: aiohttp.ClientSession, route: str, body: dict[str, object]) -> Sent:
     async with client.post(route, json=body) as response:
         pieces, piece = [], b""
         async for data, ends in response.content.iter_chunks():

@@ -4,7 +4,7 @@ from typing import Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import TEXT, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import TEXT, AnswerForm, failures, stream_forms
 
 LINES = "application/x-ndjson"
 OllamaFinishReason = Literal["stop", "length", "error", "abort", "load", "unload"]
@@ -172,9 +172,9 @@ class OllamaStatus(TypedDict):
     status: str
 
 
-GENERATED = (AnswerForm(OllamaGenerateAnswer), *streamed(OllamaGenerateAnswer | OllamaError, LINES))
-CHATTED = (AnswerForm(OllamaChatAnswer), *streamed(OllamaChatAnswer | OllamaError, LINES))
-PULLED = (AnswerForm(OllamaStatus), *streamed(OllamaStatus, LINES))
+GENERATED = (AnswerForm(OllamaGenerateAnswer), *stream_forms(OllamaGenerateAnswer | OllamaError, LINES))
+CHATTED = (AnswerForm(OllamaChatAnswer), *stream_forms(OllamaChatAnswer | OllamaError, LINES))
+PULLED = (AnswerForm(OllamaStatus), *stream_forms(OllamaStatus, LINES))
 REFUSED = (failures(OllamaError, 403),)
 GREETING = (AnswerForm(None, TEXT),)
 ERRORS = (failures(OllamaError, 400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504),)

@@ -19,7 +19,7 @@ from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
 from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.formatters import Stopwatch
-from lmi_handlers.ollama.handler import OllamaHandler, name_asked
+from lmi_handlers.ollama.handler import OllamaHandler, check_name
 from lmi_handlers.ollama.payload import KeepAlive
 
 OLDER = "/api/embeddings"
@@ -88,8 +88,8 @@ class OllamaVectorWriter(EmbeddingWriter):
             return b'{"embedding":%b}' % vectors[0]
         tokens = sum(len(request.prompt_ids) for request in requests)
         times = self._stopwatch.durations(tokens, 0)
-        told = {name: times[name] for name in ("total_duration", "load_duration", "prompt_eval_count")}
-        head, end = orjson.dumps({"model": self._model})[:-1], orjson.dumps(told)[1:]
+        counts = {name: times[name] for name in ("total_duration", "load_duration", "prompt_eval_count")}
+        head, end = orjson.dumps({"model": self._model})[:-1], orjson.dumps(counts)[1:]
         return b'%b,"embeddings":[%b],%b' % (head, b",".join(vectors), end)
 
 
@@ -117,7 +117,7 @@ class OllamaEmbeddingHandler(OllamaHandler):
         payload_type: type[OllamaEmbed | OllamaEmbeddings] = OllamaEmbeddings if older else OllamaEmbed
         payload: OllamaEmbed | OllamaEmbeddings
         payload, ignored = take_known(call.json_object(), payload_type, model.options.strict_parameters)
-        name = name_asked(payload.model, call, model)
+        name = check_name(payload.model, call, model)
         try:
             require_embeddings(model.backend, model.name)
         except ModelNotFound as error:  # clients recognize it by Ollama's message

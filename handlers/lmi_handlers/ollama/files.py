@@ -55,20 +55,20 @@ class ModelFiles:
 def read_files(folder: Path) -> ModelFiles:
     """Read the facts from the files of a folder; of weights, read only the headers."""
     states = {path: path.stat() for path in sorted(folder.iterdir()) if path.is_file()}
-    weights = {path: _unless_damaged(read_header, path) for path in states if path.suffix == ".safetensors"}
-    configuration = _unless_damaged(read_json, folder / CONFIGURATION)
+    weights = {path: _read_or_empty(read_header, path) for path in states if path.suffix == ".safetensors"}
+    configuration = _read_or_empty(read_json, folder / CONFIGURATION)
     quantized = "quantization_config" in configuration  # packed: one element contains several parameters
     elements = _elements(facts for of_file in weights.values() for facts in of_file.values())
     most = max(elements, key=lambda name: elements[name], default="")
     # For weights, the digest includes only headers and sizes.
-    told = hashlib.sha256()
+    hashed = hashlib.sha256()
     for path, state in states.items():
-        told.update(f"{path.name}\0{state.st_size}\0".encode())
-        told.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
+        hashed.update(f"{path.name}\0{state.st_size}\0".encode())
+        hashed.update(path.read_bytes() if path.suffix == ".json" else repr(weights.get(path)).encode())
     return ModelFiles(
         size=sum(state.st_size for state in states.values()),
         modified=max((state.st_mtime for state in states.values()), default=None),
-        digest=told.hexdigest(),
+        digest=hashed.hexdigest(),
         format=next((name for name, pattern in FORMATS.items() if any(folder.glob(pattern))), ""),
         num_parameters=None if quantized else sum(elements.values()) or None,
         element_type=TYPES.get(most, most),
@@ -84,7 +84,7 @@ def human_number(count: int) -> str:
     return str(count)
 
 
-def _unless_damaged(read: Callable[[Path], dict[str, T]], path: Path) -> dict[str, T]:
+def _read_or_empty(read: Callable[[Path], dict[str, T]], path: Path) -> dict[str, T]:
     """Return the contents of a file; none of a damaged one, which the engine reports when it loads it."""
     try:
         return read(path)

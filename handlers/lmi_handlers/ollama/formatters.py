@@ -51,7 +51,7 @@ class Stopwatch:
         }
 
 
-def written_time(seconds: float | None = None) -> str:
+def format_time(seconds: float | None = None) -> str:
     """Return a time since 1970, by default now, in the form of RFC 3339."""
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
@@ -69,21 +69,21 @@ class MessageStream:
         deltas: list[JsonObject] = []
         for delta in self._stream.deltas(token, last):
             if "tool_calls" not in delta:
-                deltas += [*self._completed(), delta]
+                deltas += [*self._end_call(), delta]
                 continue
             (part,) = delta["tool_calls"]
             if "id" in part:
-                deltas += self._completed()
+                deltas += self._end_call()
                 self._call = {"id": part["id"], "name": part["function"]["name"], "arguments": ""}
             if self._call is not None:
                 self._call["arguments"] += part["function"]["arguments"]
-        return deltas + (self._completed() if last else [])
+        return deltas + (self._end_call() if last else [])
 
-    def _completed(self) -> list[JsonObject]:
+    def _end_call(self) -> list[JsonObject]:
         call, self._call = self._call, None
         if call is None:
             return []
-        written = _written(call["id"], self._num_calls, call["name"], call["arguments"])
+        written = _delta(call["id"], self._num_calls, call["name"], call["arguments"])
         self._num_calls += 1
         return [written]
 
@@ -92,7 +92,7 @@ def message_with_calls(message: JsonObject) -> JsonObject:
     """Convert a whole message in OpenAI's form to Ollama's content, reasoning and calls."""
     calls = message.get("tool_calls") or ()
     written = [
-        _written(call["id"], place, call["function"]["name"], call["function"]["arguments"])
+        _delta(call["id"], place, call["function"]["name"], call["function"]["arguments"])
         for place, call in enumerate(calls)
     ]
     content = "".join([message["content"] or "", *(each.get("content", "") for each in written)])
@@ -101,7 +101,7 @@ def message_with_calls(message: JsonObject) -> JsonObject:
     return {**kept, "content": content} | ({"tool_calls": complete} if complete else {})
 
 
-def _written(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
+def _delta(call_id: str, index: int, name: str, arguments: str) -> JsonObject:
     """Return the delta of a call; a call with truncated arguments becomes content."""
     try:
         value = exact_json(arguments or "{}")
@@ -159,7 +159,7 @@ class OllamaFormatter(ChatSchemaFormatter):
 
     def line(self, members: JsonObject) -> bytes:
         """Return the line of an object with the common members, then these."""
-        return self._before + written_time().encode() + b'",' + _line(members)[1:]
+        return self._before + format_time().encode() + b'",' + _line(members)[1:]
 
     def end(self, output: GenerationOutput) -> JsonObject:
         """Return the members about the end of the answer."""

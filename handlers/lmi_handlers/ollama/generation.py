@@ -19,12 +19,12 @@ from lmi_core.texts.fill_in_the_middle import middle_prompt
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT, ChatForm, chat_generation
 from lmi_handlers.chat.reasoning import SWITCHES
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.ollama.formatters import Members, OllamaStreamFormatter, OllamaWholeFormatter, Stopwatch, written_time
+from lmi_handlers.ollama.formatters import Members, OllamaStreamFormatter, OllamaWholeFormatter, Stopwatch, format_time
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaMessage, OllamaOptions, OllamaRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OllamaCall:
     """A call to a model by the client's name, with the settings of its answer."""
 
     payload: OllamaRequest
@@ -56,10 +56,10 @@ class Asked:
                 f"Given: {self.payload.think!r}"
             )
 
-    def without_prompt(self) -> Answer:
+    def answer_load(self) -> Answer:
         """Return the answer to a request that loads or unloads a model, which has no effect: it stays loaded."""
         reason = "unload" if self.payload.unloads else "load"
-        head = {"model": self.name, "created_at": written_time()}
+        head = {"model": self.name, "created_at": format_time()}
         return json_answer(head | self.members.of({}) | {"done": True, "done_reason": reason})
 
 
@@ -72,7 +72,7 @@ class OllamaChatRequest(ChatRequest):
         return f"messages.{message}.images.{part}"
 
 
-def next_message(payload: OllamaChat, asked: Asked) -> Generation:
+def next_message(payload: OllamaChat, asked: OllamaCall) -> Generation:
     """Return the generation of a chat's next message. Raise InvalidPayload if the model does not support the chat."""
     if payload.tools and not takes_tools(asked.model):
         raise InvalidPayload(
@@ -80,12 +80,12 @@ def next_message(payload: OllamaChat, asked: Asked) -> Generation:
             "the model writes calls (option.tool_call_parser)"
         )
     tools = [tool.for_template for tool in payload.tools or ()]
-    return templated(payload.messages or [], asked, OllamaChatRequest, tools)
+    return template_generation(payload.messages or [], asked, OllamaChatRequest, tools)
 
 
-def templated(
+def template_generation(
     messages: Sequence[OllamaMessage],
-    asked: Asked,
+    asked: OllamaCall,
     form: type[OllamaChatRequest],
     tools: Sequence[Mapping[str, Any]] = (),
     inputs: str = "messages",
@@ -119,7 +119,7 @@ def templated(
     return replace(generation, requests=(request,))
 
 
-def _thinking(asked: Asked) -> dict[str, Any]:
+def _thinking(asked: OllamaCall) -> dict[str, Any]:
     """Return the chat template's fields for thinking: as in Ollama, models that can think do so by default."""
     if asked.model.options.reasoning_format is None:
         return {}
@@ -150,7 +150,7 @@ class OllamaPromptRequest(OllamaChatRequest):
         return f"images.{part}"
 
 
-def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Generation:
+def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: OllamaCall) -> Generation:
     """Return the generation that answers a prompt.
 
     Raise InvalidPayload if the model does not support the request.
@@ -166,15 +166,15 @@ def answer_to_prompt(payload: OllamaGenerate, prompt: str, asked: Asked) -> Gene
     if payload.suffix:
         middle = middle_prompt(asked.model.backend.tokenizer, prompt, payload.suffix, add_special_tokens=True)
         obeyed = asked.model.backend.obeys("stop_token_ids")
-        return _as_it_is(middle.prompt_ids, asked, {"stop_token_ids": middle.stop_token_ids} if obeyed else {})
+        return _raw_generation(middle.prompt_ids, asked, {"stop_token_ids": middle.stop_token_ids} if obeyed else {})
     if payload.raw or (chat_template(asked.model) is None and not payload.system and not payload.images):
-        return _as_it_is(prompt, asked)
+        return _raw_generation(prompt, asked)
     system = [OllamaMessage(role="system", content=payload.system)] if payload.system else []
     user = OllamaMessage(role="user", content=prompt, images=payload.images)
-    return templated([*system, user], asked, OllamaPromptRequest, inputs="prompt")
+    return template_generation([*system, user], asked, OllamaPromptRequest, inputs="prompt")
 
 
-def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] | None = None) -> Generation:
+def _raw_generation(prompt: str | list[int], asked: OllamaCall, further: Mapping[str, Any] | None = None) -> Generation:
     parameters, names = asked.parameters()
     parameters.setdefault("max_new_tokens", UP_TO_THE_CONTEXT)
     request = GenerationRequest(
@@ -190,7 +190,7 @@ def _as_it_is(prompt: str | list[int], asked: Asked, further: Mapping[str, Any] 
     return Generation((request,), asked.formatter(answer))
 
 
-def _reasoning(prompt: str | list[int], asked: Asked) -> Reasoning | None:
+def _reasoning(prompt: str | list[int], asked: OllamaCall) -> Reasoning | None:
     """Return how to split the answer to a prompt without a chat template; it cannot request reasoning."""
     reasoning_format = asked.model.options.reasoning_format
     if not asked.payload.think or reasoning_format is None or not isinstance(prompt, str):

@@ -16,7 +16,7 @@ from lmi_handlers.fields.own_parameters import with_own
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
 from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members, Stopwatch
-from lmi_handlers.ollama.generation import Asked, answer_to_prompt, next_message
+from lmi_handlers.ollama.generation import OllamaCall, answer_to_prompt, next_message
 from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_own_options, take_payload
@@ -50,12 +50,12 @@ class OllamaHandler(OpenAiHandler):
         body, own = take_own_options(call.json_object(), model)
         if call.path == CHAT:
             chat, ignored = take_payload(body, OllamaChat, strict)
-            asked = _asked(chat, call, model, stopwatch, CHAT_MEMBERS)
-            parsed = next_message(chat, asked) if chat.messages else asked.without_prompt()
+            asked = _read(chat, call, model, stopwatch, CHAT_MEMBERS)
+            parsed = next_message(chat, asked) if chat.messages else asked.answer_load()
         else:
             prompt, ignored = take_payload(body, OllamaGenerate, strict)
-            asked = _asked(prompt, call, model, stopwatch, GENERATE_MEMBERS)
-            parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.without_prompt()
+            asked = _read(prompt, call, model, stopwatch, GENERATE_MEMBERS)
+            parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.answer_load()
         parsed = replace(parsed, ignored=ignored)
         return with_own(parsed, own, "options.") if isinstance(parsed, Generation) else parsed
 
@@ -63,9 +63,9 @@ class OllamaHandler(OpenAiHandler):
         return json_answer({"error": error.message}, USUAL.of(error, model))
 
 
-def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: Stopwatch, members: Members) -> Asked:
+def _read(payload: OllamaRequest, call: Call, model: ServedModel, watch: Stopwatch, members: Members) -> OllamaCall:
     """Return the call with the name of its model. Raise ModelNotFound for another name, or InvalidPayload."""
-    asked = Asked(payload, name_asked(payload.model, call, model), call, model, stopwatch, members)
+    asked = OllamaCall(payload, check_name(payload.model, call, model), call, model, watch, members)
     if not model.backend.generates:
         what = "chat" if call.path == CHAT else "generate"
         raise InvalidPayload(f'"{asked.name}" does not support {what}: it makes no texts')
@@ -73,10 +73,10 @@ def _asked(payload: OllamaRequest, call: Call, model: ServedModel, stopwatch: St
     return asked
 
 
-def name_asked(given: str | None, call: Call, model: ServedModel) -> str:
+def check_name(given: str | None, call: Call, model: ServedModel) -> str:
     """Return the client's name of the model. Raise ModelNotFound for another model's name."""
     name = given or model.names[0]
     known = (*model.names, *model.adapter_names)
     if names.find_name(name, known) is None and TARGET_MODEL_HEADER not in call.headers:
-        raise names.not_found(name)
+        raise names.not_found_error(name)
     return name

@@ -27,7 +27,7 @@ class NamedModel(TolerantPayload):
     name: str | None = Field(None, description="The older name of `model`.")
 
     @property
-    def asked(self) -> str:
+    def required_name(self) -> str:
         """The model's name. Raise InvalidPayload without one."""
         name = self.model or self.name
         if not name:
@@ -51,7 +51,7 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer that a served model exists, for clients that pull first. Raise ModelNotFound for others."""
     payload, ignored = take_known(call.json_object(), PullRequest, strict=False)
     try:
-        served_name(payload.asked, dispatcher)
+        served_name(payload.required_name, dispatcher)
     except ModelNotFound as error:
         raise ModelNotFound(f"{error.message}: this server does not download models; {DIRECTORIES}") from None
     if payload.stream is False:

@@ -23,7 +23,7 @@ from lmi_core.serving.capabilities import Capabilities, chat_template, known_cap
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
-from lmi_handlers.ollama.formatters import written_time
+from lmi_handlers.ollama.formatters import format_time
 from lmi_handlers.ollama.management import NamedModel
 from lmi_handlers.ollama.names import find_model, with_tag
 
@@ -68,7 +68,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
     gpus = visible_gpus()
     async for model, name in with_pauses(_all(dispatcher), AT_ONCE):
         if await _is_loaded(model):
-            listed = await _listed(model, name)
+            listed = await _describe(model, name)
             del listed["modified_at"]
             length = model.backend.max_length if model.generates else 0
             in_vram = listed["size"] if gpus and CPU not in model.server.devices else 0
@@ -79,7 +79,7 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
 async def show(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the facts about one model. Raise ModelNotFound if it is not served."""
     payload, ignored = take_known(call.json_object(), ShowRequest, strict=False)
-    model, name = find_model(payload.asked, dispatcher)
+    model, name = find_model(payload.required_name, dispatcher)
     await model.health()
     files = await _files(model)
     template = chat_template(model) if model.generates else None
@@ -90,7 +90,7 @@ async def show(call: Call, dispatcher: ServedModels) -> Answer:
         "details": _details(model, name, files),
         "model_info": _information(model, files),
         "capabilities": [] if known is None else _capability_names(known),
-        "modified_at": written_time(_modified(model, files)),
+        "modified_at": format_time(_modified(model, files)),
     }
     return json_answer(content, ignored=ignored)
 
@@ -108,13 +108,13 @@ async def _is_loaded(model: ManagedModel) -> bool:
     return True
 
 
-async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
+async def _describe(model: ManagedModel, name: str) -> dict[str, Any]:
     files = await _files(model)
     own = await _adapter_files(model, name) if name not in model.names else files
     return {
         "name": with_tag(name),
         "model": with_tag(name),
-        "modified_at": written_time(_modified(model, own)),
+        "modified_at": format_time(_modified(model, own)),
         "size": own.size,
         "digest": own.digest or hashlib.sha256(f"{model.name}\0{model.fingerprint}".encode()).hexdigest(),
         "details": _details(model, name, files),
@@ -123,7 +123,7 @@ async def _listed(model: ManagedModel, name: str) -> dict[str, Any]:
 
 async def _tag(model: ManagedModel, name: str) -> dict[str, Any]:
     """Return the list's entry, with the capabilities and sizes that only a loaded model has."""
-    listed = await _listed(model, name)
+    listed = await _describe(model, name)
     known = known_capabilities(model)
     if known is None:
         return listed

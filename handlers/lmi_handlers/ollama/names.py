@@ -32,7 +32,7 @@ def served_name(given: str, models: ServedModels) -> str:
     try:
         models.find(given)  # a version of a model, named by the tag
     except ModelNotFound:
-        raise not_found(given) from None
+        raise not_found_error(given) from None
     return given
 
 
@@ -42,7 +42,7 @@ def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:
     return models.find_with_adapters(name), name
 
 
-def not_found(given: str) -> ModelNotFound:
+def not_found_error(given: str) -> ModelNotFound:
     """Return the error in Ollama's words, which clients recognise."""
     return ModelNotFound(f"model '{given}' not found")
 

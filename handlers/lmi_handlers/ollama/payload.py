@@ -215,13 +215,13 @@ def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -
 
     Raise InvalidPayload for an invalid field and, if strict, for an ignored one.
     """
-    told: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     kept = dict(body)
     if isinstance(options := body.get("options"), dict):
-        kept["options"], told = drop_unknown_fields(options, OllamaOptions, strict)
+        kept["options"], dropped = drop_unknown_fields(options, OllamaOptions, strict)
     payload, unknown = take_known(kept, payload_type, strict)
     unread = tuple(name for name in UNREAD if getattr(payload, name))
     for name in unread if strict else ():
         raise InvalidPayload(f"`{name}` must be false: prompts are not cut. option.strict_parameters refuses it")
     alone = ("top_logprobs",) if payload.top_logprobs and not payload.logprobs else ()
-    return payload, (*unread, *alone, *told, *unknown)
+    return payload, (*unread, *alone, *dropped, *unknown)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from lmi_core.calls.answer_form import of_output_formatter
+from lmi_core.calls.answer_form import output_formatter_forms
 from lmi_core.handler import AnswerForm, Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
@@ -30,7 +30,7 @@ class OpenAiChatHandler(OpenAiHandler):
             "/v1/chat/completions",
             summary="Answer a chat",
             payloads=(ChatRequest,),
-            answers=(*CHAT, *of_output_formatter(LMI_ANSWERS)),
+            answers=(*CHAT, *output_formatter_forms(LMI_ANSWERS)),
         ),
         Route(
             PATH, summary="Answer several chats", payloads=(ChatBatchRequest,), answers=(AnswerForm(ChatCompletion),)
@@ -43,7 +43,7 @@ class OpenAiChatHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, ChatRequest)
         payload, ignored = read_chat(given, model)
         check_model(payload.model, call, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Call, Generation
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.openai_handler import check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
@@ -56,18 +56,18 @@ def batch_generation(call: Call, model: ServedModel) -> Generation:
     given, own = take_own(call.json_object(), model, ChatRequest)
     chats = given.get("messages")
     if not isinstance(chats, list) or not chats or not all(isinstance(each, list) for each in chats):
-        raise InvalidPayload(f"`messages` must be a list of chats, each a list of messages. Given: {shown(chats)}")
+        raise InvalidPayload(f"`messages` must be a list of chats, each a list of messages. Given: {quote(chats)}")
     for name in NOT_IN_BATCHES:
         if given.get(name):
-            raise InvalidPayload(f"`{name}` cannot be used in batches of chats. Given: {shown(given[name])}")
+            raise InvalidPayload(f"`{name}` cannot be used in batches of chats. Given: {quote(given[name])}")
     if given.get("n") not in (None, 1):
-        raise InvalidPayload(f"`n` must be 1 in batches of chats. Given: {shown(given['n'])}")
+        raise InvalidPayload(f"`n` must be 1 in batches of chats. Given: {quote(given['n'])}")
     requests, formatters = [], []
     ignored: tuple[str, ...] = ()
     for messages in chats:
         payload, ignored = read_chat({**given, "messages": messages}, model)
         check_model(payload.model, call, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         generation = chat_generation(payload, call, model, ChatForm(OpenAiChatFormatter, details=True))
         requests.append(generation.requests[0])
         formatters.append(generation.formatter)

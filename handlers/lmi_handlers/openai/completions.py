@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar
 
-from lmi_core.calls.answer_form import of_output_formatter
+from lmi_core.calls.answer_form import output_formatter_forms
 from lmi_core.handler import Call, Generation, Route
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
@@ -28,7 +28,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
             "/v1/completions",
             summary="Complete a text",
             payloads=(CompletionRequest,),
-            answers=(*COMPLETION, *of_output_formatter(LMI_ANSWERS)),
+            answers=(*COMPLETION, *output_formatter_forms(LMI_ANSWERS)),
         ),
         Route("/v1/models", "GET", list_models, "List the served models", answers=(*LISTED, *MODEL_ERRORS)),
         Route(
@@ -41,13 +41,13 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, CompletionRequest)
         payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         log_user(call, payload.user)
-        generation = _in_form_asked(payload, call, model)
+        generation = _generation(payload, call, model)
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
-def _in_form_asked(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
+def _generation(payload: CompletionRequest, call: Call, model: ServedModel) -> Generation:
     if JSON_LINES in call.headers.get("Accept", ""):
         return plain_completion(
             payload, model, "jsonlines" if not model.options.dynamic_batching else "dynamic_jsonlines"

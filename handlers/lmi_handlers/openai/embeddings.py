@@ -127,7 +127,7 @@ class OpenAiEmbeddingWriter(EmbeddingWriter):
         self._endianness = endianness
 
     def vector(self, data: bytes) -> bytes:
-        return b'"' + b64encode(self._ordered(data)) + b'"' if self._encoding == "base64" else json_numbers(data)
+        return b'"' + b64encode(self._reorder(data)) + b'"' if self._encoding == "base64" else json_numbers(data)
 
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
         members = [
@@ -137,7 +137,7 @@ class OpenAiEmbeddingWriter(EmbeddingWriter):
         head = orjson.dumps(self._head)[:-1]
         return b'%b,"data":[%b],"usage":%b}' % (head, b",".join(members), orjson.dumps(usage(requests)))
 
-    def _ordered(self, data: bytes) -> bytes:
+    def _reorder(self, data: bytes) -> bytes:
         """Return little-endian numbers of 4 bytes in the client's order."""
         order = sys.byteorder if self._endianness == "native" else self._endianness
         if order == "little":
@@ -154,7 +154,7 @@ class BytesEmbeddingWriter(OpenAiEmbeddingWriter):
     content_type = "application/octet-stream"
 
     def vector(self, data: bytes) -> bytes:
-        return self._ordered(data)
+        return self._reorder(data)
 
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
         if self._encoding == "bytes":
@@ -206,13 +206,13 @@ class OpenAiEmbeddingsHandler(OpenAiHandler):
         if (given.get("input") is None) == (given.get("messages") is None):
             raise InvalidPayload("one of `input` and `messages` is required")
         if given.get("input") is None:
-            chat, ignored = _taken(call, model, EmbeddingsChat)
-            return _answered(chat, (chat.request(_prompt(chat, model)),), ignored, call, model)
-        texts, ignored = _taken(call, model, EmbeddingsRequest)
-        return _answered(texts, texts.requests(), ignored, call, model)
+            chat, ignored = _read(call, model, EmbeddingsChat)
+            return _call(chat, (chat.request(_prompt(chat, model)),), ignored, call, model)
+        texts, ignored = _read(call, model, EmbeddingsRequest)
+        return _call(texts, texts.requests(), ignored, call, model)
 
 
-def _taken(call: Call, model: ServedModel, payload_type: type[P]) -> tuple[P, tuple[str, ...]]:
+def _read(call: Call, model: ServedModel, payload_type: type[P]) -> tuple[P, tuple[str, ...]]:
     """Return the payload and the names of the ignored fields. Raise InvalidPayload or ModelNotFound."""
     payload, ignored = take_fields(call.json_object(), payload_type, model.options.strict_parameters)
     check_model(payload.model, call, model)
@@ -227,14 +227,14 @@ def _prompt(chat: EmbeddingsChat, model: ServedModel) -> str:
     return chat_prompt(chat.model_copy(update={"add_generation_prompt": begins}), model)
 
 
-def _answered(
+def _call(
     payload: EmbeddingsRequest | EmbeddingsChat,
     requests: tuple[EmbeddingRequest, ...],
     ignored: tuple[str, ...],
     call: Call,
     model: ServedModel,
 ) -> EmbeddingCall:
-    call = payload.named(call)
+    call = payload.with_id(call)
     log_user(call, payload.user)
     encoding = payload.encoding_format or "float"
     writer_type = BytesEmbeddingWriter if encoding.startswith("bytes") else OpenAiEmbeddingWriter

@@ -12,12 +12,12 @@ from lmi_core.calls.answer_form import failures
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.handler import Answer, AnswerForm, Call
 from lmi_core.host.pauses import with_pauses
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.capabilities import known_capabilities
 from lmi_handlers.answers.openai import STATUSES, OpenAiError, OpenAiModel, OpenAiModels
 from lmi_handlers.base.anthropic_answers import AnthropicError, AnthropicModel, AnthropicModels
-from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, error_answer, identified
+from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, add_request_id, error_answer
 
 VERSION_HEADER = "anthropic-version"  # of Anthropic's clients
 MAX_PAGE = 1000
@@ -37,7 +37,7 @@ async def list_models(call: Call, dispatcher: ServedModels) -> Answer:
     adapters = [(model, name) for model in models for name in model.adapter_names if taken[name] == 1]
     if VERSION_HEADER in call.headers:
         return _page(call, own + adapters)
-    described = [_described(model, name) async for model, name in with_pauses(own + adapters, AT_ONCE)]
+    described = [_describe(model, name) async for model, name in with_pauses(own + adapters, AT_ONCE)]
     return json_answer({"object": "list", "data": described})
 
 
@@ -45,11 +45,11 @@ async def show_model(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the model in the path. Raise ModelNotFound if it is not served."""
     name = call.path_parameters["model"]
     if VERSION_HEADER not in call.headers:
-        return json_answer(_described(dispatcher.find_with_adapters(name), name))
+        return json_answer(_describe(dispatcher.find_with_adapters(name), name))
     try:
         return _to_anthropic(call, _for_anthropic(dispatcher.find_with_adapters(name), name))
     except ModelNotFound as error:
-        return _failed(call, error)
+        return _error(call, error)
 
 
 def _page(call: Call, models: Sequence[tuple[ManagedModel, str]]) -> Answer:
@@ -58,7 +58,7 @@ def _page(call: Call, models: Sequence[tuple[ManagedModel, str]]) -> Answer:
     try:
         first, last = _bounds(call, [name for _, name in models], backwards)
     except InvalidPayload as error:
-        return _failed(call, error)
+        return _error(call, error)
     page = [_for_anthropic(model, name) for model, name in models[first:last]]
     content = {
         "data": page,
@@ -69,8 +69,8 @@ def _page(call: Call, models: Sequence[tuple[ManagedModel, str]]) -> Answer:
     return _to_anthropic(call, content)
 
 
-def _failed(call: Call, error: LmiError) -> Answer:
-    return identified(error_answer(error, None), call.request_id)
+def _error(call: Call, error: LmiError) -> Answer:
+    return add_request_id(error_answer(error, None), call.request_id)
 
 
 def _to_anthropic(call: Call, content: dict[str, Any]) -> Answer:
@@ -81,7 +81,7 @@ def _bounds(call: Call, names: list[str], backwards: bool) -> tuple[int, int]:
     """Return the start and the end of the page among the models. Raise InvalidPayload if there is no such page."""
     limit = call.query.get("limit", str(DEFAULT_PAGE))
     if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE):
-        raise InvalidPayload(f"`limit` must be a number from 1 to {MAX_PAGE}. Given: {shown(limit)}")
+        raise InvalidPayload(f"`limit` must be a number from 1 to {MAX_PAGE}. Given: {quote(limit)}")
     if backwards:
         last = _index(call, "before_id", names)
         return max(0, last - int(limit)), last
@@ -92,7 +92,7 @@ def _bounds(call: Call, names: list[str], backwards: bool) -> tuple[int, int]:
 def _index(call: Call, cursor: str, names: list[str]) -> int:
     name = call.query[cursor]
     if name not in names:
-        raise InvalidPayload(f"`{cursor}` must be the id of a model. Given: {shown(name)}")
+        raise InvalidPayload(f"`{cursor}` must be the id of a model. Given: {quote(name)}")
     return names.index(name)
 
 
@@ -109,7 +109,7 @@ def _for_anthropic(model: ManagedModel, name: str) -> dict[str, Any]:
     }
 
 
-def _described(model: ManagedModel, name: str) -> dict[str, Any]:
+def _describe(model: ManagedModel, name: str) -> dict[str, Any]:
     is_adapter = name not in model.names
     return {
         "id": name,

@@ -95,7 +95,7 @@ class ScoreRequest(ScoringFields, TolerantPayload):
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
-        name, first, second = self._given()
+        name, first, second = self._texts()
         if first is None or second is None:
             raise ValueError(
                 "`text_1` and `text_2` are required, or `queries` and `documents`, or `data_1` and `data_2`"
@@ -106,7 +106,7 @@ class ScoreRequest(ScoringFields, TolerantPayload):
             )
         return self
 
-    def _given(self) -> tuple[str, list[str] | None, list[str] | None]:
+    def _texts(self) -> tuple[str, list[str] | None, list[str] | None]:
         """Return the name of the second texts, and both texts."""
         if self.queries is not None:
             return ("items", self.queries, self.items) if self.documents is None else (
@@ -116,7 +116,7 @@ class ScoreRequest(ScoringFields, TolerantPayload):
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each pair."""
-        name, first, second = self._given()
+        name, first, second = self._texts()
         assert first is not None
         assert second is not None
         return self.requests_for(first * len(second) if len(first) == 1 else first, second, name)
@@ -141,7 +141,7 @@ class TeiRerankRequest(TolerantPayload):
         return scores_of(pairs, "texts", truncates=self.truncate, side=self.truncation_direction)
 
 
-def _ranked(scores: Sequence[bytes]) -> list[int]:
+def _rank(scores: Sequence[bytes]) -> list[int]:
     """Return the indices of scores, the highest first."""
     return sorted(range(len(scores)), key=lambda index: float(scores[index]), reverse=True)
 
@@ -181,7 +181,7 @@ class RerankWriter(ScoreWriter):
         self._top_n = top_n or None
 
     def whole(self, requests: Sequence[ValidEmbedding], vectors: Sequence[bytes]) -> bytes:
-        results = [self._result(index, vectors[index]) for index in _ranked(vectors)[: self._top_n]]
+        results = [self._result(index, vectors[index]) for index in _rank(vectors)[: self._top_n]]
         content = {"id": self._id, "model": self._model, "usage": usage(requests), "results": results}
         return orjson.dumps(content)
 
@@ -208,7 +208,7 @@ class TeiRerankWriter(EmbeddingWriter):
                 **({} if self._texts is None else {"text": self._texts[index]}),
                 "score": orjson.Fragment(vectors[index]),
             }
-            for index in _ranked(vectors)
+            for index in _rank(vectors)
         ]
         return orjson.dumps(results)
 
@@ -245,7 +245,7 @@ class RerankHandler(OpenAiHandler):
         payload: RerankRequest | ScoreRequest
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         log_user(call, payload.user)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
         writer = ScoreWriter(*names)

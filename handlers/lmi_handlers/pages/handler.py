@@ -87,7 +87,7 @@ async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
     if not call.reach.generates:
         headers = {**HEADERS, "Location": CONSOLE, "Vary": "Accept"}
         return Answer(ELSEWHERE, "text/plain", b"here is the console: /console\n", headers=headers)
-    answer = _sent(static_files()[CHAT, INDEX], call)
+    answer = _answer(static_files()[CHAT, INDEX], call)
     return Answer(answer.status, answer.content_type, answer.body, headers={**answer.headers, "Vary": "Accept"})
 
 
@@ -95,7 +95,7 @@ def _page(name: str, summary: str, access: Access) -> tuple[Route, Route]:
     """Return the routes of a page: one with a trailing slash leads to the other, for which relative links are right."""
 
     async def page(call: Call, dispatcher: ServedModels) -> Answer:
-        return _sent(static_files()[name, INDEX], call)
+        return _answer(static_files()[name, INDEX], call)
 
     async def moved(call: Call, dispatcher: ServedModels) -> Answer:
         headers = {**HEADERS, "Location": f"../{name}"}
@@ -108,7 +108,7 @@ def _page(name: str, summary: str, access: Access) -> tuple[Route, Route]:
     )
 
 
-async def reached_pages(call: Call, dispatcher: ServedModels) -> Answer:
+async def list_pages(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the names of the pages that the client can reach, so that pages link only to these."""
     reached = {CHAT: call.reach.generates, DOCS: True, CONSOLE: call.reach.manages}
     return json_answer({"pages": [name for name, is_reached in reached.items() if is_reached]})
@@ -119,10 +119,10 @@ async def page_file(call: Call, dispatcher: ServedModels) -> Answer:
     found = static_files().get((call.path_parameters["page"], call.path_parameters["file"]))
     if found is None:
         return json_answer({"error": f"no page has the file {call.path}. The pages begin at /", "code": 404}, 404)
-    return _sent(found, call)
+    return _answer(found, call)
 
 
-def _sent(file: StaticFile, call: Call) -> Answer:
+def _answer(file: StaticFile, call: Call) -> Answer:
     """Return the answer with the file, or 304 if the client has it."""
     headers = {**HEADERS, "ETag": file.tag}
     known = [tag.strip().removeprefix("W/") for tag in call.headers.get("If-None-Match", "").split(",")]
@@ -149,7 +149,7 @@ class PagesHandler(PlainHandler):
         *_page(CONSOLE, "A page to manage the models: their state, what they do, and errors", Access.CONSOLE),
         reading(
             "/pages",
-            reached_pages,
+            list_pages,
             "The names of the pages that this client can reach at this address",
             AnswerForm(ReachedPages),
             access=Access.EVERYBODY,

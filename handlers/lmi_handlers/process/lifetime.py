@@ -21,11 +21,11 @@ def prepare_process() -> None:
     if sys.argv[1:2] in (["serve"], ["demo"]):
         for number in (*WITHOUT_EFFECT, *(ENDING if FRONT_VARIABLE in os.environ else ())):
             signal.signal(number, lambda *_: None)  # not SIG_IGN, which child processes would inherit
-        for number in heeded_signals():
+        for number in ending_signals():
             signal.signal(number, lambda *_: os._exit(0))
 
 
-def heeded_signals() -> list[signal.Signals]:
+def ending_signals() -> list[signal.Signals]:
     """Return the signals that end a server, except those ignored from the start, as with nohup."""
     if FRONT_VARIABLE in os.environ:
         return [END_OF_FRONT]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, AnswerForm, streamed
+from lmi_core.calls.answer_form import EVENTS, AnswerForm, stream_forms
 from lmi_handlers.answers.openai import TokenLogProb, TransferMembers
 from lmi_handlers.responses.items import Status
 
@@ -199,4 +199,4 @@ class InputTokens(TypedDict):
     input_tokens: int
 
 
-RESPONSES = (AnswerForm(OpenAiResponse), *streamed(ResponseEvent, EVENTS))
+RESPONSES = (AnswerForm(OpenAiResponse), *stream_forms(ResponseEvent, EVENTS))

@@ -89,7 +89,7 @@ def may_need_truncation(chat: ResponseChat, prompt: str | list[int], model: Serv
     return isinstance(prompt, str) and len(prompt.encode(errors="replace")) > _room(chat, model)
 
 
-def truncated(chat: ResponseChat, model: ServedModel, request_id: str) -> ResponseChat:
+def truncate(chat: ResponseChat, model: ServedModel, request_id: str) -> ResponseChat:
     """Return the chat without its oldest turns that do not fit with `max_output_tokens`.
 
     System messages and the last turn stay; if the last turn alone is too long, the backend raises the error.

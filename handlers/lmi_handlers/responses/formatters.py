@@ -13,7 +13,7 @@ from lmi_core.generation.request import ValidRequest
 from lmi_handlers.chat.openai_events import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
 from lmi_handlers.responses.output import UNNUMBERED, ResponseOutput, event
-from lmi_handlers.responses.response import STATUSES, AskedResponse, usage
+from lmi_handlers.responses.response import STATUSES, ResponseFacts, usage
 
 FAILED = GenerationFailed("the engine failed while it generated the answer")
 
@@ -21,7 +21,7 @@ FAILED = GenerationFailed("the engine failed while it generated the answer")
 class ResponseFormatter(ChatSchemaFormatter):
     """The base of both: the response at its end."""
 
-    def __init__(self, answer: ChatAnswer, asked: AskedResponse) -> None:
+    def __init__(self, answer: ChatAnswer, asked: ResponseFacts) -> None:
         super().__init__(answer)
         self.asked = asked
         self.answer = ResponseOutput(self.new_answer_reader(), asked.functions)
@@ -35,7 +35,7 @@ class ResponseFormatter(ChatSchemaFormatter):
         """End the last item, and return the events."""
         return self.answer.end("completed" if STATUSES[reason] == "completed" else "incomplete")
 
-    def ended(self, output: GenerationOutput, reason: FinishReason) -> bytes:
+    def end_response(self, output: GenerationOutput, reason: FinishReason) -> bytes:
         """Return the response, and store it if requested."""
         failure = FAILED if reason == "error" else None
         counts = usage(self.usage(output))
@@ -68,7 +68,7 @@ class OpenAiResponseFormatter(ResponseFormatter):
         else:
             self.answer.read_all(tokens)
         self.end(reason)
-        return self.ended(output, reason)
+        return self.end_response(output, reason)
 
     def error(self, error: LmiError) -> bytes:
         return orjson.dumps(error_object(error))
@@ -81,7 +81,7 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
     repeats_text: ClassVar[bool] = True
     content_type = "text/event-stream"
 
-    def __init__(self, answer: ChatAnswer, asked: AskedResponse, conversations: Conversations | None = None) -> None:
+    def __init__(self, answer: ChatAnswer, asked: ResponseFacts, conversations: Conversations | None = None) -> None:
         """Register the response with `conversations`, if given, while it is generated."""
         super().__init__(answer, asked)
         self._conversations = conversations
@@ -110,20 +110,20 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         reason = step.finish_reason
         tokens = step.tokens or ([NO_TOKEN] if reason else [])
         for place, token in enumerate(tokens, start=1):
-            events += map(self._encoded, self.read(token, last=reason is not None and place == len(tokens)))
+            events += map(self._encode, self.read(token, last=reason is not None and place == len(tokens)))
         if reason is None:
             return events
-        events += map(self._encoded, self.end(reason))
-        response = self.ended(output, reason)
+        events += map(self._encode, self.end(reason))
+        response = self.end_response(output, reason)
         self._forget()
         status = STATUSES[reason]
         last = status if status in ("completed", "failed") else "incomplete"
-        return [*events, self._encoded(event(last, {"response": orjson.Fragment(response)}))]
+        return [*events, self._encode(event(last, {"response": orjson.Fragment(response)}))]
 
     def error(self, error: LmiError) -> list[bytes]:
         """Return the events of a failure, with the response generated so far."""
         self._forget()
-        told = {
+        body = {
             "type": "error",
             "sequence_number": UNNUMBERED,
             "code": error.kind,
@@ -132,21 +132,21 @@ class OpenAiResponseStreamFormatter(ResponseFormatter):
         }
         response = self.asked.response("failed", self.answer.items("incomplete"), error=error)
         self.keep(orjson.dumps(response))
-        return [self._encoded(told), self._encoded(event("failed", {"response": response}))]
+        return [self._encode(body), self._encode(event("failed", {"response": response}))]
 
     def _begin(self) -> list[bytes]:
         if self._conversations is not None and not self.is_changed:
             self._conversations.running[self.asked.response_id] = self
         response = {"response": self.asked.response("in_progress", [])}
-        return [self._encoded(event(kind, response)) for kind in ("created", "in_progress")]
+        return [self._encode(event(kind, response)) for kind in ("created", "in_progress")]
 
     def _forget(self) -> None:
         if self._conversations is not None:
             self._conversations.running.pop(self.asked.response_id, None)
 
-    def _encoded(self, told: JsonObject) -> bytes:
+    def _encode(self, body: JsonObject) -> bytes:
         """Number and encode the event."""
-        told["sequence_number"] = self._number
+        body["sequence_number"] = self._number
         self._number += 1
-        kind: str = told["type"]
-        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(told) + b"\n\n"
+        kind: str = body["type"]
+        return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(body) + b"\n\n"

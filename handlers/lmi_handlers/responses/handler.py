@@ -13,20 +13,20 @@ from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
-from lmi_handlers.base.tokenizing import asked
+from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm, chat_generation, chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.responses.answers import RESPONSES, InputTokens
-from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncated
+from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncate
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
 from lmi_handlers.responses.request import ResponsesRequest, read_fields
-from lmi_handlers.responses.response import AskedResponse, repeated
+from lmi_handlers.responses.response import ResponseFacts, request_members
 from lmi_handlers.responses.stored import ROUTES as STORED
 from lmi_handlers.responses.tools import members_of_calls
 
@@ -37,10 +37,10 @@ async def count_input_tokens(call: Call, dispatcher: ServedModels) -> Answer:
     The call takes no place in the model's queue. Raise InvalidPayload or ResponseNotFound if the request is invalid,
     and ModelNotFound or ModelNotReady if the model cannot answer.
     """
-    payload, model, ignored = await asked(call, dispatcher, ResponsesRequest, read_fields)
+    payload, model, ignored = await read_call(call, dispatcher, ResponsesRequest, read_fields)
     previous = previous_turn(payload, model, call.key)
     size = len(call.body) + sum(turn.size for turn in (previous.conversation() if previous else ()))
-    count = await read_beside(size, partial(_count, payload, previous, model, call))
+    count = await run_off_loop(size, partial(_count, payload, previous, model, call))
     return json_answer({"object": "response.input_tokens", "input_tokens": count}, ignored=ignored)
 
 
@@ -49,7 +49,7 @@ def _count(payload: ResponsesRequest, previous: Turn | None, model: ManagedModel
     for place, _ in image_parts(chat):
         raise InvalidPayload(f"`{place}` is an image, but only text tokens can be counted")
     if payload.truncation == "auto":
-        chat = truncated(chat, model, call.request_id)
+        chat = truncate(chat, model, call.request_id)
     return len(model.backend.tokenizer.encode(chat_prompt(chat, model), bool(chat.add_special_tokens)))
 
 
@@ -83,50 +83,50 @@ class OpenAiResponsesHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, ResponsesRequest)
         payload, ignored = read_fields(given, ResponsesRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.named(call)
+        call = payload.with_id(call)
         previous = previous_turn(payload, model, call.key)
         items = conversation(payload, previous, model, call.key)
-        asked = _asked(payload, call, model, previous, items)
+        asked = _describe(payload, call, model, previous, items)
         generation = _generation(payload, response_chat(payload, items), call, model, asked)
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
 
 def _generation(
-    payload: ResponsesRequest, chat: ResponseChat, call: Call, model: ServedModel, asked: AskedResponse
+    payload: ResponsesRequest, chat: ResponseChat, call: Call, model: ServedModel, asked: ResponseFacts
 ) -> Generation:
     form = ChatForm(_formatter(payload, model, asked), details=True)
     generation = chat_generation(chat, call, model, form)
     (request,) = generation.requests
     request = replace(request, names=own_names(request))
     if payload.truncation == "auto" and may_need_truncation(chat, request.prompt, model):
-        request = replace(request, shorten=partial(_shortened, chat, call, model, form))
+        request = replace(request, shorten=partial(_shorten, chat, call, model, form))
     return replace(generation, requests=(request,))
 
 
-def _shortened(chat: ResponseChat, call: Call, model: ServedModel, form: ChatForm) -> ShorterPrompt:
-    (request,) = chat_generation(truncated(chat, model, call.request_id), call, model, form).requests
+def _shorten(chat: ResponseChat, call: Call, model: ServedModel, form: ChatForm) -> ShorterPrompt:
+    (request,) = chat_generation(truncate(chat, model, call.request_id), call, model, form).requests
     return ShorterPrompt(request.prompt, request.images)
 
 
-def _formatter(payload: ResponsesRequest, model: ServedModel, asked: AskedResponse) -> Callable[..., OutputFormatter]:
+def _formatter(payload: ResponsesRequest, model: ServedModel, asked: ResponseFacts) -> Callable[..., OutputFormatter]:
     if not payload.stream:
         return partial(OpenAiResponseFormatter, asked=asked)
     conversations = model.conversations if _stores(payload, model) else None
     return partial(OpenAiResponseStreamFormatter, asked=asked, conversations=conversations)
 
 
-def _asked(
+def _describe(
     payload: ResponsesRequest, call: Call, model: ServedModel, previous: Turn | None, items: Sequence[PlacedItem]
-) -> AskedResponse:
+) -> ResponseFacts:
     stored = _stores(payload, model)
-    members = repeated(payload, model.name_asked(payload.model)) | {"store": stored}
+    members = request_members(payload, model.name_asked(payload.model)) | {"store": stored}
     # orjson reads deeper nesting than it can write, and the response repeats both.
     for name in ("text", "tools"):
         try:
             orjson.dumps(members[name])
         except orjson.JSONEncodeError as error:
             raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
-    asked = AskedResponse(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
+    asked = ResponseFacts(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
     if not stored:
         return asked
     own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])

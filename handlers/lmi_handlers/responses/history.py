@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, PayloadTooLarge, ResponseNotFound
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.messages import ContentPart, FunctionCall, Message, ToolCall
 from lmi_handlers.chat.schema import JsonObject
@@ -52,8 +52,8 @@ def previous_turn(payload: ResponsesRequest, model: ServedModel, key: str | None
         return None
     turn = model.conversations.find(payload.previous_response_id, key)
     if turn is None:
-        given = shown(payload.previous_response_id)
-        raise ResponseNotFound(f"Previous response with id {given} not found{_lost(model)}", PREVIOUS)
+        given = quote(payload.previous_response_id)
+        raise ResponseNotFound(f"Previous response with id {given} not found{_lost_reason(model)}", PREVIOUS)
     size = sum(len(each.question) + len(each.answer) for each in turn.conversation())
     if size > (limit := model.server.max_request_size):
         raise PayloadTooLarge(
@@ -70,9 +70,9 @@ def conversation(
     Raise ResponseNotFound for a reference to an item that is not stored, and InvalidPayload for a result without a
     call.
     """
-    past = [PlacedItem(item, f"{PREVIOUS}.{index}") for index, item in enumerate(_known(past_items(previous)))]
+    past = [PlacedItem(item, f"{PREVIOUS}.{index}") for index, item in enumerate(_parse(past_items(previous)))]
     own = [
-        PlacedItem(_resolved(item, place, model, key) if isinstance(item, ItemReference) else item, place)
+        PlacedItem(_resolve(item, place, model, key) if isinstance(item, ItemReference) else item, place)
         for place, item in ((f"input.{index}", item) for index, item in enumerate(payload.input))
     ]
     _check_results([*past, *own])
@@ -88,19 +88,19 @@ def past_items(turn: Turn | None) -> list[JsonObject]:
     return items
 
 
-def _known(items: Sequence[JsonObject]) -> list[Known]:
+def _parse(items: Sequence[JsonObject]) -> list[Known]:
     return [item for item in ITEMS.validate_python(items) if not isinstance(item, ItemReference)]
 
 
-def _resolved(reference: ItemReference, place: str, model: ServedModel, key: str | None) -> Known:
+def _resolve(reference: ItemReference, place: str, model: ServedModel, key: str | None) -> Known:
     turn = model.conversations.owner(reference.id, key)
     if turn is None:
-        raise ResponseNotFound(f"Item with id {shown(reference.id)} not found{_lost(model)}", f"{place}.id")
-    (found,) = _known([item for item in orjson.loads(turn.answer)["output"] if item["id"] == reference.id])
+        raise ResponseNotFound(f"Item with id {quote(reference.id)} not found{_lost_reason(model)}", f"{place}.id")
+    (found,) = _parse([item for item in orjson.loads(turn.answer)["output"] if item["id"] == reference.id])
     return found
 
 
-def _lost(model: ServedModel) -> str:
+def _lost_reason(model: ServedModel) -> str:
     if model.conversations.limit == 0:
         return ": option.response_store_size=0 stores no responses"
     reasons = f"it does not belong to model `{model.name}`, was not stored, was deleted, or was removed for newer ones"
@@ -116,7 +116,7 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
         elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
             raise InvalidPayload(
                 f"`{field}.call_id` must match an earlier call, in `input` or in the responses that "
-                f"`{PREVIOUS}` continues. Given: {shown(item.call_id)}"
+                f"`{PREVIOUS}` continues. Given: {quote(item.call_id)}"
             )
 
 
@@ -152,7 +152,7 @@ class AssistantMessage:
                 call = FunctionCall(name=item.name_in_chat, arguments=item.arguments)
                 self._calls.append(ToolCall(id=item.call_id, function=call))
 
-    def placed(self) -> PlacedMessage:
+    def place(self) -> PlacedMessage:
         members: dict[str, Any] = {"role": "assistant", "tool_calls": self._calls or None}
         if self._texts:
             members["content"] = [ContentPart(type="text", text="".join(self._texts))]
@@ -174,21 +174,21 @@ def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list
             continue
         if not isinstance(item, FunctionOutputItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
             if answer is None or not answer.takes(item):
-                messages += [answer.placed()] if answer else []
+                messages += [answer.place()] if answer else []
                 answer = AssistantMessage(field)
             answer.add(item)
             continue
-        messages += [answer.placed()] if answer else []
+        messages += [answer.place()] if answer else []
         answer = None
-        messages.append(_placed(item, field))
-    return [*messages, answer.placed()] if answer else messages
+        messages.append(_place(item, field))
+    return [*messages, answer.place()] if answer else messages
 
 
 def _is_text_answer(item: MessageItem) -> bool:
     return item.role == "assistant" and all(part.type != "input_image" for part in item.content)
 
 
-def _placed(item: MessageItem | FunctionOutputItem, field: str) -> PlacedMessage:
+def _place(item: MessageItem | FunctionOutputItem, field: str) -> PlacedMessage:
     if isinstance(item, MessageItem):
         message = _message(item.role, item.content)
         return PlacedMessage(message, f"{field}.content")

@@ -36,7 +36,7 @@ class InputPart(RequestPart):
     detail: str | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "InputPart":
+    def _check_fields(self) -> "InputPart":
         if self.file_id is not None:
             raise ValueError("must have `image_url`: this server stores no files for `file_id`")
         member = {"input_image": "image_url", "refusal": "refusal"}.get(self.type, "text")

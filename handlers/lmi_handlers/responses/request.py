@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
-from lmi_handlers.fields.offered_tools import left_out
-from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
+from lmi_handlers.fields.offered_tools import hosted_names
+from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.responses.items import HostedCallItem, Items
@@ -28,18 +28,18 @@ Includable = Literal[
 LOG_PROBS: Includable = "message.output_text.logprobs"
 REFUSED = MappingProxyType(
     {
-        "background": Refused("nothing is generated in the background; stream the answer, or wait for it", (False,)),
-        "conversation": Refused("conversations are not stored; use `previous_response_id` to continue a response"),
-        "previous_input_messages": Refused("earlier turns of a conversation belong in `input`", ([],)),
-        "prompt": Refused("prompts are not stored; use `instructions` and `input`"),
+        "background": Refusal("nothing is generated in the background; stream the answer, or wait for it", (False,)),
+        "conversation": Refusal("conversations are not stored; use `previous_response_id` to continue a response"),
+        "previous_input_messages": Refusal("earlier turns of a conversation belong in `input`", ([],)),
+        "prompt": Refusal("prompts are not stored; use `instructions` and `input`"),
     }
 )
 # Fields of chats and completions that cannot appear in a response: the values without effect, and the reason.
 NO_PLACE = MappingProxyType(
     {
-        "n": Refused("a response contains a single answer", (1,)),
-        "prompt_logprobs": Refused("a response has no field for its prompt", ()),
-        "return_token_ids": Refused("a response has no field for token ids", (False,)),
+        "n": Refusal("a response contains a single answer", (1,)),
+        "prompt_logprobs": Refusal("a response has no field for its prompt", ()),
+        "return_token_ids": Refusal("a response has no field for token ids", (False,)),
     }
 )
 
@@ -52,7 +52,7 @@ class TextFormat(RequestPart):
     strict: bool | None = Field(None, description="Ignored: the answer always follows the schema.")
 
     @model_validator(mode="after")
-    def _schema_is_given(self) -> "TextFormat":
+    def _check_schema(self) -> "TextFormat":
         if (self.type == "json_schema") != (self.schema_ is not None):
             raise ValueError("must have `schema` if and only if its `type` is json_schema")
         return self
@@ -123,7 +123,7 @@ class ResponsesRequest(ChatFields):
     service_tier: str | None = Field(None, description="Ignored.")
 
     @model_validator(mode="after")
-    def _one_way_of_truncation(self) -> "ResponsesRequest":
+    def _check_truncation(self) -> "ResponsesRequest":
         if self.truncation == "auto" and self.truncate_prompt_tokens is not None:
             raise ValueError("`truncation` and `truncate_prompt_tokens` cannot be used together: both cut the prompt")
         return self
@@ -142,7 +142,7 @@ def read_fields(
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     payload, ignored = take_fields(rest, payload_type, strict)
-    return payload, (*left_out(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
+    return payload, (*hosted_names(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
 
 
 def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ Keep = Callable[[bytes, Sequence[str]], None]  # stores the Response object unde
 
 
 @dataclass(frozen=True, slots=True)
-class AskedResponse:
+class ResponseFacts:
     """The facts about a request for its output formatter, in addition to those about the chat."""
 
     members: JsonObject  # members that repeat the request
@@ -68,7 +68,7 @@ class AskedResponse:
         }
 
 
-def repeated(payload: ResponsesRequest, model: str) -> JsonObject:
+def request_members(payload: ResponsesRequest, model: str) -> JsonObject:
     """Return the members that repeat the request, with defaults for missing fields."""
     reasoning, text = payload.reasoning, payload.text
     text_format = text.format.model_dump(by_alias=True, exclude_none=True) if text and text.format else {"type": "text"}

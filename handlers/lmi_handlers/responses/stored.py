@@ -8,7 +8,7 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.conversations import RunningAnswer, Turn
 from lmi_core.errors import InvalidPayload, ResponseNotFound
 from lmi_core.handler import Answer, AnswerForm, Call, Route
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_core.route import reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.process.front import elsewhere
@@ -60,12 +60,12 @@ async def list_input_items(call: Call, dispatcher: ServedModels) -> Answer:
 def _page(items: list[dict[str, Any]], call: Call) -> dict[str, Any]:
     order = call.query.get("order", "desc")
     if order not in ("asc", "desc"):
-        raise InvalidPayload(f"`order` must be asc or desc. Given: {shown(order)}")
+        raise InvalidPayload(f"`order` must be asc or desc. Given: {quote(order)}")
     ordered = items if order == "asc" else items[::-1]
     rest = ordered[_start(ordered, call.query.get("after")) :]
     given = call.query.get("limit", str(DEFAULT_ITEMS))
     if not (given.isdecimal() and 1 <= int(given[:9]) <= MAX_ITEMS):
-        raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {shown(given)}")
+        raise InvalidPayload(f"`limit` must be an integer from 1 to {MAX_ITEMS}. Given: {quote(given)}")
     page = rest[: int(given)]
     return {
         "object": "list",
@@ -81,7 +81,7 @@ def _start(items: list[dict[str, Any]], after: str | None) -> int:
         return 0
     ids = [item["id"] for item in items]
     if after not in ids:
-        raise InvalidPayload(f"`after` must be the id of one of the items. Given: {shown(after)}")
+        raise InvalidPayload(f"`after` must be the id of one of the items. Given: {quote(after)}")
     return ids.index(after) + 1
 
 
@@ -99,7 +99,7 @@ def _turn(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, Turn]:
         if (turn := model.conversations.find(response_id, call.key)) is not None:
             return model, turn
     reasons = f"it was not stored, or has been removed{elsewhere()}"
-    raise ResponseNotFound(f"Response with id {shown(response_id)} not found: {reasons}")
+    raise ResponseNotFound(f"Response with id {quote(response_id)} not found: {reasons}")
 
 
 def _json(body: bytes) -> Answer:

@@ -90,7 +90,7 @@ class ResponseToolChoice(RequestPart):
     tools: list[ChosenTool] | None = Field(None, min_length=1, description="The tools that may be called.")
 
     @model_validator(mode="after")
-    def _has_what_its_type_says(self) -> "ResponseToolChoice":
+    def _check_fields(self) -> "ResponseToolChoice":
         if (self.type == "function") != (self.name is not None):
             raise ValueError("must be none, auto, required, or an object that names a function")
         if (self.type == "allowed_tools") != (self.mode is not None and self.tools is not None):

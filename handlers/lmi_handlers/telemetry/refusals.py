@@ -11,9 +11,9 @@ SECONDS = 1.0
 class Refusals:
     """A limit on log lines about refusals; in a crowd, logging would cost more than refusing."""
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        """`tell` gets the number of omitted lines, at most once per second."""
-        self._tell = tell
+    def __init__(self, report: Callable[[int], None]) -> None:
+        """`report` gets the number of omitted lines, at most once per second."""
+        self._report = report
         self._lines = 0
         self._left_out = 0
         self._loop: asyncio.AbstractEventLoop | None = None  # of the second that has begun
@@ -33,7 +33,7 @@ class Refusals:
     def _end_second(self) -> None:
         left_out, self._loop, self._lines, self._left_out = self._left_out, None, 0, 0
         if left_out:
-            self._tell(left_out)
+            self._report(left_out)
 
 
 def refusals_of(logger: logging.Logger) -> Refusals:

@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, TEXT, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, TEXT, AnswerForm, failures, stream_forms
 from lmi_core.generation.output import FinishReason
 from lmi_schemas.tgi_errors import TgiError
 
@@ -92,7 +92,7 @@ class TgiInfo(TypedDict):
 
 
 ANSWER = (AnswerForm(TgiAnswer),)
-STREAM = streamed(TgiStreamEvent | TgiError, EVENTS)
+STREAM = stream_forms(TgiStreamEvent | TgiError, EVENTS)
 ROOT = (AnswerForm(list[TgiAnswer]), *STREAM)
 INFO = (AnswerForm(TgiInfo),)
 HEALTH = (AnswerForm(None, TEXT),)

@@ -22,7 +22,7 @@ def prompt_token_object(token: Token) -> JsonObject:
     return {"id": token.id, "text": token.text, "logprob": token.log_prob}
 
 
-def used_seed(parameters: GenerationParameters) -> int | None:
+def answer_seed(parameters: GenerationParameters) -> int | None:
     """Return the seed of the answer; None for greedy decoding, which needs none."""
     return parameters.seed if parameters.do_sample and parameters.temperature > 0 else None
 
@@ -102,7 +102,7 @@ def _details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObjec
     details: JsonObject = {
         "finish_reason": sequence.finish_reason,
         "generated_tokens": len(sequence.tokens),
-        "seed": used_seed(output.request.parameters),
+        "seed": answer_seed(output.request.parameters),
         "prefill": [prompt_token_object(token) for token in output.prefill[0] or ()],
         "tokens": [token_object(token) for token in sequence.tokens],
     }
@@ -115,6 +115,6 @@ def _stream_details(output: GenerationOutput) -> JsonObject:
     return {
         "finish_reason": output.sequence.finish_reason,
         "generated_tokens": len(output.sequence.tokens),
-        "seed": used_seed(output.request.parameters),
+        "seed": answer_seed(output.request.parameters),
         "input_length": len(output.request.prompt_ids),
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import read_object, shown
+from lmi_core.payloads.payload import quote, read_object
 from lmi_handlers.base.adapter_names import object_with
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS
@@ -25,7 +25,7 @@ def with_adapters(call: Call) -> Call:
     adapters = {*names, *([payload["adapters"]] if isinstance(payload.get("adapters"), str) else [])}
     if len(adapters) > 1:
         raise InvalidPayload(
-            f"`{LORA_NAME}` and `adapters` name different adapters: {shown(sorted(adapters))}. Name one"
+            f"`{LORA_NAME}` and `adapters` name different adapters: {quote(sorted(adapters))}. Name one"
         )
     if kept == payload:
         return call
@@ -50,7 +50,7 @@ def take_lora_names(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str
 def _names(value: object) -> Iterator[str]:
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(value, str | None):
-        raise InvalidPayload(f"`{LORA_NAME}` must be the name of an adapter. Given: {shown(value)}")
+        raise InvalidPayload(f"`{LORA_NAME}` must be the name of an adapter. Given: {quote(value)}")
     if value:
         yield value
 

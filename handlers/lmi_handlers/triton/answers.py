@@ -5,7 +5,7 @@ from typing import Any, Literal, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from lmi_core.calls.answer_form import EVENTS, JSON, AnswerForm, failures, streamed
+from lmi_core.calls.answer_form import EVENTS, JSON, AnswerForm, failures, stream_forms
 from lmi_core.generation.tensors import TensorType
 
 BINARY = "application/octet-stream"
@@ -120,7 +120,7 @@ FAILED_STREAM = (424, 499, 500, 504)  # statuses before the first event, which i
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 GENERATED = (AnswerForm(TritonAnswer),)
 STREAMED = (
-    *streamed(TritonAnswer | TritonError, EVENTS),
+    *stream_forms(TritonAnswer | TritonError, EVENTS),
     failures(TritonError, *FAILED_STREAM),
     failures(TritonError, *FAILED_STREAM, content_type=EVENTS),
 )

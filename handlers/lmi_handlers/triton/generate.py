@@ -9,13 +9,13 @@ from lmi_core.generation.request import GenerationRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend, TensorSpecification
 from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference
-from lmi_core.payloads.payload import check_payload, shown
-from lmi_core.payloads.tolerant_payload import field_names, never_dropped
+from lmi_core.payloads.payload import check_payload, quote
+from lmi_core.payloads.tolerant_payload import field_names, refusal_advice
 from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 from lmi_handlers.triton.payload import TritonParameters, TritonPayload, known_parameters
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
-from lmi_handlers.triton.tensors import fitted
+from lmi_handlers.triton.tensors import fit
 
 STREAMING = "streaming"  # TensorRT-LLM's tensor that requests several responses
 VERSION = "1"  # the default version of a model
@@ -82,10 +82,10 @@ def _of_tensors(
 ) -> Inference:
     request_id = body.pop("id", None)
     if not isinstance(request_id, str | None):
-        raise InvalidPayload(f"`id` must be a valid string. Given: {shown(request_id)}")
+        raise InvalidPayload(f"`id` must be a valid string. Given: {quote(request_id)}")
     known = {each.name: each for each in specifications}
     values = _values(body)
-    ignored = dropped_scalars(values, model, *known)
+    ignored = unknown_scalars(values, model, *known)
     inputs = {name: _tensor(name, value, known) for name, value in values.items() if name not in ignored}
     if not streams:
         refuse_stream(inputs)
@@ -93,7 +93,7 @@ def _of_tensors(
     return Inference(inputs, writer(head(model, request_id)), ignored=ignored)
 
 
-def dropped_scalars(values: Mapping[str, Any], model: ServedModel, *tensors: str) -> tuple[str, ...]:
+def unknown_scalars(values: Mapping[str, Any], model: ServedModel, *tensors: str) -> tuple[str, ...]:
     """Return the names of unknown scalars, to be dropped unless parameters are strict; `tensors` are known too.
 
     Raise InvalidPayload if that would change the answer.
@@ -103,7 +103,7 @@ def dropped_scalars(values: Mapping[str, Any], model: ServedModel, *tensors: str
     known = known_parameters(model.backend.parameters_type).union(tensors)
     names = tuple(name for name, value in values.items() if name not in known and is_scalar(value))
     for name in names:
-        if instead := never_dropped(name):
+        if instead := refusal_advice(name):
             raise InvalidPayload(f"`{name}` is not a parameter of this request: {instead}")
     return names
 
@@ -112,7 +112,7 @@ def _values(body: dict[str, Any]) -> dict[str, Any]:
     """Return the values in the body and its `parameters`, without nulls."""
     parameters = body.pop("parameters", {})
     if not isinstance(parameters, dict):
-        raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {shown(parameters)}")
+        raise InvalidPayload(f"`parameters` must be a valid dictionary. Given: {quote(parameters)}")
     for name in parameters.keys() & body.keys():
         raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
     return {name: value for name, value in (parameters | body).items() if value is not None}
@@ -121,4 +121,4 @@ def _values(body: dict[str, Any]) -> dict[str, Any]:
 def _tensor(name: str, value: object, known: Mapping[str, TensorSpecification]) -> Tensor:
     if name not in known:
         raise InvalidPayload(f"`{name}` is not a tensor of this model.{did_you_mean(name, known)}")
-    return fitted(known[name], value)
+    return fit(known[name], value)

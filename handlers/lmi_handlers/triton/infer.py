@@ -13,7 +13,7 @@ from lmi_core.inference import Inference, ResponseWriter
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
-from lmi_handlers.triton.generate import dropped_scalars, head, refuse_stream, text_request
+from lmi_handlers.triton.generate import head, refuse_stream, text_request, unknown_scalars
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
 from lmi_handlers.triton.responses import InferWriter
@@ -80,7 +80,7 @@ def text_generation(
     Raise InvalidPayload if a tensor is invalid.
     """
     parameters_type = model.backend.parameters_type
-    ignored = dropped_scalars(request.parameters, model)
+    ignored = unknown_scalars(request.parameters, model)
     given = {name: value for name, value in request.parameters.items() if name not in ignored}
     payloads = [check_payload(row | {"parameters": given}, TritonPayload) for row in _rows(request.inputs)]
     rows = [(payload, TritonParameters(payload, parameters_type)) for payload in payloads]
@@ -172,10 +172,10 @@ def _values(name: str, tensor: Tensor) -> list[Any]:
 def infer(call: Call, model: ServedModel) -> Generation | Inference:
     """Return the generation or inference of a call. Raise InvalidPayload if a field is invalid."""
     request = InferRequest(call)
-    return parsed(request, model, InferWriter(head(model, request.id), request))
+    return parse_infer(request, model, InferWriter(head(model, request.id), request))
 
 
-def parsed(
+def parse_infer(
     request: InferRequest, model: ServedModel, writer: ResponseWriter, *, streams: bool = False
 ) -> Generation | Inference:
     """Return the generation or inference of a request; `streams` allows several responses.
@@ -185,16 +185,16 @@ def parsed(
     backend = model.backend
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:
         return text_generation(request, model, writer, streams=streams)
-    ignored = _ignored(request.parameters, model)
+    ignored = _unknown_names(request.parameters, model)
     request.check_outputs([output.name for output in backend.tensor_outputs])
     if not streams:
         refuse_stream(request.inputs)
     return Inference(request.inputs, writer, request.timeout, ignored)
 
 
-def _ignored(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
+def _unknown_names(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
     """Return the names of unknown parameters, which are dropped. Raise InvalidPayload for others."""
-    ignored = dropped_scalars(parameters, model)
+    ignored = unknown_scalars(parameters, model)
     for name in parameters.keys() - set(ignored):
         raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
     return ignored

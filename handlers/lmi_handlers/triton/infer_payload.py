@@ -9,7 +9,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.generation.tensors import MAX_DIMENSIONS, Tensor, TensorType
 from lmi_core.handler import Call
-from lmi_core.payloads.payload import check_payload, read_object, shown
+from lmi_core.payloads.payload import check_payload, quote, read_object
 from lmi_handlers.triton.tensors import from_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"  # length of the JSON object, if binary data follows
@@ -80,11 +80,11 @@ class InferRequest:
 
     def __init__(self, call: Call) -> None:
         """Parse the call. Raise InvalidPayload if a field or the binary data are invalid."""
-        described, data = _split(call)
+        described, data = _split_body(call)
         payload = check_payload(described, InferPayload)
         served = call.path_parameters["model"]
         if payload.model_name not in (served, None):
-            raise InvalidPayload(f"`model_name` must be {served}, as in the path. Given: {shown(payload.model_name)}")
+            raise InvalidPayload(f"`model_name` must be {served}, as in the path. Given: {quote(payload.model_name)}")
         self.id = payload.id
         self.inputs = _tensors(payload.inputs, data)
         self.parameters = dict(payload.parameters)
@@ -105,7 +105,7 @@ class InferRequest:
                     f"Known: {', '.join(known)}"
                 )
 
-    def selected(self, outputs: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, bool]]:
+    def select(self, outputs: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, bool]]:
         """Return the selected outputs in the request's order, each with whether to send it as binary data."""
         if self.outputs is None:
             return {name: (tensor, self.binary_by_default) for name, tensor in outputs.items()}
@@ -116,14 +116,14 @@ class InferRequest:
         }
 
 
-def _split(call: Call) -> tuple[dict[str, Any], bytes]:
+def _split_body(call: Call) -> tuple[dict[str, Any], bytes]:
     """Return the JSON object and the bytes after it. Raise InvalidPayload if the length in the header is wrong."""
     given = call.headers.get(HEADER_LENGTH)
     if given is None:
         return call.json_object(), b""
     if not (given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS and 0 < int(given) <= len(call.body)):
         raise InvalidPayload(
-            f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {shown(given)}"
+            f"{HEADER_LENGTH} must be from 1 to the body's length, {len(call.body)}. Given: {quote(given)}"
         )
     return read_object(call.body[: int(given)]), call.body[int(given) :]
 
@@ -156,12 +156,12 @@ def _tensor(each: InferInput, data: bytes) -> Tensor:
 def _timeout(parameters: dict[str, Any]) -> float | None:
     microseconds = parameters.pop("timeout", 0)
     if type(microseconds) is not int or microseconds < 0:
-        raise InvalidPayload(f"`timeout` must be a number of microseconds, or 0 for none. Given: {shown(microseconds)}")
+        raise InvalidPayload(f"`timeout` must be a number of microseconds, or 0 for none. Given: {quote(microseconds)}")
     return microseconds / MICROSECONDS or None
 
 
 def _boolean(parameters: dict[str, Any], name: str) -> bool:
     value = parameters.pop(name, False)
     if not isinstance(value, bool):
-        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
+        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {quote(value)}")
     return value

@@ -60,12 +60,12 @@ async def ready(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def model_ready(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer 200 if the model accepts requests. Raise ModelNotFound, ModelNotReady or BackendUnhealthy otherwise."""
-    await asked_model(call, dispatcher).health()
+    await path_model(call, dispatcher).health()
     return Answer(200, "application/json", b"")
 
 
 async def model_metadata(call: Call, dispatcher: ServedModels) -> Answer:
-    return json_answer(model_description(asked_model(call, dispatcher), dispatcher))
+    return json_answer(model_description(path_model(call, dispatcher), dispatcher))
 
 
 def model_description(model: ManagedModel, dispatcher: ServedModels) -> dict[str, Any]:
@@ -75,13 +75,13 @@ def model_description(model: ManagedModel, dispatcher: ServedModels) -> dict[str
         "name": model.name,
         "versions": [version_of(each) for each in dispatcher.versions(model.name)],
         "platform": model.runtime_name,
-        "inputs": [_described(each) for each in inputs],
-        "outputs": [_described(each) for each in outputs],
+        "inputs": [_describe(each) for each in inputs],
+        "outputs": [_describe(each) for each in outputs],
     }
 
 
 async def model_configuration(call: Call, dispatcher: ServedModels) -> Answer:
-    return json_answer(configuration(asked_model(call, dispatcher)))
+    return json_answer(configuration(path_model(call, dispatcher)))
 
 
 def configuration(model: ManagedModel) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def configuration(model: ManagedModel) -> dict[str, Any]:
         "backend": model.runtime_name,
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": 0,
-        "input": [_configured(each) | {"optional": each.optional} for each in inputs],
-        "output": [_configured(each) for each in outputs],
+        "input": [_configure(each) | {"optional": each.optional} for each in inputs],
+        "output": [_configure(each) for each in outputs],
         "model_transaction_policy": {"decoupled": bool(outputs)},
     }
 
 
-def asked_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
+def path_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
     """Return the model in the path. Raise ModelNotFound, also for an unknown version."""
     return find_version(call.path_parameters["model"], call.path_parameters.get("version"), dispatcher)
 
@@ -115,11 +115,11 @@ def _tensors(model: ManagedModel) -> tuple[tuple[TensorSpecification, ...], tupl
     return text_inputs(lambda name: NAMES.get(name, name) in fields), TEXT_OUTPUTS
 
 
-def _described(tensor: TensorSpecification) -> dict[str, Any]:
+def _describe(tensor: TensorSpecification) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.dtype, "shape": tensor.shape}
 
 
-def _configured(tensor: TensorSpecification) -> dict[str, Any]:
+def _configure(tensor: TensorSpecification) -> dict[str, Any]:
     data_type = CONFIGURATION_TYPES.get(tensor.dtype, f"TYPE_{tensor.dtype}")
     return {"name": tensor.name, "data_type": data_type, "dims": tensor.shape}
 
@@ -137,7 +137,7 @@ async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def index(dispatcher: ServedModels, *, ready_only: bool) -> list[dict[str, str]]:
     """Return the models with Triton's names of their states."""
-    found = [await _indexed(model) for model in every_version(dispatcher)]
+    found = [await _index(model) for model in every_version(dispatcher)]
     return [each for each in found if each["state"] == "READY" or not ready_only]
 
 
@@ -146,7 +146,7 @@ def every_version(dispatcher: ServedModels) -> list[ManagedModel]:
     return [version for name in dispatcher.models for version in dispatcher.versions(name)]
 
 
-async def _indexed(model: ManagedModel) -> dict[str, str]:
+async def _index(model: ManagedModel) -> dict[str, str]:
     state, reason = "READY", ""
     try:
         await model.health()
@@ -162,7 +162,7 @@ async def all_statistics(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def model_statistics(call: Call, dispatcher: ServedModels) -> Answer:
-    return json_answer({"model_stats": [statistics(asked_model(call, dispatcher))]})
+    return json_answer({"model_stats": [statistics(path_model(call, dispatcher))]})
 
 
 def statistics(model: ManagedModel) -> dict[str, Any]:

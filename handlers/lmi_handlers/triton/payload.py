@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
-from lmi_core.payloads.payload import read_object, shown
+from lmi_core.payloads.payload import quote, read_object
 from lmi_core.payloads.tolerant_payload import field_names
-from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_asked, translate
+from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_given, translate
 
 BOOLEANS = {"true": True, "false": False}
 MAX_LENGTH = 64  # characters of a number
@@ -128,7 +128,7 @@ class TritonParameters:
         self.values = read_written(values, parameters_type.model_fields)
         for name in LISTS & self.values.keys():
             self.values[name] = _as_list(self.values[name])
-        sample_if_asked(self.values)
+        sample_if_given(self.values)
 
     def begin_with_prompt(self, *, streams: bool) -> None:
         """Put the prompt before the text as Triton's vLLM backend does: unless excluded, and never in a stream.
@@ -163,7 +163,7 @@ def _inner(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(box, str):
         box = read_object(box.encode(), f"`{SAMPLING_PARAMETERS}`")
     if not isinstance(box, (dict, NoneType)):
-        raise InvalidPayload(f"`{SAMPLING_PARAMETERS}` must be an object. Given: {shown(box)}")
+        raise InvalidPayload(f"`{SAMPLING_PARAMETERS}` must be an object. Given: {quote(box)}")
     return _merge(outer, box or {})
 
 
@@ -172,7 +172,7 @@ def _flag(given: dict[str, Any], name: str, default: bool | None) -> bool | None
     value = _scalar(given.pop(name, default))
     value = read_scalar(value) if isinstance(value, str) else value
     if not isinstance(value, (bool, NoneType)):
-        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {shown(value)}")
+        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {quote(value)}")
     return value
 
 

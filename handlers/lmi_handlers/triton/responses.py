@@ -26,7 +26,7 @@ class InferWriter(ResponseWriter):
         self.content_type = JSON
 
     def write(self, response: Mapping[str, Tensor]) -> bytes:
-        selected = self._request.selected(response)
+        selected = self._request.select(response)
         outputs = [_output(name, tensor, binary) for name, (tensor, binary) in selected.items()]
         answer = orjson.dumps({**self._head, "outputs": outputs}, option=orjson.OPT_SERIALIZE_NUMPY)
         data = b"".join(tensor.data for tensor, binary in selected.values() if binary)

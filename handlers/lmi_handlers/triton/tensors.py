@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.tensors import NUMPY_TYPES, Tensor, TensorSpecification, TensorType
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 if TYPE_CHECKING:
     import numpy
@@ -18,26 +18,26 @@ ELEMENT_KINDS: dict[TensorType, set[type]] = {"BOOL": {bool}, "BYTES": {str}, **
 def from_json(name: str, dtype: TensorType, shape: Iterable[int], data: object) -> Tensor:
     """Return the tensor of values in row-major order, nested or flat. Raise InvalidPayload if they do not fit."""
     dimensions = tuple(shape)
-    nesting, values = _unnested(name, data)
+    nesting, values = _flatten(name, data)
     if len(values) != math.prod(dimensions):
         raise InvalidPayload(
             f"`{name}` of shape {list(dimensions)} must have {math.prod(dimensions)} elements. Given: {len(values)}"
         )
     if len(nesting) > 1 and nesting != dimensions:
         raise InvalidPayload(
-            f"`{name}` must have data of shape {list(dimensions)}, or a flat list. Given: {shown([*nesting])}"
+            f"`{name}` must have data of shape {list(dimensions)}, or a flat list. Given: {quote([*nesting])}"
         )
-    return Tensor(dtype, dimensions, _packed(name, dtype, values))
+    return Tensor(dtype, dimensions, _pack(name, dtype, values))
 
 
-def fitted(specification: TensorSpecification, value: object) -> Tensor:
+def fit(specification: TensorSpecification, value: object) -> Tensor:
     """Return the tensor of a value without a declared shape: nested lists define it, otherwise the specification does.
 
     In the latter case, as in Triton, the last dimension of variable size takes all elements, and the others are 1.
     """
-    nesting, values = _unnested(specification.name, value)
+    nesting, values = _flatten(specification.name, value)
     nested = len(nesting) > 1 and len(nesting) == len(specification.shape)
-    shape = nesting if nested else _filled(specification, len(values))
+    shape = nesting if nested else _fill(specification, len(values))
     return from_json(specification.name, specification.dtype, shape, value if nested else values)
 
 
@@ -48,7 +48,7 @@ def flat_array(tensor: Tensor) -> "numpy.ndarray[Any, Any] | list[str]":
     return tensor.array().ravel()
 
 
-def _filled(specification: TensorSpecification, count: int) -> tuple[int, ...]:
+def _fill(specification: TensorSpecification, count: int) -> tuple[int, ...]:
     fixed = math.prod(size for size in specification.shape if size != -1)
     free = [place for place, size in enumerate(specification.shape) if size == -1]
     shape = [1 if size == -1 else size for size in specification.shape]
@@ -57,29 +57,29 @@ def _filled(specification: TensorSpecification, count: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _unnested(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
+def _flatten(name: str, data: object) -> tuple[tuple[int, ...], list[Any]]:
     """Return the shape of nested lists, and their flat values. Raise InvalidPayload if lists differ in length."""
     lengths: list[int] = []
     values = [data]
     while values and isinstance(values[0], list):
         lengths.append(len(values[0]))
         if any(not isinstance(value, list) or len(value) != lengths[-1] for value in values):
-            raise InvalidPayload(f"`{name}` must have nested lists of equal length. Given: {shown(data)}")
+            raise InvalidPayload(f"`{name}` must have nested lists of equal length. Given: {quote(data)}")
         values = [inner for value in values if isinstance(value, list) for inner in value]
     return tuple(lengths), values
 
 
-def _packed(name: str, dtype: TensorType, values: list[Any]) -> bytes:
+def _pack(name: str, dtype: TensorType, values: list[Any]) -> bytes:
     kinds = ELEMENT_KINDS.get(dtype, {int, float})
     if kinds == {int}:  # some clients write every number as a double
         values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     for value in values:
         if type(value) not in kinds:
-            raise InvalidPayload(f"`{name}` must contain values of type {dtype}. Given: {shown(value)}")
+            raise InvalidPayload(f"`{name}` must contain values of type {dtype}. Given: {quote(value)}")
     try:
         return _array(dtype, values)
     except OverflowError:
-        raise InvalidPayload(f"`{name}` contains a value that does not fit {dtype}. Given: {shown(values)}") from None
+        raise InvalidPayload(f"`{name}` contains a value that does not fit {dtype}. Given: {quote(values)}") from None
 
 
 def _array(dtype: TensorType, values: list[Any]) -> bytes:

@@ -95,7 +95,7 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
         script = self._scripts.popleft() if self._scripts else Script(self.setup.properties.scripted_text)
         try:
             for sequence_index in range(request.parameters.num_sequences):
-                async for step in self._say(script, request, sequence_index):
+                async for step in self._answer(script, request, sequence_index):
                     yield step
         finally:
             script.closed.set()
@@ -122,7 +122,7 @@ class ScriptedBackend(Backend[ScriptedProperties], EmbeddingBackend):
             return [float(len(ids)) if request.normalize is False else len(ids) / MAX_LENGTH]
         return [len(ids), ids[0], ids[-1], 0.1][: request.dimensions]
 
-    async def _say(
+    async def _answer(
         self, script: Script, request: ValidRequest, sequence_index: int
     ) -> AsyncGenerator[GenerationStep, None]:
         words = [self.tokenizer.id(text) for text in script.tokens] or self.tokenizer.encode(script.text)

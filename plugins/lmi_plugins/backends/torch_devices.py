@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmi_core.errors.fault import Fault
-from lmi_core.host.devices import counted_gpus, in_words
+from lmi_core.host.devices import count_gpus, describe_gpus
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.model_folder import CONFIG
 from lmi_core.texts.json_files import read_json
@@ -43,11 +43,11 @@ class Host(NamedTuple):
 
 def this_host() -> Host:
     """Return the devices of this host."""
-    gpus = counted_gpus()
+    gpus = count_gpus()
     mps = platform.system() == "Darwin"
     if gpus and not _is_accelerated():
-        return Host(0, f"{in_words(gpus)}, but the installed torch is a build for CPUs", mps)
-    return Host(gpus, "" if gpus is None else in_words(gpus), mps)
+        return Host(0, f"{describe_gpus(gpus)}, but the installed torch is a build for CPUs", mps)
+    return Host(gpus, "" if gpus is None else describe_gpus(gpus), mps)
 
 
 def _is_accelerated() -> bool:

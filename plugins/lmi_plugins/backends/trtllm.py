@@ -13,7 +13,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import LastResponse, Tensor, TensorBackend
-from lmi_core.host.beside_loop import read_beside
+from lmi_core.host.off_loop import run_off_loop
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
@@ -68,7 +68,7 @@ class TrtllmBackend(TorchBackend, TensorBackend):
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
         size = sum(len(tensor.data) for tensor in inputs.values())
-        asked, adapter, answer = await read_beside(size, partial(self._read, request_id, inputs))
+        asked, adapter, answer = await run_off_loop(size, partial(self._read, request_id, inputs))
         async with aclosing(self.engine.infer(asked, adapter)) as steps:
             async for step in steps:
                 for response in answer.add(step):

@@ -22,7 +22,7 @@ from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_core.host.devices import CPU, in_words, visible_gpus
+from lmi_core.host.devices import CPU, describe_gpus, visible_gpus
 from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
@@ -39,8 +39,8 @@ from lmi_plugins.backends.vllm_properties import (
     vllm_warnings,
 )
 from lmi_plugins.backends.vllm_stand_in import HOW_TO_INSTALL, TorchForVllm, TorchStandIn
-from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Passed, with_present_values, with_replacements
-from lmi_plugins.vllm_engine.arguments.load_formats import reads_usual_files, refused_pickles, without_pickles
+from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Arguments, with_present_values, with_replacements
+from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, reads_usual_files, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
 from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
@@ -81,7 +81,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
         super().__init__(setup)
         properties = setup.properties
-        passed, warnings = self._passed()
+        passed, warnings = self._arguments()
         self._over_nodes = not is_cpu_build() and RAY in (passed.get(each) for each in SPREADING)
         devices, lacking = (None, "") if self._over_nodes else _devices()
         degrees = parallel_degrees(
@@ -109,7 +109,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     @classmethod
     def inspect(cls, setup: BackendSetup[VllmProperties]) -> Iterator[str]:
         source, allowed = model_source(setup.directory, setup.properties), setup.properties.allow_pickle
-        yield from refused_pickles({**setup.engine_arguments, "model": source}, allowed)
+        yield from pickle_faults({**setup.engine_arguments, "model": source}, allowed)
         folder = Path(source)
         if folder.is_dir() and reads_usual_files(setup.engine_arguments):
             yield from inspect_folder(folder, read_checkpoint(folder), setup.properties.trust_remote_code)
@@ -123,13 +123,13 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     def known_engine_arguments(cls) -> Collection[str]:
         return {*ENGINE_ARGUMENTS, *FORMER_ARGUMENTS}
 
-    def _passed(self) -> Passed:
+    def _arguments(self) -> Arguments:
         """Return the passed-through arguments under the installed vLLM's names."""
         given = with_present_values(self.setup.engine_arguments)
         if FORMER_ARGUMENTS.isdisjoint(given.arguments):
             return given
         replaced = with_replacements(given.arguments, _import("arguments.parsing").argument_names())
-        return Passed(replaced.arguments, [*given.warnings, *replaced.warnings])
+        return Arguments(replaced.arguments, [*given.warnings, *replaced.warnings])
 
     @classmethod
     def downloads(cls, setup: BackendSetup[VllmProperties]) -> Mapping[str, RemoteModel]:
@@ -140,7 +140,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         folder = Path(self.arguments["model"])
         reads = folder.is_dir() and reads_usual_files(self.arguments)
         checkpoint = read_checkpoint(folder) if reads else Checkpoint()
-        faults = refused_pickles(self.arguments, self.setup.properties.allow_pickle)
+        faults = pickle_faults(self.arguments, self.setup.properties.allow_pickle)
         faults += wrong_files(folder, checkpoint) if reads else []
         if faults:
             raise ConfigurationError("\n".join(faults))
@@ -210,7 +210,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         return placement(of_group, named, gpus, degree)
 
     @property
-    def _started(self) -> "VllmService":
+    def _running(self) -> "VllmService":
         assert self._service is not None, "started before"
         return self._service
 
@@ -219,33 +219,33 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         return () if self._service is None else self._service.adapters.names
 
     async def load_adapter(self, name: str, directory: Path) -> None:
-        await self._started.adapters.load(name, directory)
+        await self._running.adapters.load(name, directory)
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        await self._started.adapters.pin(name, pinned)
+        await self._running.adapters.pin(name, pinned)
 
     async def unload_adapter(self, name: str) -> None:
-        self._started.adapters.unload(name)
+        self._running.adapters.unload(name)
 
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:
-        return self._started.embed(requests)
+        return self._running.embed(requests)
 
     def image_placeholder(self, number: int) -> str | None:
-        return self._started.images.placeholder(number)
+        return self._running.images.placeholder(number)
 
     async def place_images(
         self, prompt_ids: list[int], images: Sequence[Image], parameters: Mapping[str, Any]
     ) -> ImagePrompt:
         fields = read_fields(parameters)
         self._check_trust(fields)
-        return await self._started.place_images(prompt_ids, images, fields)
+        return await self._running.place_images(prompt_ids, images, fields)
 
     def metrics(self) -> "Iterable[Metric]":
         return () if self._service is None else self._service.metrics()
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         self._check_trust(fields_of(request.parameters))
-        return self._started.generate(request)
+        return self._running.generate(request)
 
     def _check_trust(self, fields: VllmFields) -> None:
         for name in () if self.setup.properties.trust_request_mm_kwargs else OF_IMAGES:
@@ -273,7 +273,7 @@ def _devices() -> tuple[int | None, str]:
     if is_cpu_build():
         return 1, "the installed vLLM is a build for CPUs, and runs in one process"
     gpus = visible_gpus()
-    return gpus or None, in_words(gpus)
+    return gpus or None, describe_gpus(gpus)
 
 
 def is_cpu_build() -> bool:

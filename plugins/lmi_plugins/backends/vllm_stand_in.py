@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lmi_core.backend import BackendSetup
-from lmi_core.configuration.properties import declared
+from lmi_core.configuration.properties import keys_of
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
 from lmi_plugins.backends.vllm_parameters import VllmParameters
@@ -52,7 +52,7 @@ class TorchStandIn(TorchBackend):
 
         Raise ConfigurationError for values that it does not accept, and for options that would change the answers.
         """
-        given = _given(setup)
+        given = _given_options(setup)
         refused = [f"option.{name}={given[name]}" for name in sorted(CHANGES_ANSWERS & given.keys())]
         if refused:
             raise ConfigurationError(
@@ -66,7 +66,7 @@ class TorchStandIn(TorchBackend):
 
     @classmethod
     def inspect(cls, setup: BackendSetup[Any]) -> Iterator[str]:
-        yield from super().inspect(replace(setup, properties=_torch_properties(_given(setup))))
+        yield from super().inspect(replace(setup, properties=_torch_properties(_given_options(setup))))
 
     @classmethod
     def engine_arguments(cls) -> Collection[str]:
@@ -82,7 +82,7 @@ class TorchForVllm(TorchStandIn):
     properties_type = VllmProperties
 
 
-def _given(setup: BackendSetup[Any]) -> dict[str, object]:
+def _given_options(setup: BackendSetup[Any]) -> dict[str, object]:
     """Return the given options by name; undeclared ones are raw text."""
     properties: VllmProperties = setup.properties
     return {**properties.model_dump(exclude_unset=True), **setup.engine_arguments}
@@ -100,10 +100,10 @@ def _torch_properties(given: Mapping[str, object]) -> TorchProperties:
 
 def _explanations(asked: type[VllmProperties], given: Mapping[str, object], properties: TorchProperties) -> list[str]:
     """Return a warning for each given option that has no effect on the torch engine."""
-    explained = {key.field for key in declared(asked) if key.no_effect}
+    explained = {key.field for key in keys_of(asked) if key.no_effect}
     unread = given.keys() - TorchProperties.model_fields.keys() - explained
     reasons = dict.fromkeys(unread, OF_VLLM) | dict(WITHOUT_EFFECT)
-    for key in declared(TorchProperties):
+    for key in keys_of(TorchProperties):
         if (reason := key.why_without_effect(properties)) is not None:
             reasons[key.field] = reason
     return [f"option.{name}={given[name]} has no effect: {reasons[name]}" for name in given if name in reasons]

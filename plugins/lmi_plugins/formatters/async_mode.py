@@ -10,7 +10,7 @@ from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.json_list import json_list
-from lmi_core.payloads.spaced_json import spaced
+from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
 from lmi_plugins.formatters.lmi_schema import JsonObject
@@ -51,7 +51,7 @@ class AsyncJsonFormatter(JsonFormatter):
             prefill = [token for token in output.prefill[0] or () if token.log_prob is not None]
             lists = {"prefill": prefill, "tokens": sequence.tokens}
             written = {name: json_list(map(token_object, tokens)) for name, tokens in lists.items()}
-            answer["details"] = orjson.Fragment(spaced(details(output, sequence) | written))
+            answer["details"] = orjson.Fragment(encode_spaced(details(output, sequence) | written))
         return answer
 
 

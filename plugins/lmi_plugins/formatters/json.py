@@ -10,7 +10,7 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.spaced_json import spaced
+from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters import lmi_schema
 
 
@@ -21,19 +21,19 @@ class JsonFormatter(OutputFormatter):
 
     def format(self, output: GenerationOutput) -> bytes:
         # With spaces, because published clients of LMI search for the text `{"generated_text": "`.
-        return spaced(self.whole(output)) if output.finished else b""
+        return encode_spaced(self.whole(output)) if output.finished else b""
 
     def reads_log_probs(self, parameters: GenerationParameters) -> bool:
         return parameters.details
 
     def error(self, error: LmiError) -> bytes:
-        return spaced(lmi_schema.error_object(error))
+        return encode_spaced(lmi_schema.error_object(error))
 
     def whole(self, output: GenerationOutput) -> lmi_schema.JsonObject:
         """Return the answer to a finished request, to be serialized as JSON."""
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
         if lmi_schema.has_details(output):
-            answer["details"] = orjson.Fragment(spaced(lmi_schema.details(output)))
+            answer["details"] = orjson.Fragment(encode_spaced(lmi_schema.details(output)))
         return answer
 
 

@@ -9,7 +9,7 @@ from lmi_core.errors import LmiError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.generation.output import GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
-from lmi_core.payloads.spaced_json import spaced
+from lmi_core.payloads.spaced_json import encode_spaced
 from lmi_plugins.formatters import lmi_schema
 from lmi_plugins.formatters.json import JsonFormatter
 from lmi_plugins.formatters.jsonlines import JsonLinesFormatter
@@ -55,7 +55,7 @@ class TgiJsonFormatter(JsonFormatter):
         return b"[" + super().format(output) + b"]" if output.finished else b""
 
     def error(self, error: LmiError) -> bytes:
-        return spaced(lmi_schema.error_object(error) | tgi_errors.error_object(error))
+        return encode_spaced(lmi_schema.error_object(error) | tgi_errors.error_object(error))
 
     def whole(self, output: GenerationOutput) -> lmi_schema.JsonObject:
         answer: lmi_schema.JsonObject = {"generated_text": output.full_text(output.best_sequence)}
@@ -65,7 +65,7 @@ class TgiJsonFormatter(JsonFormatter):
             shown = details(output, lmi_schema.details(output)) | {"tokens": tokens}
             if output.parameters.num_top_tokens:
                 shown["top_tokens"] = [top_tokens(token) for token in best]
-            answer["details"] = orjson.Fragment(spaced(shown))
+            answer["details"] = orjson.Fragment(encode_spaced(shown))
         return answer
 
 

@@ -23,7 +23,7 @@ class TensorClient(EngineClient):
     """Engines whose requests may bring their adapters."""
 
     @cached_property
-    def _cached(self) -> CachedAdapters:
+    def _adapters(self) -> CachedAdapters:
         return CachedAdapters()
 
     @property
@@ -41,7 +41,7 @@ class TensorClient(EngineClient):
 
         Raise InvalidParameter if its adapter is not cached.
         """
-        name = None if adapter is None else self._cached.name_of(adapter, self._names)
+        name = None if adapter is None else self._adapters.name_of(adapter, self._names)
         parameters = request.parameters
         partial = PartialOutput(parameters.num_sequences)
 
@@ -69,7 +69,7 @@ class TensorClient(EngineClient):
                 with adapter_errors():
                     await worker.load_adapter(name, adapter.source)
             if adapter.source is not None and not request.given:  # newer weights may have come since it began
-                self._cached.note(adapter, name, self._names)
+                self._adapters.note(adapter, name, self._names)
             try:
                 async with aclosing(worker.run(request, unfinished, presence)) as steps:
                     async for step in steps:
@@ -77,6 +77,6 @@ class TensorClient(EngineClient):
                 return
             except AdapterNotFound:
                 if adapter.source is None:
-                    raise self._cached.missing(adapter, self._names - {name}) from None
+                    raise self._adapters.missing(adapter, self._names - {name}) from None
                 if attempt == MAX_LOADS:
                     raise

@@ -66,7 +66,7 @@ class TrtllmParameters(EngineParameters):
         return {**(SAMPLING_DEFAULTS if given.get("do_sample") is True else GREEDY_DEFAULTS), **given}
 
     @model_validator(mode="after")
-    def _no_more_than_beams(self) -> Self:
+    def _check_sequences(self) -> Self:
         if 1 < self.num_beams < self.n:
             raise ValueError(f"`n` must be at most `num_beams`, {self.num_beams}. Given: {self.n}")
         return self

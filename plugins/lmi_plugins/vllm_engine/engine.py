@@ -20,7 +20,7 @@ from lmi_core.errors import (
     LmiError,
     OutOfMemory,
 )
-from lmi_core.host.out_of_memory import tells_of_memory
+from lmi_core.host.out_of_memory import means_out_of_memory
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
@@ -150,11 +150,11 @@ class VllmEngine(Replica):
             await asyncio.sleep(0)
             await self._supervisor.available()
 
-    def _lost(self, engine: AsyncLLM) -> EngineLost:
+    def _lost_error(self, engine: AsyncLLM) -> EngineLost:
         """Return the error of an engine's death for its requests, some of which notice it late."""
         if engine not in self._dead:
             self._dead[engine] = self.isolation.inside
-            self.died()
+            self.record_death()
         return EngineLost(LOST, self._dead[engine])
 
     @property
@@ -212,7 +212,7 @@ class VllmEngine(Replica):
                         clock.read(len(output.outputs[0].token_ids))
                         finished = output.finished
                         if finished:
-                            self.restarts.worked()
+                            self.restarts.reset_count()
                         yield output
             finally:
                 if not finished and not engine.errored:
@@ -230,7 +230,7 @@ class VllmEngine(Replica):
                     await adapter.check(engine)
                 async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=lora)) as outputs:
                     output = await anext(outputs)  # the only one
-        self.restarts.worked()
+        self.restarts.reset_count()
         return output
 
     @contextmanager
@@ -239,7 +239,7 @@ class VllmEngine(Replica):
         try:
             yield
         except EngineDeadError:
-            raise self._lost(engine) from None
+            raise self._lost_error(engine) from None
         except LmiError:
             raise
         except Exception as error:  # of whatever class vLLM's reading of its outputs raises
@@ -263,7 +263,7 @@ class VllmEngine(Replica):
         except ConfigurationError as error:
             if (cause := self._failures.cause) is None:
                 raise
-            found = OutOfMemory if tells_of_memory(cause) else ConfigurationError
+            found = OutOfMemory if means_out_of_memory(cause) else ConfigurationError
             raise found(f"{arguments.model}: vLLM cannot load the model: {cause}") from error
         try:
             self._statistics = statistics_of(engine)
@@ -277,7 +277,7 @@ class VllmEngine(Replica):
         """Wait until the core dies or freezes, end it, and return the reason."""
         pings = Pings(engine, self._heartbeat)
         frozen = asyncio.create_task(
-            self._heartbeat.frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
+            self._heartbeat.wait_frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
         )
         try:
             # The first ends when the core dies, or with the engine.

@@ -40,10 +40,10 @@ class Failures:
         try:
             with self._file.open(encoding="utf-8") as file:
                 file.seek(self._read)
-                told = [json.loads(line) for line in file]
+                causes = [json.loads(line) for line in file]
         except OSError:
             return None
-        return "; ".join(dict.fromkeys(told)) or None
+        return "; ".join(dict.fromkeys(causes)) or None
 
 
 def _new_file() -> str:
@@ -58,26 +58,26 @@ def _new_file() -> str:
     return path
 
 
-def explained(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """Return the cause of a vLLM error in a sentence or two, with LMI's names of options."""
     text = END_OF_SENTENCE.split(" ".join(reason(error).split()))
-    said = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
+    cause = FLAG.sub(lambda flag: f"option.{flag[1].replace('-', '_')}", " ".join(text[:SENTENCES]))
     name = type(error).__name__
-    return said if name in (*PLAIN, said) else f"{name}: {said}"
+    return cause if name in (*PLAIN, cause) else f"{name}: {cause}"
 
 
-def tell_failures() -> None:
+def report_failures() -> None:
     """Let this process of vLLM write the cause of its failure to the server's file."""
     path = os.environ.get(VARIABLE)
     if path is None:
         return
-    told = _Told(Path(path))
+    failures = _FailureFilter(Path(path))
     loggers = [logging.getLogger(), logging.getLogger(LOGGER)]
     for handler in [handler for logger in loggers for handler in logger.handlers]:
-        handler.addFilter(told)
+        handler.addFilter(failures)
 
 
-class _Told(logging.Filter):
+class _FailureFilter(logging.Filter):
     """A filter that writes the cause in a record to the file, and logs the record at level debug."""
 
     def __init__(self, file: Path) -> None:
@@ -88,22 +88,22 @@ class _Told(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(record.args, tuple) and str(record.msg).startswith(DEATH):
-            self._tell(RuntimeError(_death(*record.args)))
+            self._report(RuntimeError(_death(*record.args)))
         if error is None or record.levelno < logging.ERROR:
             return True
-        if not OF_ANOTHER.search(str(error)) and not self._tell(error):
+        if not OF_ANOTHER.search(str(error)) and not self._report(error):
             return True
         if not self._debugs:
             # multiprocessing prints the traceback again when the error ends the process.
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
         return self._debugs
 
-    def _tell(self, error: BaseException) -> bool:
+    def _report(self, error: BaseException) -> bool:
         if isinstance(error, CancelledError):  # raised while waiting for a worker that has died
             return True
         try:
             with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(explained(error)) + "\n")
+                file.write(json.dumps(explain(error)) + "\n")
         except OSError:  # the server has exited
             return False
         return True

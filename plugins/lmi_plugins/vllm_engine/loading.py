@@ -182,8 +182,8 @@ def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
     if not thread.is_alive():
         return set()
     with suppress(OSError):
-        told = Path(f"/proc/self/task/{thread.native_id}/children").read_text(encoding="ascii")
-        return _children() & {int(process_id) for process_id in told.split()}
+        children = Path(f"/proc/self/task/{thread.native_id}/children").read_text(encoding="ascii")
+        return _children() & {int(process_id) for process_id in children.split()}
     if any(other.name == THREAD and other is not thread for other in threading.enumerate()):
         return set()
     return _children() - others - {process_id for engine in _engines for process_id in core_process_ids(engine)}

@@ -24,13 +24,13 @@ class Pings:
     def send(self) -> None:
         """Send a ping, unless the last one is unanswered."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask())
+            self._asking = asyncio.create_task(self._ping())
 
     def cancel(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
 
-    async def _ask(self) -> None:
+    async def _ping(self) -> None:
         with suppress(Exception):  # the core has died, which is handled elsewhere
             await self._engine.is_sleeping()
             self._heartbeat.heard = True

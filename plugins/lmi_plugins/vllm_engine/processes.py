@@ -12,9 +12,9 @@ import psutil
 
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
-from lmi_plugins.vllm_engine.failures import tell_failures
+from lmi_plugins.vllm_engine.failures import report_failures
 from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
-from lmi_plugins.vllm_engine.quick_end import family, heed_end
+from lmi_plugins.vllm_engine.quick_end import family, skip_collection
 from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
 
 SERVER_VARIABLE = "LMI_VLLM"  # environment variable of the server's processes: the server's process id
@@ -53,9 +53,9 @@ def prepare() -> None:
 
     attach(parent)
     configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
-    tell_failures()
+    report_failures()
     mend_adapters()
-    heed_end()
+    skip_collection()
 
 
 def attach(parent: BaseProcess) -> None:

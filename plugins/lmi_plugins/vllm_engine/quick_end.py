@@ -22,7 +22,7 @@ def hold_back_sigterm() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 
 
-def heed_end() -> None:
+def skip_collection() -> None:
     """Make this process skip garbage collection after the announcement of its end."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(END_IS_NEAR, _leave_garbage)

@@ -1,4 +1,4 @@
-"""The vLLM backend's work once vLLM is imported: it turns valid requests into generation steps."""
+"""The part of the vLLM backend that imports vLLM: it turns valid requests into generation steps."""
 
 import asyncio
 import logging
@@ -64,7 +64,7 @@ class AcceptanceLog:
         self._drafted = 0
         self._accepted = 0
 
-    async def recorded(
+    async def record(
         self, request_id: str, outputs: AsyncGenerator[RequestOutput, None]
     ) -> AsyncGenerator[RequestOutput, None]:
         """Yield the outputs unchanged, and log the counts of the last one. Closing the generator closes them."""
@@ -168,9 +168,9 @@ class VllmService:
         work = Work.generation(request.prompt_ids, parameters.max_new_tokens, parameters.num_sequences, kind)
         steps = self._resumption.stream(begin, partial.add, work)
         guide = vllm_guide(parameters)
-        return steps if guide is None else self._guided(guide, steps)
+        return steps if guide is None else self._check_guide(guide, steps)
 
-    async def _guided(
+    async def _check_guide(
         self, guide: Guide, steps: AsyncGenerator[GenerationStep, None]
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield the steps of a request after a trial of its guide. Raises the errors of GuideTrials.check."""
@@ -256,7 +256,7 @@ class VllmService:
         prompt = _prompt(request, [*request.prompt_ids, *given.token_ids])
         outputs = engine.generate(prompt, sampling, adapter, coalesces=coalesces, priority=priority)
         if self._acceptance is not None:
-            outputs = self._acceptance.recorded(request.request_id, outputs)
+            outputs = self._acceptance.record(request.request_id, outputs)
         return steps(outputs, request.prompt_ids, parameters, self._writer, index, request.markers, given)
 
 

@@ -25,12 +25,12 @@ class SayingBackend(ScriptedBackend):
     name = "saying"
 
     async def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        self.enqueue(Script(said(self.tokenizer.decode(list(request.prompt_ids)))))
+        self.enqueue(Script(answer_text(self.tokenizer.decode(list(request.prompt_ids)))))
         async for step in super().generate(request):
             yield step
 
 
-def said(prompt: str) -> str:
+def answer_text(prompt: str) -> str:
     """Return what the model says to this prompt, which the scripted backend's chat template made."""
     results = [result for result in RESULT.findall(prompt) if result]
     tools = TOOL.findall(prompt)

@@ -18,7 +18,7 @@ class Member:
 
     async def _hold(self, batch: DynamicBatch, client: str) -> None:
         with batch.of(client, 1, lambda: False) as turn:
-            await turn.come()
+            await turn.wait()
             self.started.set()
             await self._leave.wait()
 
@@ -32,7 +32,7 @@ class Member:
             await self._task
 
 
-async def started(*members: Member) -> None:
+async def wait_started(*members: Member) -> None:
     for member in members:
         await member.started.wait()
 
@@ -48,12 +48,12 @@ async def test_full_batch_starts_at_once() -> None:
     batch = DynamicBatch(3, LONG)
     members = [Member(batch) for _ in range(2)]
     assert await waiting(*members)
-    await started(*members, Member(batch))
+    await wait_started(*members, Member(batch))
 
 
 async def test_batch_of_one() -> None:
     batch = DynamicBatch(1, LONG)
-    await started(Member(batch))
+    await wait_started(Member(batch))
 
 
 @in_virtual_time
@@ -62,27 +62,27 @@ async def test_incomplete_batch_starts_after_the_delay() -> None:
     batch, begin = DynamicBatch(4, 0.03), now()
     members = [Member(batch), Member(batch)]
     assert await waiting(*members)
-    await started(*members)
+    await wait_started(*members)
     assert now() - begin == pytest.approx(0.03)
 
 
 async def test_next_batch_waits_for_the_last_of_this_one() -> None:
     batch = DynamicBatch(2, LONG)
     running = [Member(batch), Member(batch)]
-    await started(*running)
+    await wait_started(*running)
     following = [Member(batch), Member(batch)]
     assert await waiting(*following)
     await running[0].leave()
     assert await waiting(*following)
     await running[1].leave()
-    await started(*following)
+    await wait_started(*following)
 
 
 async def test_batches_start_in_the_order_in_which_they_filled() -> None:
     batch = DynamicBatch(1, LONG)
     members = [Member(batch) for _ in range(3)]
     for place, member in enumerate(members):
-        await started(member)
+        await wait_started(member)
         assert await waiting(*members[place + 1 :])
         await member.leave()
 
@@ -90,13 +90,13 @@ async def test_batches_start_in_the_order_in_which_they_filled() -> None:
 async def test_those_that_come_while_a_batch_runs_start_together() -> None:
     batch = DynamicBatch(3, 0)
     running = Member(batch)
-    await started(running)
+    await wait_started(running)
     early = Member(batch)
     assert await waiting(early)
     late = Member(batch)
     assert await waiting(early, late)
     await running.leave()
-    await started(early, late)
+    await wait_started(early, late)
     assert await waiting(Member(batch))
 
 
@@ -108,7 +108,7 @@ async def test_place_of_one_that_left_before_the_start_is_free() -> None:
     staying = [Member(batch)]
     assert await waiting(*staying)
     staying.append(Member(batch))
-    await started(*staying)
+    await wait_started(*staying)
     assert await waiting(Member(batch), Member(batch))
 
 
@@ -119,13 +119,13 @@ async def test_one_of_several_leaves_before_the_start() -> None:
     await members[0].cancel()
     third = Member(batch)
     assert await waiting(members[1], third)
-    await started(members[1], third, Member(batch))
+    await wait_started(members[1], third, Member(batch))
 
 
 async def test_full_batch_that_everybody_left_holds_nobody_up() -> None:
     batch = DynamicBatch(2, LONG)
     running = [Member(batch), Member(batch)]
-    await started(*running)
+    await wait_started(*running)
     left = [Member(batch), Member(batch)]
     assert await waiting(*left)
     for member in left:
@@ -134,24 +134,24 @@ async def test_full_batch_that_everybody_left_holds_nobody_up() -> None:
     assert await waiting(*following)
     for member in running:
         await member.leave()
-    await started(*following)
+    await wait_started(*following)
 
 
 async def test_clients_take_turns_where_more_wait_than_fit() -> None:
     batch = DynamicBatch(2, LONG)
     running = [Member(batch, "ann"), Member(batch, "ann")]
-    await started(*running)
+    await wait_started(*running)
     many = [Member(batch, "ann") for _ in range(6)]
     assert await waiting(*many)
     bob, carol = Member(batch, "bob"), Member(batch, "carol")
     assert await waiting(bob, carol)
     for member in running:
         await member.leave()
-    await started(many[0], bob)
+    await wait_started(many[0], bob)
     assert await waiting(carol, *many[1:])
     for member in (many[0], bob):
         await member.leave()
-    await started(carol, many[1])
+    await wait_started(carol, many[1])
     assert await waiting(*many[2:])
 
 
@@ -160,13 +160,13 @@ async def test_the_delay_is_of_whoever_has_waited_longest() -> None:
     now = asyncio.get_running_loop().time
     batch, begin = DynamicBatch(2, 1), now()
     running = [Member(batch), Member(batch)]
-    await started(*running)
+    await wait_started(*running)
     waits = Member(batch, "ann")
     assert await waiting(waits)
     await asyncio.sleep(0.75)
     for member in running:
         await member.leave()
-    await started(waits)
+    await wait_started(waits)
     assert now() - begin == pytest.approx(1)
 
 
@@ -175,16 +175,16 @@ async def test_larger_batches_start_at_once_when_they_become_smaller() -> None:
     members = [Member(batch), Member(batch)]
     assert await waiting(*members)
     batch.change(2, LONG)
-    await started(*members)
+    await wait_started(*members)
 
 
 async def test_cancelled_member_of_a_running_batch_lets_the_next_start() -> None:
     batch = DynamicBatch(1, LONG)
     running, following = Member(batch), Member(batch)
-    await started(running)
+    await wait_started(running)
     assert await waiting(following)
     await running.cancel()
-    await started(following)
+    await wait_started(following)
 
 
 async def test_error_in_a_member_lets_the_next_start() -> None:
@@ -192,9 +192,9 @@ async def test_error_in_a_member_lets_the_next_start() -> None:
 
     async def fail() -> None:
         with batch.of("", 1, lambda: False) as turn:
-            await turn.come()
+            await turn.wait()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    await started(Member(batch))
+    await wait_started(Member(batch))

@@ -26,9 +26,9 @@ async def until_aborted(
             async for step in steps:
                 call.waits = False
                 if call.is_cut:
-                    call.go_on()
+                    call.drop_interruption()
                 yield step
-                if not call.waits_on():
+                if not call.begin_step():
                     break
 
 

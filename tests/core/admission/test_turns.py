@@ -29,25 +29,25 @@ class Calls:
         for name in names:
             self._ends[name] = asyncio.Event()
             self._tasks[name] = asyncio.create_task(self._call(name, count, is_unread))
-            await settled()
+            await settle()
 
     async def end(self, *names: str) -> None:
         for name in names:
             self._ends[name].set()
-            await settled()
+            await settle()
 
     async def leave(self, name: str) -> None:
         self._tasks[name].cancel()
-        await settled()
+        await settle()
 
     async def _call(self, name: str, count: int, is_unread: Callable[[], bool]) -> None:
         with self.turns.of(name.rstrip("0123456789"), count, is_unread) as turn:
-            await turn.come()
+            await turn.wait()
             self.order.append(name)
             await self._ends[name].wait()
 
 
-async def settled() -> None:
+async def settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 

@@ -3,7 +3,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, PositiveInt, model_validator
 
-from lmi_core.configuration.configuration import EffectiveValue, Given
+from lmi_core.configuration.configuration import EffectiveValue, Setting
 from lmi_core.configuration.properties import (
     NO_MPI,
     JsonObject,
@@ -269,10 +269,10 @@ def test_file_with_byte_order_mark(directory: Directory) -> None:
 
 def test_the_servers_keys_come_after_the_models_own(directory: Directory) -> None:
     common = [
-        Given("job_queue_size", "1", "config.properties:1"),
-        Given("batch_size", "2", "config.properties:2"),
-        Given("max_batch_delay", "3", "config.properties:3"),
-        Given("option.predict_timeout", "4", "environment OTHER"),
+        Setting("job_queue_size", "1", "config.properties:1"),
+        Setting("batch_size", "2", "config.properties:2"),
+        Setting("max_batch_delay", "3", "config.properties:3"),
+        Setting("option.predict_timeout", "4", "environment OTHER"),
     ]
     configuration = directory.read("job_queue_size=5\n", {"SERVING_BATCH_SIZE": "6"}, common)
     load_all(configuration, ServerProperties, RequestProperties)
@@ -285,7 +285,7 @@ def test_the_servers_keys_come_after_the_models_own(directory: Directory) -> Non
 
 
 def test_the_last_of_the_servers_keys_counts(directory: Directory) -> None:
-    common = [Given("batch_size", "2", "config.properties:2"), Given("batch_size", "3", "environment OTHER")]
+    common = [Setting("batch_size", "2", "config.properties:2"), Setting("batch_size", "3", "environment OTHER")]
     configuration = directory.read(common=common)
     assert configuration.load(ServerProperties).batch_size == 3
     assert configuration.warnings == [
@@ -294,14 +294,14 @@ def test_the_last_of_the_servers_keys_counts(directory: Directory) -> None:
 
 
 def test_a_wrong_value_of_the_servers(directory: Directory) -> None:
-    configuration = directory.read(common=[Given("batch_size", "many", "config.properties:2")])
+    configuration = directory.read(common=[Setting("batch_size", "many", "config.properties:2")])
     assert error_of(configuration, ServerProperties) == (
         "config.properties:2: batch_size must be an integer greater than 0. Given: many"
     )
 
 
 def test_overrides_count_before_file_and_environment(directory: Directory) -> None:
-    overrides = [Given(key, value, "command line") for key, value in (("batch_size", "7"), ("predict_timeout", "8"))]
+    overrides = [Setting(key, value, "command line") for key, value in (("batch_size", "7"), ("predict_timeout", "8"))]
     file = "batch_size=5\noption.predict_timeout=6\n"
     configuration = directory.read(file, {"SERVING_BATCH_SIZE": "6"}, overrides=overrides)
     load_all(configuration, ServerProperties, RequestProperties)
@@ -315,24 +315,24 @@ def test_override_by_an_older_name(directory: Directory) -> None:
     class Engine(Properties):
         degree: Annotated[int, Names(aliases=("size",))] = 1
 
-    configuration = directory.read("option.degree=2\n", overrides=[Given("option.size", "3", "command line")])
+    configuration = directory.read("option.degree=2\n", overrides=[Setting("option.size", "3", "command line")])
     assert configuration.load(Engine).degree == 3
 
 
 def test_the_last_override_of_a_key_counts(directory: Directory) -> None:
-    overrides = [Given("batch_size", "7", "command line"), Given("batch_size", "8", "command line")]
+    overrides = [Setting("batch_size", "7", "command line"), Setting("batch_size", "8", "command line")]
     assert directory.read(overrides=overrides).load(ServerProperties).batch_size == 8
 
 
 def test_overrides_that_are_wrong_or_unknown(directory: Directory) -> None:
-    configuration = directory.read(overrides=[Given("batch_size", "0", "command line")])
+    configuration = directory.read(overrides=[Setting("batch_size", "0", "command line")])
     assert error_of(configuration, ServerProperties).startswith("command line: batch_size must be ")
-    configuration = directory.read(overrides=[Given("batch_sise", "1", "command line")])
+    configuration = directory.read(overrides=[Setting("batch_sise", "1", "command line")])
     with pytest.raises(ConfigurationError) as raised:
         load_all(configuration, ServerProperties)
     assert raised.value.message == "command line: batch_sise is not a known key; did you mean batch_size?"
 
 
 def test_overrides_for_the_engine(directory: Directory) -> None:
-    configuration = directory.read("option.seed=1\n", overrides=[Given("option.seed", "2", "command line")])
+    configuration = directory.read("option.seed=1\n", overrides=[Setting("option.seed", "2", "command line")])
     assert configuration.pass_through(["seed"]) == {"seed": "2"}

@@ -12,7 +12,7 @@ from lmi_core.configuration.properties import (
     Properties,
     RequestProperties,
     ServerProperties,
-    declared,
+    keys_of,
 )
 from tests.core.model_directories import Directory, error_of, load_all, warnings_of
 
@@ -39,7 +39,7 @@ def test_what_has_no_effect_is_explained(
     configuration = directory.read(text, environment)
     configuration.load(Explained)
     assert configuration.warnings == warnings
-    assert declared(Explained)[0].help == "Accepted from LMI, without effect: it has none."
+    assert keys_of(Explained)[0].help == "Accepted from LMI, without effect: it has none."
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, PositiveInt
 
-from lmi_core.configuration.configuration import shown_value
+from lmi_core.configuration.configuration import display_value
 from lmi_core.configuration.properties import JsonObject, ModelProperties, Names, RequestProperties, ServerProperties
 from tests.core.model_directories import Directory
 
@@ -77,7 +77,7 @@ def test_secrets_are_not_shown(directory: Directory) -> None:
     configuration.load(ModelProperties)
     configuration.explain_unread({"option.hf_token": "it is for vLLM"})
     assert configuration.warnings == ["serving.properties:1: option.hf_token has no effect: it is for vLLM. Given: ***"]
-    shown = {key: shown_value(key, "x  y") for key in ("option.max_tokens", "option.api_key", "keystore_password")}
+    shown = {key: display_value(key, "x  y") for key in ("option.max_tokens", "option.api_key", "keystore_password")}
     assert list(shown.values()) == ["x y", "***", "***"]
 
 

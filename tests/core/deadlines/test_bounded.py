@@ -15,7 +15,7 @@ from lmi_core.deadlines.bounded import NeedsTimeError, without_delay
 from lmi_core.errors import InvalidParameter
 from lmi_core.forks.forked_function import CallTooCostlyError
 from lmi_core.generation.chat import Chat
-from lmi_core.host.beside_loop import LONG_TEXT, read_beside
+from lmi_core.host.off_loop import LONG_TEXT, run_off_loop
 from lmi_core.texts import huggingface_tokenizer
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.rendering.render import MAX_CODES, MAX_KEPT, _codes, render
@@ -45,8 +45,8 @@ async def test_a_costly_text_holds_neither_the_event_loop_nor_others(monkeypatch
     async with event_loop_watched() as gap, asyncio.timeout(LIMIT):
         for size in (0, LONG_TEXT + 1):
             with pytest.raises(InvalidParameter, match=r"cannot read the text: it takes more than 0\.2\d+ seconds"):
-                await read_beside(size, lambda: costly.encode(WORD * 80))
-            ids = await read_beside(size, lambda: costly.encode("hello"))
+                await run_off_loop(size, lambda: costly.encode(WORD * 80))
+            ids = await run_off_loop(size, lambda: costly.encode("hello"))
             assert ids == HuggingFaceTokenizer.load(str(HELLO)).encode("hello")
     assert gap.seconds < HELD
 

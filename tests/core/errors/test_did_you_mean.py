@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.errors.did_you_mean import added_to, did_you_mean
+from lmi_core.errors.did_you_mean import did_you_mean, stray_text_hint
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_did_you_mean(name: str, known: list[str], expected: str) -> None:
     ],
 )
 def test_what_does_not_belong_to_a_value(value: str, hint: str) -> None:
-    assert added_to(value) == hint
+    assert stray_text_hint(value) == hint

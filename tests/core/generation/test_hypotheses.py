@@ -41,7 +41,7 @@ def test_scores_are_those_of_float32() -> None:
         score = float(torch.tensor(-40 * numbers.random(), dtype=torch.float32))
         length, penalty = numbers.randint(1, 3000), numbers.uniform(-10, 10)
         expected = float(torch.tensor(score, dtype=torch.float32) / length**penalty)
-        assert hypotheses(1, penalty)._normalized(score, length) == expected
+        assert hypotheses(1, penalty)._normalize(score, length) == expected
 
 
 def test_goes_on_until_there_are_as_many_as_beams() -> None:

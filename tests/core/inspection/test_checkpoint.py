@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.inspection.checkpoint import INDEX, listed, read_checkpoint
+from lmi_core.inspection.checkpoint import INDEX, abridge, read_checkpoint
 from tests.core.inspection.test_safetensors_header import WEIGHTS, save
 
 SHARDS = {"a": "model-1.safetensors", "b": "model-1.safetensors", "c": "model-2.safetensors"}
@@ -86,5 +86,5 @@ def test_missing_pickled_shards(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    assert listed(["b", "a"]) == "a, b"
-    assert listed("edcba") == "a, b, c and 2 more"
+    assert abridge(["b", "a"]) == "a, b"
+    assert abridge("edcba") == "a, b, c and 2 more"

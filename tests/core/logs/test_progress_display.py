@@ -13,7 +13,7 @@ from lmi_core.logs import progress_display as display
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.log_thread import CLEAR
 from lmi_core.logs.logs import configure_logging, error_stream_of_children, terminal_thread
-from lmi_core.logs.progress_display import bar_line, log_lines, shown, shown_on_terminal
+from lmi_core.logs.progress_display import bar_line, log_lines, show_on_terminal, show_progress
 from tests.virtual_time import in_virtual_time
 
 
@@ -68,7 +68,7 @@ def test_a_bar_for_each_model() -> None:
 
 async def test_the_bar_stays_below_the_log(terminal: Terminal) -> None:
     loading = {"m": progress("reading weights", 250, 1000)}
-    with shown(loading):
+    with show_progress(loading):
         terminal.until("25% reading weights, 250 B of 1 kB, 0 s")
         logging.getLogger("somebody").info("meanwhile")
         text = terminal.until(f"meanwhile\r\n{bar_line(loading, 200)}")
@@ -82,13 +82,13 @@ async def test_the_bar_stays_below_the_log(terminal: Terminal) -> None:
 
 async def test_the_bar_is_shown_at_the_level_warning(terminal: Terminal) -> None:
     logging.getLogger().setLevel(logging.WARNING)
-    with shown({"m": progress("starting")}):
+    with show_progress({"m": progress("starting")}):
         logging.getLogger("somebody").warning("something")
         terminal.until("something\r\nm: starting, 0 s")
 
 
 def test_lines_of_child_processes_go_above_the_bar(terminal: Terminal) -> None:
-    with shown_on_terminal({"m": progress("starting")}):
+    with show_on_terminal({"m": progress("starting")}):
         terminal.until("m: starting, 0 s")
         subprocess.run(["sh", "-c", "echo 'from a child' >&2"], stderr=error_stream_of_children(), check=True)
         terminal.until(f"{CLEAR}from a child\r\nm: starting, 0 s")
@@ -96,7 +96,7 @@ def test_lines_of_child_processes_go_above_the_bar(terminal: Terminal) -> None:
 
 def test_commands_without_a_log_show_the_bar(terminal: Terminal) -> None:
     logging.getLogger().setLevel(logging.WARNING)
-    with shown_on_terminal({"m": progress("starting")}):
+    with show_on_terminal({"m": progress("starting")}):
         terminal.until("m: starting, 0 s")
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.payload import MAX_VALUE_LENGTH, read_object, read_payload, shown
+from lmi_core.payloads.payload import MAX_VALUE_LENGTH, quote, read_object, read_payload
 
 
 class Message(BaseModel):
@@ -126,7 +126,7 @@ def test_message_names_field_bound_and_value(body: bytes, message: str) -> None:
     [("a", "'a'"), ("x" * 78, repr("x" * 78)), ("x" * 79, "'" + "x" * 79 + "..."), ([None, True], "[None, True]")],
 )
 def test_shown(value: object, expected: str) -> None:
-    assert shown(value) == expected
+    assert quote(value) == expected
 
 
 JSON = st.recursive(
@@ -139,7 +139,7 @@ JSON = st.recursive(
 @settings(deadline=None, derandomize=True, database=None)
 def test_what_is_shown_is_the_beginning(value: object) -> None:
     text = repr(value)
-    assert shown(value) == (text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "...")
+    assert quote(value) == (text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "...")
 
 
 def test_no_more_is_written_than_shown() -> None:
@@ -150,7 +150,7 @@ def test_no_more_is_written_than_shown() -> None:
             Number.written += 1
             return "1"
 
-    shown({"a": [[Number()] * 1000] * 1000, "b": [Number()] * 1000})
+    quote({"a": [[Number()] * 1000] * 1000, "b": [Number()] * 1000})
     assert Number.written <= MAX_VALUE_LENGTH
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lmi_core.remote.locks import held_locks, hold, release, unused
+from lmi_core.remote.locks import held_locks, hold, release, try_exclusive
 
 
 def test_a_lock_is_let_go_with_its_last_holder(tmp_path: Path) -> None:
@@ -11,9 +11,9 @@ def test_a_lock_is_let_go_with_its_last_holder(tmp_path: Path) -> None:
     hold(lock)
     release(lock)
     assert lock in held_locks()
-    with unused(lock) as free:
+    with try_exclusive(lock) as free:
         assert not free
     release(lock)
     assert lock not in held_locks()
-    with unused(lock) as free:
+    with try_exclusive(lock) as free:
         assert free

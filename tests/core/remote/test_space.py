@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.remote.space import check_space, explain
 
 
@@ -12,7 +12,7 @@ from lmi_core.remote.space import check_space, explain
     ("size", "words"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (5_370_000, "5.37 MB"), (14e10, "140 GB")]
 )
 def test_in_words(size: float, words: str) -> None:
-    assert in_words(size) == words
+    assert readable(size) == words
 
 
 def test_too_little(tmp_path: Path) -> None:

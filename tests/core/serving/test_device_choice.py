@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import parse_devices
 from lmi_core.plugins.loading import load_plugins
@@ -19,7 +19,7 @@ BY_COMMAND_LINE = "command line"
 
 
 def plan_of(directory: Path, devices: str | None = None) -> ModelPlan:
-    overrides = [] if devices is None else [Given("load_on_devices", devices, BY_COMMAND_LINE)]
+    overrides = [] if devices is None else [Setting("load_on_devices", devices, BY_COMMAND_LINE)]
     return read_plan("model", directory, {}, load_plugins(), overrides=overrides)
 
 

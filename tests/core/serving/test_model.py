@@ -21,7 +21,7 @@ from lmi_core.errors import (
 )
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest
-from lmi_core.host.beside_loop import LONG_TEXT
+from lmi_core.host.off_loop import LONG_TEXT
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan

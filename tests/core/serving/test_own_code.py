@@ -23,12 +23,12 @@ def plan_of(directory: Path) -> ModelPlan:
     return read_plan("model", directory, {}, load_plugins())
 
 
-def said(directory: Path) -> str:
+def code_of(directory: Path) -> str:
     return code_that_runs(plan_of(directory))
 
 
 def test_none(model_dir: ModelDirectory) -> None:
-    assert said(model_dir({"serving.properties": SCRIPTED, "other.py": RAN})) == NONE
+    assert code_of(model_dir({"serving.properties": SCRIPTED, "other.py": RAN})) == NONE
 
 
 @pytest.mark.parametrize("properties", [SCRIPTED, f"{SCRIPTED}option.entryPoint=own.py\n"])
@@ -36,7 +36,7 @@ def test_formatters(model_dir: ModelDirectory, properties: str) -> None:
     name = "own" if "own.py" in properties else "model"
     files = {"serving.properties": properties, f"{name}.py": FORMATTER, "unused.py": RAN}
     directory = model_dir({**files, "adapters/french/model.py": FORMATTER, "adapters/german/adapter_config.json": "{}"})
-    assert said(directory) == (
+    assert code_of(directory) == (
         f"{name}.py, in the server's process; model.py of the adapters french, in the server's process"
     )
     assert sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*.ran")) == sorted(
@@ -46,7 +46,7 @@ def test_formatters(model_dir: ModelDirectory, properties: str) -> None:
 
 def test_model_functions(model_dir: ModelDirectory) -> None:
     directory = model_dir({"model.py": HANDLE})
-    assert said(directory) == "model.py, in separate processes"
+    assert code_of(directory) == "model.py, in separate processes"
     assert not (directory / "model.ran").exists()  # in this one
 
 
@@ -55,25 +55,25 @@ def test_remote_code(model_dir: ModelDirectory) -> None:
     tokenizer = {"auto_map": {"AutoTokenizer": ["org/name--tokens.Slow", None]}}
     files = {"config.json": json.dumps(config), "tokenizer_config.json": json.dumps(tokenizer)}
     directory = model_dir({"serving.properties": TRUSTED, **files})
-    assert said(directory) == (
+    assert code_of(directory) == (
         f"org/name--tokens.py, own.py, own_model.py of {directory}, where the model is loaded "
         "(option.trust_remote_code=true)"
     )
     (directory / "serving.properties").write_text("option.rolling_batch=torch\n")
-    assert said(directory) == NONE
+    assert code_of(directory) == NONE
 
 
 def test_remote_code_that_is_not_there(model_dir: ModelDirectory) -> None:
     here = model_dir({"serving.properties": TRUSTED, "config.json": "{}"})
-    assert said(here) == "Python files that the model names (none) (option.trust_remote_code=true)"
+    assert code_of(here) == "Python files that the model names (none) (option.trust_remote_code=true)"
     away = model_dir({"serving.properties": f"{TRUSTED}option.model_id=org/name\n"}, name="away")
-    assert said(away) == "any Python files that the model's repository names (option.trust_remote_code=true)"
+    assert code_of(away) == "any Python files that the model's repository names (option.trust_remote_code=true)"
 
 
 def test_pickles_and_packages(model_dir: ModelDirectory) -> None:
     properties = "option.rolling_batch=torch\noption.allow_pickle=true\n"
     directory = model_dir({"serving.properties": properties, "config.json": "{}", "requirements.txt": "torch\n"})
-    assert said(directory) == ("pickled weights, which run only code that PyTorch knows (option.allow_pickle=true)")
+    assert code_of(directory) == ("pickled weights, which run only code that PyTorch knows (option.allow_pickle=true)")
 
 
 @pytest.mark.vllm

@@ -23,7 +23,7 @@ class Words(Detokenizer):
         return self.texts[token_id]
 
 
-def settled(texts: list[str], stops: list[str]) -> tuple[list[list[str]], TokenStream]:
+def final_texts(texts: list[str], stops: list[str]) -> tuple[list[list[str]], TokenStream]:
     """The texts that became final after each token."""
     stream = TokenStream(Words(*texts), stops)
     return [[token.text for token in stream.push(place, None)] for place in range(len(texts))], stream
@@ -43,27 +43,27 @@ def test_special_tokens_have_no_text_and_are_not_decoded() -> None:
 
 
 def test_holds_back_only_what_may_be_the_start_of_a_stop_sequence() -> None:
-    steps, stream = settled(["hel", "lo", " E", "N", "joy", " it"], ["END"])
+    steps, stream = final_texts(["hel", "lo", " E", "N", "joy", " it"], ["END"])
     assert steps == [["hel"], ["lo"], [], [], [" E", "N", "joy"], [" it"]]
     assert stream.finish() == []
     assert not stream.stopped
 
 
 def test_releases_tokens_before_the_part_that_may_go_on() -> None:
-    steps, stream = settled(["a", "b", "a", "b"], ["abc"])
+    steps, stream = final_texts(["a", "b", "a", "b"], ["abc"])
     assert steps == [[], [], ["a", "b"], []]
     assert [token.text for token in stream.finish()] == ["a", "b"]
 
 
 def test_cuts_at_a_stop_sequence_that_straddles_tokens() -> None:
-    steps, stream = settled(["x", "y E", "", "N", "D z"], ["END"])
+    steps, stream = final_texts(["x", "y E", "", "N", "D z"], ["END"])
     assert steps == [["x"], [], [], [], ["y ", "", "", ""]]
     assert stream.stopped
     assert stream.finish() == []
 
 
 def test_cuts_at_the_stop_sequence_that_begins_first() -> None:
-    steps, stream = settled(["one two three"], ["three", "two", "e two"])
+    steps, stream = final_texts(["one two three"], ["three", "two", "e two"])
     assert steps == [["on"]]
     assert stream.stopped
 
@@ -76,7 +76,7 @@ def test_tokens_keep_ids_and_log_probs_when_their_text_is_cut() -> None:
 
 
 def test_tokens_within_a_character_wait_only_behind_held_text() -> None:
-    steps, _ = settled(["", "é", "", "", "x"], ["éé"])
+    steps, _ = final_texts(["", "é", "", "", "x"], ["éé"])
     assert steps == [[""], [], [], [], ["é", "", "", "x"]]
 
 
@@ -204,7 +204,7 @@ def test_matches_and_held_text_are_those_of_the_whole_text(numbers: random.Rando
         found = matcher.read(piece)
         assert {(match.offset + len(text), match.stop) for match in found} == expected
         assert all(match.length == len(match.stop) for match in found)
-        assert matcher.held == held_by_definition(text, stops)
+        assert matcher.held_length == held_by_definition(text, stops)
 
 
 class Item:

@@ -62,7 +62,7 @@ class Numbers(Replica):
         """Let the engine die; the next one is there after some seconds, or never."""
         self._available.clear()
         self._death.set_result(self.isolation.inside)
-        self.died()
+        self.record_death()
         self._death = asyncio.get_running_loop().create_future()
         if for_good:
             self._restarts.given_up.set()

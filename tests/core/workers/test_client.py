@@ -146,10 +146,10 @@ class Client(WorkerClient[FromWorker, int, ItemQueue[int]]):
             for _ in range(start, stop):
                 yield await numbers.get()
 
-    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
+    async def _load_message(self, worker: Conversation[FromWorker]) -> Load:
         return Load(1)
 
-    def _loaded(self, answer: FromWorker) -> None:
+    def _on_loaded(self, answer: FromWorker) -> None:
         assert answer == Loaded(1)
 
     def _deliver(self, message: FromWorker) -> None:
@@ -193,19 +193,19 @@ async def test_a_request_that_is_closed_is_aborted_in_the_worker() -> None:
     await client.stop()
 
 
-def killed(task: Task) -> None:
+def kill_worker(task: Task) -> None:
     task.kill()
 
 
-def frozen(task: Task) -> None:
+def freeze(task: Task) -> None:
     task.frozen.set()
 
 
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (killed, "the task ended"),
-        (frozen, "the worker gave no sign of life for 10 seconds (option.heartbeat_timeout) and was killed"),
+        (kill_worker, "the task ended"),
+        (freeze, "the worker gave no sign of life for 10 seconds (option.heartbeat_timeout) and was killed"),
     ],
 )
 @pytest.mark.parametrize("resume", [True, False])

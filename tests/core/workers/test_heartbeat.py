@@ -15,7 +15,7 @@ def now() -> float:
 @in_virtual_time
 async def test_a_silent_engine_is_frozen_in_time() -> None:
     asked: list[float] = []
-    why = await Heartbeat(60).frozen(lambda: asked.append(now()))
+    why = await Heartbeat(60).wait_frozen(lambda: asked.append(now()))
     assert why == "gave no sign of life for 60 seconds (option.heartbeat_timeout)"
     assert now() == pytest.approx(60)
     assert asked == pytest.approx([12, 24, 36, 48, 60])
@@ -32,7 +32,7 @@ async def test_an_idle_engine_that_answers_is_not() -> None:
         )  # at the end of a step
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(heartbeat.frozen(ask), 1000)
+        await asyncio.wait_for(heartbeat.wait_frozen(ask), 1000)
     assert asked
 
 
@@ -44,7 +44,7 @@ async def test_an_engine_that_computes_gets_longer_but_not_for_good(computed: fl
     async def computes() -> bool:
         return now() < computed
 
-    why = await Heartbeat(60).frozen(lambda: None, computes)
+    why = await Heartbeat(60).wait_frozen(lambda: None, computes)
     assert now() == pytest.approx(seconds, abs=60 / LOOKS)
     assert why == f"gave no sign of life for {now():g} seconds (option.heartbeat_timeout)"
 
@@ -57,7 +57,7 @@ async def test_an_engine_that_computed_for_long_begins_anew_with_its_answer() ->
         return True
 
     asyncio.get_running_loop().call_later(90, setattr, heartbeat, "heard", True)
-    await heartbeat.frozen(lambda: None, computes)
+    await heartbeat.wait_frozen(lambda: None, computes)
     assert now() == pytest.approx(90 + 10 * PATIENCE, abs=10 / LOOKS)
 
 
@@ -73,7 +73,7 @@ async def test_an_engine_that_speaks_by_itself_is_not_asked() -> None:
     def ask() -> None:
         raise AssertionError("was asked")
 
-    watching = asyncio.create_task(heartbeat.frozen(ask))
+    watching = asyncio.create_task(heartbeat.wait_frozen(ask))
     await speak()
     assert not watching.done()
     watching.cancel()
@@ -83,7 +83,7 @@ async def test_an_engine_that_speaks_by_itself_is_not_asked() -> None:
 async def test_an_engine_is_not_blamed_while_this_process_is_stopped() -> None:
     heartbeat, loop = Heartbeat(10), asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    watching = asyncio.create_task(heartbeat.frozen(lambda: None))
+    watching = asyncio.create_task(heartbeat.wait_frozen(lambda: None))
     await asyncio.sleep(1)
     loop.pass_time(3600)
     await asyncio.sleep(3)
@@ -94,4 +94,4 @@ async def test_an_engine_is_not_blamed_while_this_process_is_stopped() -> None:
 @in_virtual_time
 async def test_no_timeout() -> None:
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(Heartbeat(0).frozen(lambda: None), 10**6)
+        await asyncio.wait_for(Heartbeat(0).wait_frozen(lambda: None), 10**6)

@@ -25,7 +25,7 @@ def test_as_many_groups_as_the_devices_allow(
     found = placement(ONE, devices, gpus, degree)
     assert [list(group) for group in found.groups] == groups
     assert found.replicas == (len(groups), len(groups))
-    assert found.changed(ReplicaCount(2, 3)) == (2 * len(groups), 3 * len(groups))
+    assert found.total(ReplicaCount(2, 3)) == (2 * len(groups), 3 * len(groups))
     assert [found.devices(number) for number in range(2 * len(groups))] == groups * 2
 
 

@@ -13,7 +13,7 @@ import pytest
 from lmi_core.workers import prepared_workers
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
-from lmi_core.workers.prepared_workers import discard, prepared
+from lmi_core.workers.prepared_workers import discard, fork_server_for
 
 ROOT = Path(__file__).parents[3]
 TARGETS = "tests.core.workers.worker_targets"
@@ -38,7 +38,7 @@ async def worker(target: str, prepare: str = PREPARE) -> AsyncIterator[LocalProc
 
 
 def server_id(prepare: str = PREPARE) -> int:
-    return prepared(prepare, os.environ).process_id
+    return fork_server_for(prepare, os.environ).process_id
 
 
 async def test_workers_are_forked_from_one_process() -> None:

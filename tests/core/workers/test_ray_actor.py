@@ -35,7 +35,7 @@ async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said
 
 
 async def test_only_the_end_of_the_workers_connection_counts(connection: Connection) -> None:
-    ended = asyncio.create_task(connection.ended())
+    ended = asyncio.create_task(connection.wait_ended())
     await asyncio.sleep(0)  # it watches
     await leave(*await connect(connection))
     await leave(*await connect(connection), HTTP)

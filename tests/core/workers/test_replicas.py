@@ -53,7 +53,7 @@ async def test_an_engine_that_is_given_up_is_not_waited_for() -> None:
     await engines.replicas.start()
     asked = engines.asking(9)
     await asyncio.sleep(5)
-    failing = asyncio.create_task(engines.replicas.given_up())
+    failing = asyncio.create_task(engines.replicas.wait_given_up())
     for dead in engines.replicas.members[:2]:
         dead.kill(for_good=True)
         await asyncio.sleep(5)
@@ -75,7 +75,7 @@ async def test_an_engine_that_is_given_up_is_not_waited_for() -> None:
 async def test_engines_that_are_removed_do_not_keep_a_model_from_failing() -> None:
     engines = Engines(ReplicaCount(2, 2))
     await engines.replicas.start()
-    failing = asyncio.create_task(engines.replicas.given_up())
+    failing = asyncio.create_task(engines.replicas.wait_given_up())
     await asyncio.sleep(1)
     await engines.replicas.scale(ONE)
     await engines.replicas.scale(ReplicaCount(2, 2))
@@ -131,7 +131,7 @@ async def test_what_does_not_finish_in_time_continues_elsewhere() -> None:
     other = asyncio.create_task(engines.ask())
     await asyncio.sleep(1)
     for each in engines.replicas.members:
-        each.isolation.until_empty = asyncio.get_running_loop().create_future  # type: ignore[method-assign,assignment]
+        each.isolation.wait_empty = asyncio.get_running_loop().create_future  # type: ignore[method-assign,assignment]
     begun = asyncio.get_running_loop().time()
     await engines.replicas.scale(ReplicaCount(1, 1))
     assert asyncio.get_running_loop().time() - begun == DRAIN_SECONDS

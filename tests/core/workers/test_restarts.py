@@ -47,7 +47,7 @@ async def test_as_many_restarts_in_a_row_as_the_threshold(waits: list[float]) ->
     assert await restarts.attempt(Flaky(4).start) is None
     assert len(waits) == 3
     assert await restarts.attempt(Flaky(1).start) is None
-    restarts.worked()
+    restarts.reset_count()
     assert await restarts.attempt(Flaky(3).start) == "started"
     assert not restarts.given_up.is_set()
 
@@ -56,7 +56,7 @@ async def test_words(waits: list[float], caplog: pytest.LogCaptureFixture) -> No
     restarts = Restarts(1, "the worker")
     with caplog.at_level(logging.WARNING):
         await restarts.attempt(Flaky(2).start)
-        restarts.worked()
+        restarts.reset_count()
         await restarts.attempt(Flaky(1).start)
         restarts.give_up()
     assert caplog.messages == [

@@ -79,7 +79,7 @@ class Engines(Replica):
     def _die(self) -> None:
         self.deaths += 1
         self._death.set_result(self._inside)
-        self.died()
+        self.record_death()
         self._death = asyncio.get_running_loop().create_future()
 
 

@@ -18,7 +18,7 @@ def prompt(seed: int, blocks: int = 4) -> list[int]:
 async def enter(router: Router[Numbers], replicas: list[Numbers], tokens: list[int], kind: str = "") -> Numbers:
     work = Work.generation(tokens, 800, 1, kind)
     replica = router.choose(replicas, work)
-    (await replica.isolation.enter(work)).has_begun()
+    (await replica.isolation.enter(work)).record_start()
     return replica
 
 

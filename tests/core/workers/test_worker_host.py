@@ -56,7 +56,7 @@ async def start(host: WorkerHost) -> AsyncIterator[Start]:
         await worker.stop()
 
 
-async def asked(worker: SharedWorker, message: str) -> tuple[int, str]:
+async def request(worker: SharedWorker, message: str) -> tuple[int, str]:
     """Return the process that answers a message, and the message in its answer."""
     worker.send(message.encode())
     async with asyncio.timeout(LIMIT):
@@ -74,9 +74,9 @@ async def death(worker: SharedWorker) -> WorkerDied:
 async def test_servers_with_a_key_share_a_worker(start: Start) -> None:
     first, second, other = await start("a"), await start("a"), await start("b")
     process_id = first.process_id
-    assert await asked(first, "one") == (process_id, "one")
-    assert await asked(second, "two") == (process_id, "two")
-    assert await asked(other, "three") == (other.process_id, "three")
+    assert await request(first, "one") == (process_id, "one")
+    assert await request(second, "two") == (process_id, "two")
+    assert await request(other, "three") == (other.process_id, "three")
     assert second.process_id == process_id != other.process_id
 
 
@@ -97,7 +97,7 @@ async def test_the_last_server_to_release_a_worker_ends_it(start: Start) -> None
     assert first.process_id is not None
     process = psutil.Process(first.process_id)
     await first.stop()
-    assert await asked(second, "one") == (process.pid, "one")
+    assert await request(second, "one") == (process.pid, "one")
     await second.stop()
     assert not process.is_running()
 

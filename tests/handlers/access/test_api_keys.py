@@ -108,11 +108,11 @@ def test_a_file_that_has_changed(tmp_path: Path) -> None:
     keys = keys_of(tmp_path, "ann sk-ann\n")
     keys_of(tmp_path, "bob sk-bob\n")
     assert keys.find(["sk-bob"]) is None
-    keys.read_again()
+    keys.reload()
     assert keys.find(["sk-ann"]) is None
     assert keys.find(["sk-bob"]) is not None
     keys_of(tmp_path, "carol sk-carol\n")
     (tmp_path / "keys").write_text("carol sk-carol too many words\n")
     with pytest.raises(ConfigurationError):
-        keys.read_again()
+        keys.reload()
     assert keys.find(["sk-bob"]) is not None

@@ -84,7 +84,7 @@ async def test_https_and_a_new_certificate_without_dropping_connections(
                 assert response.status == 200
             (tmp_path / "server.key").write_text("not a key")
             with pytest.raises(ConfigurationError):
-                certificate.read_again()
+                certificate.reload()
             assert await subject(port) == "second"
         assert server.server.management is not None
         assert await subject(server.server.management.listening.port) == "second"
@@ -118,7 +118,7 @@ async def test_grpc(model_dir: ModelDirectory, tmp_path: Path) -> None:
         for name in ("first", "second"):
             if name == "second":
                 write(tmp_path, name)
-                certificate.read_again()
+                certificate.reload()
             address = f"localhost:{server.grpc_address.rpartition(':')[2]}"
             credentials = grpc.ssl_channel_credentials(path.read_bytes())
             async with grpc.aio.secure_channel(address, credentials) as channel:
@@ -126,16 +126,16 @@ async def test_grpc(model_dir: ModelDirectory, tmp_path: Path) -> None:
                 assert (await stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=SECONDS)).live
 
 
-def launched(directory: Path, environment: dict[str, str]) -> AccessOptions:
+def launch_at(directory: Path, environment: dict[str, str]) -> AccessOptions:
     return read_launch(Arguments((str(directory),)), environment).access
 
 
 def test_settings(model_dir: ModelDirectory, tmp_path: Path) -> None:
     directory, path = model_dir({"serving.properties": SCRIPTED}), write(tmp_path, "first")
     files = {"SERVING_CERTIFICATE_FILE": str(path), "SERVING_PRIVATE_KEY_FILE": str(path.with_suffix(".key"))}
-    assert launched(directory, files).certificate is not None
-    assert launched(directory, files | {"SERVING_INFERENCE_ADDRESS": "https://127.0.0.1:8443"}).certificate is not None
-    address = launched(directory, files | {"SERVING_MANAGEMENT_ADDRESS": "https://127.0.0.1"}).management_address
+    assert launch_at(directory, files).certificate is not None
+    assert launch_at(directory, files | {"SERVING_INFERENCE_ADDRESS": "https://127.0.0.1:8443"}).certificate is not None
+    address = launch_at(directory, files | {"SERVING_MANAGEMENT_ADDRESS": "https://127.0.0.1"}).management_address
     assert address == ListenAddress("127.0.0.1", 443, is_secure=True)
 
 
@@ -159,5 +159,5 @@ def test_wrong_settings(model_dir: ModelDirectory, tmp_path: Path, environment: 
     paths = {"PEM": str(pem), "KEY": str(pem.with_suffix(".key")), "OTHER": str(other.with_suffix(".key"))}
     environment = {name: paths.get(value, value) for name, value in environment.items()}
     with pytest.raises(ConfigurationError) as raised:
-        launched(model_dir({"serving.properties": SCRIPTED}), environment)
+        launch_at(model_dir({"serving.properties": SCRIPTED}), environment)
     assert message in raised.value.message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.options import Watched, watch
+from lmi_handlers.access.options import WatchedFiles, watch
 
 SECONDS = 60
 
@@ -22,7 +22,7 @@ async def test_changed_replaced_and_wrong_files(tmp_path: Path, caplog: pytest.L
         if text == "wrong":
             raise ConfigurationError("it is wrong")
 
-    task = asyncio.create_task(watch([Watched([file], take)], interval=0.01))
+    task = asyncio.create_task(watch([WatchedFiles([file], take)], interval=0.01))
     try:
         await asyncio.sleep(0.05)
         assert read.empty()

@@ -17,7 +17,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED + "option.tool_call_parser=hermes\n" + SHOWN}))
 
 
-def put_together(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def join_blocks(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the content of a stream's blocks, asserting that one ends before the next begins."""
     blocks: list[dict[str, Any]] = []
     is_open = False
@@ -49,7 +49,7 @@ async def both(server: RunningServer, said: str, **fields: Any) -> dict[str, Any
     server.scripted.enqueue(Script(said), Script(tokens=list(said)))
     whole = await message(server, max_tokens=1000, **fields)
     found = await events(server, max_tokens=1000, **fields)
-    streamed = put_together(found)
+    streamed = join_blocks(found)
     for block in [*whole["content"], *streamed]:
         if block["type"] == "tool_use":
             assert block.pop("id").startswith("toolu_")

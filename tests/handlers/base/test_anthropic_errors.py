@@ -24,7 +24,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED}))
 
 
-def told(answer: Answer) -> tuple[int, str, str]:
+def read_error(answer: Answer) -> tuple[int, str, str]:
     """Return the status, and the type and the message of the error, which has the form of Anthropic's."""
     content = answer.json()
     assert (answer.content_type, content["type"]) == ("application/json", "error")
@@ -36,11 +36,11 @@ def told(answer: Answer) -> tuple[int, str, str]:
 @pytest.mark.parametrize("path", [PATH, COUNT])
 async def test_wrong_requests(server: RunningServer, path: str) -> None:
     no_model = (404, "not_found_error", "model `mudel` is not served. Did you mean `model`? Served: model")
-    assert told(await ask(server, path, model="mudel")) == no_model
-    no_json = told(await server.post(path, data=b"{"))
+    assert read_error(await ask(server, path, model="mudel")) == no_model
+    no_json = read_error(await server.post(path, data=b"{"))
     assert no_json[:2] == (400, "invalid_request_error")
     assert no_json[2].startswith("the body is not valid JSON")
-    assert told(await server.post(path, data=b"[]"))[2] == "the body must be a JSON object. Given: []"
+    assert read_error(await server.post(path, data=b"[]"))[2] == "the body must be a JSON object. Given: []"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ async def test_wrong_requests(server: RunningServer, path: str) -> None:
 async def test_unknown_routes(server: RunningServer, method: str, path: str, status: int, kind: str) -> None:
     async with server.client.request(method, path) as response:
         answer = Answer(response.status, response.headers, await response.read())
-    assert told(answer)[:2] == (status, kind)
+    assert read_error(answer)[:2] == (status, kind)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ async def test_full_queue(serve: Serve, model_dir: ModelDirectory, option: str, 
     waiting = [asyncio.create_task(ask(server)) for _ in scripts]
     await asyncio.gather(*(script.started.wait() for script in scripts))
     answer = await ask(server)
-    assert told(answer)[:2] == (status, kind)
+    assert read_error(answer)[:2] == (status, kind)
     assert answer.headers["Retry-After"] == "1"
     assert (await ask(server, COUNT)).status == 200  # it takes no place in the queue
     for task in waiting:
@@ -84,12 +84,12 @@ async def test_full_queue(serve: Serve, model_dir: ModelDirectory, option: str, 
 
 async def test_body_over_the_limit(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + "max_request_size=1000\n"}))
-    assert told(await server.post(PATH, data=b"x" * 1001))[:2] == (413, "request_too_large")
+    assert read_error(await server.post(PATH, data=b"x" * 1001))[:2] == (413, "request_too_large")
 
 
 async def test_failure_before_anything_was_sent(server: RunningServer) -> None:
     server.scripted.enqueue(Script("one", error="no memory"))
-    assert told(await ask(server)) == (500, "api_error", "no memory")
+    assert read_error(await ask(server)) == (500, "api_error", "no memory")
 
 
 async def test_adapters_and_models_by_name(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -101,7 +101,7 @@ async def test_adapters_and_models_by_name(serve: Serve, model_dir: ModelDirecto
     assert (await message(server, model="uno"))["model"] == "uno"
     assert await message(server, model="french") == {"by": "french"}
     assert (await ask(server, COUNT, model="french")).status == 200
-    assert told(await ask(server, model=...))[:2] == (404, "not_found_error")
+    assert read_error(await ask(server, model=...))[:2] == (404, "not_found_error")
 
 
 def dialect(prompt: str, parameters: dict[str, Any], form: str) -> tuple[str, object]:

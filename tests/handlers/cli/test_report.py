@@ -4,7 +4,7 @@ from pathlib import Path
 from pydantic import Field
 
 from lmi_core.configuration.configuration import Configuration
-from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, keys_of
 from lmi_handlers.cli.report import example
 
 
@@ -35,7 +35,7 @@ def test_uncommented_example_gives_the_defaults(tmp_path: Path) -> None:
     uncommented = re.sub(r"^#(?! )", "", example(TYPES), flags=re.MULTILINE)
     (tmp_path / "serving.properties").write_text(uncommented)
     given = {value.key: (value.value, value.source) for value in load(tmp_path).effective()}
-    for key in declared(ServerProperties) + declared(RequestProperties) + declared(BackendProperties):
+    for key in keys_of(ServerProperties) + keys_of(RequestProperties) + keys_of(BackendProperties):
         value, source = given[key.key]
         assert value == key.default
         assert source.startswith("serving.properties:") == bool(key.default), key.key

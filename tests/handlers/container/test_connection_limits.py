@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.access_settings import choose_limits
 from lmi_handlers.container.settings import Settings
@@ -32,7 +32,8 @@ def test_each_from_the_environment() -> None:
 
 
 def test_the_environment_overrides_config_properties() -> None:
-    file = [Given("keep_alive_timeout", "5", "config.properties:1"), Given("body_timeout", "6", "config.properties:2")]
+    given = {"keep_alive_timeout": "5", "body_timeout": "6"}
+    file = [Setting(name, value, "config.properties") for name, value in given.items()]
     limits = choose_limits(Settings({"SERVING_KEEP_ALIVE_TIMEOUT": "7"}, file))
     assert (limits.keep_alive_timeout, limits.body_timeout) == (7, 6)
 

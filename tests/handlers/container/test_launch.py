@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.launch import BASE, HOME, Launch, read_launch
@@ -170,7 +170,7 @@ def test_models_from_several_places(container: Container, store: Path, model_dir
         ("y", "v2", other),
         ("z", None, other),
     ]
-    assert [model.overrides for model in launch.models if model.overrides] == [(Given("load_on_devices", "0", "-m"),)]
+    assert [model.overrides for model in launch.models if model.overrides] == [(Setting("load_on_devices", "0", "-m"),)]
 
 
 def test_two_models_of_one_name(container: Container, store: Path) -> None:
@@ -333,7 +333,7 @@ def test_what_cannot_be_left_out_ends_the_start(container: Container, store: Pat
 def test_options_of_the_command_line(container: Container, store: Path) -> None:
     launch = container.launch(store, options=("option.dtype=bf16", "batch_size = 2 "))
     keys = (("option.dtype", "bf16"), ("batch_size", "2"))
-    expected = tuple(Given(key, value, COMMAND_LINE) for key, value in keys)
+    expected = tuple(Setting(key, value, COMMAND_LINE) for key, value in keys)
     assert [model.overrides for model in launch.models] == [expected, expected]
     for option in ("option.dtype", "=bf16", "option.dtype="):
         message = f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}"

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
 from lmi_handlers.container.model_items import ModelItem, parse_item, parse_items
@@ -77,7 +77,7 @@ def test_separators_in_a_path_that_exists(tmp_path: Path) -> None:
 @pytest.mark.parametrize("devices", ["*", "cpu", "-1", "0;1", "gpu0;gpu1"])
 def test_devices_are_a_key_of_the_model(devices: str) -> None:
     item = parse_item(f"[a:::{devices}]=m", "-m")
-    assert (item.name, item.overrides) == ("a", (Given("load_on_devices", devices, "-m"),))
+    assert (item.name, item.overrides) == ("a", (Setting("load_on_devices", devices, "-m"),))
     assert parse_item("a:::=m", "-m").overrides == ()
 
 

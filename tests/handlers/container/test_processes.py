@@ -167,11 +167,11 @@ async def test_an_archive_of_the_start_is_locked_as_long_as_its_models_are_there
     ):
         (lock,) = (cache / "archives").glob("*/*.lock")
         for name, is_free in (("one", False), ("two", True)):
-            with locks.unused(lock) as free:
+            with locks.try_exclusive(lock) as free:
                 assert not free
             async with client.delete(f"/models/{name}") as response:
                 assert response.status == 200
-            with locks.unused(lock) as free:
+            with locks.try_exclusive(lock) as free:
                 assert free is is_free
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
-from lmi_core.configuration.properties import ModelProperties, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.configuration import Setting
+from lmi_core.configuration.properties import ModelProperties, RequestProperties, ServerProperties, keys_of
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import Declared, Fate
 from lmi_handlers.container.server_keys import SERVER_KEYS
@@ -11,8 +11,8 @@ from lmi_handlers.container.settings import Settings, for_models, read_file
 from lmi_handlers.container.variables import VARIABLES
 
 
-def in_file(**keys: str) -> list[Given]:
-    return [Given(key, value, f"config.properties:{line}") for line, (key, value) in enumerate(keys.items(), 1)]
+def in_file(**keys: str) -> list[Setting]:
+    return [Setting(key, value, f"config.properties:{line}") for line, (key, value) in enumerate(keys.items(), 1)]
 
 
 def value(settings: Settings, name: str) -> str | None:
@@ -31,7 +31,7 @@ def test_no_variable_is_taken_in_silence(variable: Declared) -> None:
     check_said(variable, {variable.name: "x"}, [])
 
 
-def check_said(declared: Declared, environment: dict[str, str], file: list[Given]) -> None:
+def check_said(declared: Declared, environment: dict[str, str], file: list[Setting]) -> None:
     """Check that a setting is honoured, or named with the reason in a warning or an error, and that it is shown."""
     if declared.fate is Fate.REFUSED:
         with pytest.raises(ConfigurationError, match=f"{declared.name.upper()}|{declared.name} is refused: "):
@@ -40,7 +40,7 @@ def check_said(declared: Declared, environment: dict[str, str], file: list[Given
         check_taken(declared, environment, file)
 
 
-def check_taken(declared: Declared, environment: dict[str, str], file: list[Given]) -> None:
+def check_taken(declared: Declared, environment: dict[str, str], file: list[Setting]) -> None:
     settings = Settings(environment, file)
     assert [given.name for _, given in settings.shown] == [declared.name]
     assert (value(settings, declared.name) == "x") == (declared.fate is Fate.HONOURED)
@@ -55,7 +55,7 @@ def check_taken(declared: Declared, environment: dict[str, str], file: list[Give
 def test_a_name_is_declared_once() -> None:
     names = [each.name for each in VARIABLES] + [f"SERVING_{key.name.upper()}" for key in SERVER_KEYS]
     for properties in (ServerProperties, RequestProperties, ModelProperties):
-        names += [variable for key in declared(properties) for variable in key.environment]
+        names += [variable for key in keys_of(properties) for variable in key.environment]
     assert sorted(set(names)) == sorted(names)
 
 
@@ -157,7 +157,7 @@ def test_models_do_not_see_what_is_the_servers() -> None:
 def test_reading_a_file(tmp_path: Path) -> None:
     path = tmp_path / "config.properties"
     path.write_text("# x\nload_models=ALL\nport = 1\nport: 2 \nmodel_store=\n")
-    assert read_file(path) == [Given("load_models", "ALL", f"{path}:2"), Given("port", "2", f"{path}:4")]
+    assert read_file(path) == [Setting("load_models", "ALL", f"{path}:2"), Setting("port", "2", f"{path}:4")]
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

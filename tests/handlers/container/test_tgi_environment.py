@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.configuration.configuration import Given
+from lmi_core.configuration.configuration import Setting
 from lmi_core.plugins.loading import load_plugins
 from lmi_handlers.cli.plans import launch_plans
 from lmi_handlers.container.launch import Launch
@@ -92,7 +92,7 @@ def test_the_command_line_and_other_settings_count_first(container: Container, m
 )
 def test_ports(container: Container, environment: dict[str, str], port: str, source: str) -> None:
     launch = container.launch("org/name", environment=environment, tgi_environment=True)
-    assert launch.address.port == Given("port", port, source)._replace(name=launch.address.port.name)
+    assert launch.address.port == Setting("port", port, source)._replace(name=launch.address.port.name)
 
 
 @pytest.mark.parametrize(

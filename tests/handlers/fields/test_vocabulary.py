@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from lmi_core.errors import InvalidPayload
-from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_as_tgi, sample_if_asked, translate
+from lmi_handlers.fields.vocabulary import refuse_hidden_sequences, sample_as_tgi, sample_if_given, translate
 
 
 def test_translate() -> None:
@@ -22,7 +22,7 @@ def test_translate_refuses_two_names_for_one_parameter() -> None:
     [({}, None), ({"seed": 1}, None), ({"top_p": 0.5}, True), ({"top_p": 0.5, "do_sample": False}, False)],
 )
 def test_sample_if_asked(parameters: dict[str, Any], do_sample: bool | None) -> None:
-    sample_if_asked(parameters)
+    sample_if_given(parameters)
     assert parameters.get("do_sample") is do_sample
 
 

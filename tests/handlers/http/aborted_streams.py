@@ -97,7 +97,7 @@ class Held(NamedTuple):
         return more | objects
 
 
-async def held() -> Held:
+async def measure() -> Held:
     """Return what is held once connections that were closed are forgotten, which is looked at once a second."""
     await asyncio.sleep(1.5)
     gc.collect()
@@ -111,10 +111,10 @@ async def held() -> Held:
     return Held(tasks, own, objects)
 
 
-async def kept_since(before: Held) -> dict[str, Any]:
+async def growth_since(before: Held) -> dict[str, Any]:
     """Return what there is more of than before and stays, as a busy machine may need some time to drop it."""
     for _ in range(MAX_LOOKS):
-        if not (more := (await held()).more_than(before)):
+        if not (more := (await measure()).more_than(before)):
             break
     return more
 

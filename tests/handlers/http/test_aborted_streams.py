@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from tests.conftest import ModelDirectory, Serve
-from tests.handlers.http.aborted_streams import FEW, held, kept_since, leave_streams
+from tests.handlers.http.aborted_streams import FEW, growth_since, leave_streams, measure
 
 PROPERTIES = (
     "option.rolling_batch=scripted\noption.scripted_delay=0.002\njob_queue_size=5\noption.max_rolling_batch_size=25\n"
@@ -38,13 +38,13 @@ async def test_a_thousand_aborted_streams(serve: Serve, model_dir: ModelDirector
     server = await serve(model_dir({"serving.properties": PROPERTIES + "option.scripted_text=" + "word " * 40 + "\n"}))
     await leave_streams(server, streams(), WARM_UP, seed=0)
     server.scripted.history.clear()
-    before = await held()
+    before = await measure()
     tracemalloc.start()
     allocated, _ = tracemalloc.get_traced_memory()
     await leave_streams(server, streams(), COUNT, seed=1)
     assert len(server.scripted.history) > COUNT / 5  # that many began to generate
     server.scripted.history.clear()
-    more = await kept_since(before)
+    more = await growth_since(before)
     kept = tracemalloc.get_traced_memory()[0] - allocated
     tracemalloc.stop()
     assert more == {}
@@ -54,9 +54,9 @@ async def test_a_thousand_aborted_streams(serve: Serve, model_dir: ModelDirector
 
 async def test_live_timers_alone_count_as_kept() -> None:
     loop = asyncio.get_running_loop()
-    before = await held()
+    before = await measure()
     timers = [loop.call_later(1000, print) for _ in range(2 * FEW)]
-    assert [*(await held()).more_than(before)] == ["asyncio.events.TimerHandle"]
+    assert [*(await measure()).more_than(before)] == ["asyncio.events.TimerHandle"]
     for each in timers:
         each.cancel()
-    assert (await held()).more_than(before) == {}
+    assert (await measure()).more_than(before) == {}

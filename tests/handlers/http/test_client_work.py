@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lmi_core.host.beside_loop import LONG_TEXT
+from lmi_core.host.off_loop import LONG_TEXT
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 
 LIMIT = 60.0

@@ -15,7 +15,7 @@ SECONDS = 100
 GIVEN = 1 + 4  # the engine's batch, and the sequences that wait in the engine itself
 
 
-async def asked(server: RunningServer, key: str, prompt: str) -> None:
+async def send(server: RunningServer, key: str, prompt: str) -> None:
     body = {"prompt": prompt, "max_tokens": 2}
     answer = await server.post("/v1/completions", body, headers={"Authorization": f"Bearer sk-{key}"})
     assert answer.status == 200
@@ -27,13 +27,13 @@ async def test_one_of_many_waits_for_no_more_than_its_turn(model_dir: ModelDirec
     async with running_server(directory, access=access) as server:
         held = [Script("", hold=True) for _ in range(GIVEN)]
         server.scripted.enqueue(*held)
-        streams = [asyncio.create_task(asked(server, "ann", "held")) for _ in range(GIVEN)]
+        streams = [asyncio.create_task(send(server, "ann", "held")) for _ in range(GIVEN)]
         for script in held:
             await asyncio.wait_for(script.started.wait(), SECONDS)
-        many = [asyncio.create_task(asked(server, "ann", f"ann {i}")) for i in range(40)]
+        many = [asyncio.create_task(send(server, "ann", f"ann {i}")) for i in range(40)]
         while server.model.admission.taken < GIVEN + len(many):
             await asyncio.sleep(0.01)
-        one = asyncio.create_task(asked(server, "bob", "bob"))
+        one = asyncio.create_task(send(server, "bob", "bob"))
         while server.model.admission.taken < GIVEN + len(many) + 1:
             await asyncio.sleep(0.01)
         assert len(server.scripted.history) == GIVEN
@@ -56,7 +56,7 @@ async def test_one_waits_for_no_request_with_many_prompts(model_dir: ModelDirect
         many = asyncio.create_task(server.post("/v1/completions", body, headers={"Authorization": "Bearer sk-ann"}))
         while len(server.scripted.history) < GIVEN:
             await asyncio.sleep(0.01)
-        one = asyncio.create_task(asked(server, "bob", "bob"))
+        one = asyncio.create_task(send(server, "bob", "bob"))
         while server.model.turns.waiting < 40 - GIVEN + 1:
             await asyncio.sleep(0.01)
         gates[0].set()
@@ -128,12 +128,12 @@ async def test_members_of_dynamic_batches_take_turns(model_dir: ModelDirectory) 
     access = AccessOptions(api_keys=ApiKeys(["ann sk-ann", "bob sk-bob"]))
     async with running_server(directory, [AutoPlugin()], access=access) as server, asyncio.timeout(SECONDS):
         server.scripted.enqueue(script := Script("", hold=True))
-        held = asyncio.create_task(asked(server, "ann", "held"))
+        held = asyncio.create_task(send(server, "ann", "held"))
         await script.started.wait()
-        calls = [asyncio.create_task(asked(server, "ann", f"ann {i}")) for i in range(20)]
+        calls = [asyncio.create_task(send(server, "ann", f"ann {i}")) for i in range(20)]
         while server.model.admission.taken < 21:
             await asyncio.sleep(0.01)
-        calls.append(asyncio.create_task(asked(server, "bob", "bob")))
+        calls.append(asyncio.create_task(send(server, "bob", "bob")))
         while server.model.admission.taken < 22:
             await asyncio.sleep(0.01)
         assert len(server.scripted.history) == 1

@@ -75,13 +75,13 @@ async def test_a_call_that_begins_too_late(server: RunningServer) -> None:
 async def test_many_streams_of_which_some_are_not_read(server: RunningServer) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(20):
-            group.create_task(ended(server))
+            group.create_task(wait_ended(server))
         await until_in_flight(server, 20)
         await server.dispatcher.drain(0)
         await server.dispatcher.end_requests()
     assert server.dispatcher.in_flight == 0
 
 
-async def ended(server: RunningServer) -> None:
+async def wait_ended(server: RunningServer) -> None:
     answer = await server.post("/invocations", STREAMS["/invocations"])
     assert answer.body.count(WHY) == 1

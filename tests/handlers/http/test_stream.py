@@ -24,7 +24,7 @@ class Transport(asyncio.Transport):
         return False
 
 
-async def begun(stream: Stream, version: HttpVersion = HttpVersion11) -> Transport:
+async def start_stream(stream: Stream, version: HttpVersion = HttpVersion11) -> Transport:
     loop, transport = asyncio.get_running_loop(), Transport()
     protocol = BaseProtocol(loop)
     protocol.connection_made(transport)
@@ -34,7 +34,7 @@ async def begun(stream: Stream, version: HttpVersion = HttpVersion11) -> Transpo
 
 async def test_the_headers_go_out_with_the_first_event() -> None:
     stream = Stream(Framing())
-    transport = await begun(stream)
+    transport = await start_stream(stream)
     assert transport.written == []
     await stream.send([b"one"])
     await stream.send([b"two"])
@@ -46,7 +46,7 @@ async def test_the_headers_go_out_with_the_first_event() -> None:
 
 
 async def test_the_headers_can_go_first() -> None:
-    transport = await begun(Stream(Framing(), 201, headers_first=True))
+    transport = await start_stream(Stream(Framing(), 201, headers_first=True))
     [headers] = transport.written
     assert headers.startswith(b"HTTP/1.1 201 Created\r\n")
     assert headers.endswith(b"\r\n\r\n")
@@ -54,7 +54,7 @@ async def test_the_headers_can_go_first() -> None:
 
 async def test_events_that_come_together_are_one_write_and_chunks_of_their_own() -> None:
     stream = Stream(Framing())
-    transport = await begun(stream)
+    transport = await start_stream(stream)
     await stream.send([b"one"])
     await stream.send([b"two", b"", b"a long event, as it is"])
     await stream.end([b"last"])
@@ -64,7 +64,7 @@ async def test_events_that_come_together_are_one_write_and_chunks_of_their_own()
 @pytest.mark.parametrize("events", [[], [b""]])
 async def test_an_end_without_events(events: list[bytes]) -> None:
     stream = Stream(Framing())
-    transport = await begun(stream)
+    transport = await start_stream(stream)
     await stream.send([b"one"])
     await stream.end(events)
     await stream.end()  # once is enough
@@ -73,7 +73,7 @@ async def test_an_end_without_events(events: list[bytes]) -> None:
 
 async def test_a_client_that_knows_no_chunks_reads_to_the_end_of_the_connection() -> None:
     stream = Stream(Framing())
-    transport = await begun(stream, HttpVersion10)
+    transport = await start_stream(stream, HttpVersion10)
     await stream.send([b"one", b"two"])
     await stream.end([b"last"])
     first, last = transport.written

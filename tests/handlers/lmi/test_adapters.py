@@ -76,7 +76,7 @@ async def delete(server: RunningServer, path: str) -> Answer:
         return Answer(response.status, response.headers, await response.read())
 
 
-async def written_by(server: RunningServer, adapter: str) -> str:
+async def adapter_text(server: RunningServer, adapter: str) -> str:
     answer = await server.post("/invocations", {"inputs": "a", "adapters": adapter})
     return str(answer.json()["by"]) if answer.status == 200 else str(answer.json()["error"])
 
@@ -90,7 +90,7 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
     assert await sources(server) == {"french": "french"}
     answer = await server.post(f"{ADAPTERS}?name=danish&src={directory / 'one'}&preload=false&pin=false")
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish registered"})
-    assert await written_by(server, "danish") == "one"
+    assert await adapter_text(server, "danish") == "one"
     answer = await server.get(f"{ADAPTERS}/danish")
     assert (answer.status, answer.json()) == (
         200,
@@ -98,15 +98,15 @@ async def test_adapter_comes_changes_and_goes(server: RunningServer, directory: 
     )
     answer = await server.post(f"{ADAPTERS}/danish/update", {"src": "two"})
     assert (answer.status, answer.json()) == (200, {"status": "Adapter danish updated"})
-    assert await written_by(server, "danish") == "two"
+    assert await adapter_text(server, "danish") == "two"
     assert await sources(server) == {"danish": "two", "french": "french"}
     for name in ("danish", "french"):
         answer = await delete(server, f"{ADAPTERS}/{name}")
         assert (answer.status, answer.json()) == (200, {"status": f"Adapter {name} unregistered"})
-        assert await written_by(server, name) != "two"
+        assert await adapter_text(server, name) != "two"
     assert await sources(server) == {}
     assert (await server.post(ADAPTERS, {"name": "french", "src": "adapters/french"})).status == 200
-    assert await written_by(server, "french") == "adapters/french"
+    assert await adapter_text(server, "french") == "adapters/french"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_failure_changes_nothing(server: RunningServer, source: str, statu
         assert answer.status == status
         assert message in answer.json()["error"]
         assert await sources(server) == {"french": "french"}
-        assert await written_by(server, "french") == "adapters/french"
+        assert await adapter_text(server, "french") == "adapters/french"
 
 
 async def test_unknown_adapter(server: RunningServer) -> None:
@@ -228,7 +228,7 @@ async def test_routes_without_the_name_of_the_only_model(server: RunningServer, 
     assert (await server.get("/adapters/a")).json() == shown
     assert (await server.get("/adapters?limit=1")).json() == {"adapters": [shown], "nextPageToken": "1"}
     assert (await server.post("/adapters/a/update?src=two")).status == 200
-    assert await written_by(server, "a") == "two"
+    assert await adapter_text(server, "a") == "two"
     assert (await delete(server, "/adapters/a")).status == 200
     assert await sources(server) == {"french": "french"}
     assert (await server.post("/models", {"url": str(directory), "model_name": "other"})).status == 200
@@ -247,7 +247,7 @@ async def test_adapter_without_weights_is_pinned_by_name(server: RunningServer) 
     assert (await server.post(f"{ADAPTERS}/a/update?pin=false")).status == 200
     assert await pinned() == {"a": False, "french": True}
     assert (await server.post(f"{ADAPTERS}/a/update")).status == 200  # read again
-    assert await written_by(server, "a") == "one"
+    assert await adapter_text(server, "a") == "one"
     (described,) = (await server.get("/models/model")).json()[0]["models"]
     assert [each["pin"] for each in described["adapters"]] == [False, True]
     assert (await delete(server, f"{ADAPTERS}/french")).status == 200
@@ -280,7 +280,7 @@ async def test_other_hosts_are_refused(server: RunningServer, monkeypatch: pytes
     for answer in answers:
         assert answer.status == 403
         assert answer.json()["error"].endswith("from the server's own host; open_management=true allows other hosts")
-    assert await written_by(server, "french") == "adapters/french"
+    assert await adapter_text(server, "french") == "adapters/french"
 
 
 async def test_opened_to_other_hosts(serve: Serve, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ async def test_adapter_as_an_archive(web: ArchiveServer, serve: Serve, model_dir
 def is_locked(folder: Path) -> bool:
     """Return whether the only copy of the archive in a folder of the cache is locked."""
     (lock,) = folder.glob("*.lock")
-    with locks.unused(lock) as free:
+    with locks.try_exclusive(lock) as free:
         return not free
 
 
@@ -150,7 +150,7 @@ async def test_an_idle_model_keeps_its_copy(server: RunningServer, web: ArchiveS
     assert (await register(server, web.put("second.zip", zip_of(FILES)))).status == 200
     (folder,) = (tmp_path / "cache" / "archives").iterdir()
     registry = server.dispatcher.registry
-    assert await registry.make_idle(registry.registered("second"))
+    assert await registry.make_idle(registry.find_registered("second"))
     assert is_locked(folder)
     assert await generated(server, "/predictions/second") == "two"
     assert (await ask(server, "DELETE", "/models/second")).status == 200

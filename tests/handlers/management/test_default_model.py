@@ -23,7 +23,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return server
 
 
-async def said(
+async def answer_text(
     server: RunningServer, *, headers: dict[str, str] | None = None, body: dict[str, str] | None = None, **query: str
 ) -> str:
     answer = await server.post(f"/invocations?{urlencode(query)}", BODY | (body or {}), headers=headers)
@@ -31,38 +31,38 @@ async def said(
 
 
 async def test_the_model_of_the_start_remains_the_default(server: RunningServer) -> None:
-    assert await said(server) == "one"
+    assert await answer_text(server) == "one"
     assert (await server.post("/v1/completions", {"prompt": "Hello"})).json()["choices"][0]["text"] == "one"
-    assert await said(server, body={"model": "two"}) == "two"
-    assert await said(server, body={"model": "three"}) == "404"
+    assert await answer_text(server, body={"model": "two"}) == "two"
+    assert await answer_text(server, body={"model": "three"}) == "404"
 
 
 async def test_names_in_the_query_and_in_headers(server: RunningServer) -> None:
-    assert await said(server, model_name="two") == "two"
-    assert await said(server, headers={"model_name": "two"}) == "two"
-    assert await said(server, headers={"model_name": "one"}, model_name="two") == "two"
-    assert await said(server, headers={TARGET: "two"}) == "two"
-    assert await said(server, headers={TARGET: "three"}) == "404"
-    assert await said(server, model_name="three") == "404"
+    assert await answer_text(server, model_name="two") == "two"
+    assert await answer_text(server, headers={"model_name": "two"}) == "two"
+    assert await answer_text(server, headers={"model_name": "one"}, model_name="two") == "two"
+    assert await answer_text(server, headers={TARGET: "two"}) == "two"
+    assert await answer_text(server, headers={TARGET: "three"}) == "404"
+    assert await answer_text(server, model_name="three") == "404"
 
 
 async def test_versions_in_the_query_and_in_headers(server: RunningServer) -> None:
-    assert await said(server, model_name="two", model_version="2") == "newer"
-    assert await said(server, headers={"model_version": "2"}, model_name="two") == "newer"
-    assert await said(server, model_name="two", model_version="3") == "404"
+    assert await answer_text(server, model_name="two", model_version="2") == "newer"
+    assert await answer_text(server, headers={"model_version": "2"}, model_name="two") == "newer"
+    assert await answer_text(server, model_name="two", model_version="3") == "404"
 
 
 async def test_the_only_model_ignores_sagemakers_header(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": f"{SCRIPTED}option.scripted_text=one\n"}))
-    assert await said(server, headers={TARGET: "model.tar.gz"}) == "one"
-    assert await said(server, headers={"model_name": "other"}) == "404"
+    assert await answer_text(server, headers={TARGET: "model.tar.gz"}) == "one"
+    assert await answer_text(server, headers={"model_name": "other"}) == "404"
     assert (await server.post("/predictions/other", BODY, headers={TARGET: "other"})).status == 404
 
 
 async def test_without_the_model_of_the_start_there_is_no_default(server: RunningServer) -> None:
     assert (await ask(server, "DELETE", "/models/one")).status == 200
-    assert await said(server) == "two"  # the only one now
-    assert await said(server, headers={TARGET: "one"}) == "404"  # it may mean the one that was removed
+    assert await answer_text(server) == "two"  # the only one now
+    assert await answer_text(server, headers={TARGET: "one"}) == "404"  # it may mean the one that was removed
 
 
 HANDLE = """\

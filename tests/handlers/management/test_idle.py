@@ -69,7 +69,7 @@ async def until_idle(server: RunningServer, name: str) -> None:
 
 
 async def make_idle(server: RunningServer, name: str) -> None:
-    assert await server.dispatcher.registry.make_idle(server.dispatcher.registry.registered(name))
+    assert await server.dispatcher.registry.make_idle(server.dispatcher.registry.find_registered(name))
 
 
 async def test_unused_model_is_unloaded_and_loaded_by_the_next_request(server: RunningServer, second: Path) -> None:
@@ -99,7 +99,7 @@ async def test_model_in_use_is_not_unloaded(server: RunningServer, second: Path)
     await register(server, second)
     model = server.dispatcher.models["second"]
     with model.usage.call():
-        assert not await server.dispatcher.registry.make_idle(server.dispatcher.registry.registered("second"))
+        assert not await server.dispatcher.registry.make_idle(server.dispatcher.registry.find_registered("second"))
     assert model.ready
 
 

@@ -43,7 +43,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         yield running
 
 
-async def registered(server: RunningServer, count: int) -> None:
+async def register(server: RunningServer, count: int) -> None:
     """Have that many models in the registry."""
     registry = server.dispatcher.registry
     (model,) = set(registry.models.values())
@@ -81,9 +81,9 @@ async def processor_time(server: RunningServer, path: str) -> float:
 
 async def test_lists_grow_with_the_models_and_let_others_have_their_turn(server: RunningServer) -> None:
     """One test, as what few models take is the measure of many."""
-    await registered(server, FEW)
+    await register(server, FEW)
     few = {path: await processor_time(server, path) for path, _, _ in LISTS}
-    await registered(server, MANY)
+    await register(server, MANY)
     for path, answer, at_once in LISTS:
         assert await processor_time(server, path) < few[path] * MANY / FEW * 3, path  # by squares, it would be 10
         assert at_once <= MANY, path

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import OutOfMemory
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
@@ -109,7 +109,7 @@ async def test_weights_are_what_a_model_needs_at_least(server: RunningServer) ->
     weights = (HELLO / "model.safetensors").stat().st_size
     server.dispatcher.registry.memory_planner.free = lambda need: weights - 1
     told = await refusal(server, HELLO, **{"option.rolling_batch": "torch"})
-    size = in_words(weights)
+    size = readable(weights)
     assert told.startswith(f"model hello needs {size} (the size of its weights), but ")
     assert told.endswith("unload another model, set evict_models=true, or set required_memory_mb if it needs less")
 

@@ -157,7 +157,7 @@ async def test_asynchronous_registration_that_fails_tells_why(server: RunningSer
     wrong = model_dir({"serving.properties": "option.rolling_batch=nothing\n"}, "wrong")
     answer = await register(server, wrong, synchronous=False)
     assert (answer.status, answer.json()) == (202, {"status": 'Model "wrong" registration scheduled.'})
-    loading = server.dispatcher.registry.registered("wrong").loading
+    loading = server.dispatcher.registry.find_registered("wrong").loading
     if loading is not None:
         await asyncio.wait([loading])
     found = await describe(server, "wrong")
@@ -294,7 +294,7 @@ async def test_a_version_becomes_the_default_once_it_is_loaded(server: RunningSe
     assert (await register(server, second, model_name="m", model_version="3")).status == 200
     begun = await register(server, slow, model_name="m", model_version="2", default=True, synchronous=False)
     assert begun.status == 202
-    loading = server.dispatcher.registry.registered("m", "2").loading
+    loading = server.dispatcher.registry.find_registered("m", "2").loading
     assert loading is not None
     assert await default_of(server, "m") == str(second)
     assert await generated(server, "/predictions/m") == "two"  # by version 1, as long as 2 loads
@@ -314,7 +314,7 @@ async def test_a_later_choice_counts_more_than_that_of_a_version_which_loads(
     assert (await register(server, second, model_name="m", model_version="1")).status == 200
     begun = await register(server, slow, model_name="m", model_version="2", default=True, synchronous=False)
     assert begun.status == 202
-    loading = server.dispatcher.registry.registered("m", "2").loading
+    loading = server.dispatcher.registry.find_registered("m", "2").loading
     assert loading is not None
     assert (await ask(server, "PUT", "/models/m/1", default=True)).status == 200
     SlowBackend.go_on.set()
@@ -331,7 +331,7 @@ async def test_a_default_that_fails_changes_nothing(
     begun = await register(server, wrong, model_name="m", model_version="2", default=True, synchronous=False)
     assert begun.status == 202
     async with asyncio.timeout(60):
-        while (registered := server.dispatcher.registry.registered("m", "2")).failure is None:
+        while (registered := server.dispatcher.registry.find_registered("m", "2")).failure is None:
             await asyncio.sleep(0)
     assert registered.state == "failed"
     assert await default_of(server, "m") == str(second)

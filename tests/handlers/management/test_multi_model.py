@@ -21,7 +21,7 @@ async def ask(
         return response.status, await response.json()
 
 
-async def begun(process: LmiProcess, client_timeout: float = 60) -> aiohttp.ClientSession:
+async def start(process: LmiProcess, client_timeout: float = 60) -> aiohttp.ClientSession:
     async with asyncio.timeout(client_timeout):
         return aiohttp.ClientSession(await process.ready())
 
@@ -31,7 +31,7 @@ async def test_multi_model_endpoint(model_dir: ModelDirectory, tmp_path: Path) -
         model_dir({"serving.properties": f"{SCRIPTED}option.scripted_text={name}\n"}, f"{name}/model")
     big = model_dir({"serving.properties": f"{SCRIPTED}required_memory_mb=1000000000\n"}, "big/model")
     environment = {"SAGEMAKER_MULTI_MODEL": "true", "SAGEMAKER_BASE_DIR": str(tmp_path / "ml")}
-    async with lmi_serve("--port", 0, environment=environment) as process, await begun(process) as client:
+    async with lmi_serve("--port", 0, environment=environment) as process, await start(process) as client:
         assert await ask(client, "GET", "/ping") == (200, {"status": "Healthy"})
         assert await ask(client, "GET", "/models") == (200, {"models": []})
         status, found = await ask(client, "POST", "/invocations", {"inputs": "Hello"})
@@ -62,7 +62,7 @@ async def test_versions_from_the_start(model_dir: ModelDirectory) -> None:
         name: model_dir({"serving.properties": f"{SCRIPTED}option.scripted_text={name}\n"}, name) for name in "ab"
     }
     items = ",".join(f"m:{name}:Python={directory}" for name, directory in directories.items())
-    async with lmi_serve("--port", 0, "-m", items) as process, await begun(process) as client:
+    async with lmi_serve("--port", 0, "-m", items) as process, await start(process) as client:
         for path, expected in (("m", "a"), ("m/a", "a"), ("m/b", "b")):
             async with client.post(f"/predictions/{path}", json={"inputs": "Hello"}) as response:
                 assert (await response.json())["generated_text"] == expected
@@ -80,6 +80,6 @@ async def test_versions_from_the_start(model_dir: ModelDirectory) -> None:
 async def test_server_without_models(value: str, model_dir: ModelDirectory) -> None:
     directory = model_dir({"serving.properties": SCRIPTED})
     environment = {"SERVING_LOAD_MODELS": value}
-    async with lmi_serve("--port", 0, environment=environment) as process, await begun(process) as client:
+    async with lmi_serve("--port", 0, environment=environment) as process, await start(process) as client:
         answer = await ask(client, "POST", "/models", {"url": str(directory)}, {})
     assert answer[0] == 200

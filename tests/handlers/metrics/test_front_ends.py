@@ -5,7 +5,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_handlers.metrics.declared import OPEN_METRICS, Scrape
-from lmi_handlers.metrics.front_ends import added_up
+from lmi_handlers.metrics.front_ends import add_up
 from lmi_handlers.metrics.handler import exposition
 
 FIRST = b"""\
@@ -56,16 +56,16 @@ lmi_requests_rejected_total{model="a b",reason="rate_limited"} 1
 
 
 def test_counts_are_added_up_and_figures_of_the_same_engine_are_not() -> None:
-    assert added_up([FIRST, SECOND]).decode() == SUM
+    assert add_up([FIRST, SECOND]).decode() == SUM
 
 
 def test_one_front_end_alone() -> None:
-    assert added_up([FIRST]) == FIRST
+    assert add_up([FIRST]) == FIRST
 
 
 def test_open_metrics() -> None:
     _, body = exposition(ServerMetrics(), [], Scrape(OPEN_METRICS))
-    text = added_up([body, body]).decode()
+    text = add_up([body, body]).decode()
     assert text.endswith("# EOF\n")
     together, alone = values(text), values(body.decode())
     assert together["lmi_server_info"] == 1

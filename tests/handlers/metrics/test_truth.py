@@ -211,7 +211,7 @@ def compare(families: Mapping[str, Metric], wanted: Mapping[DeclaredMetric, Valu
         assert scraped == expected(metric, values, scraped), metric.name
 
 
-async def counted(server: RunningServer, requests: int) -> dict[str, Metric]:
+async def scrape_after(server: RunningServer, requests: int) -> dict[str, Metric]:
     """Return a scrape after so many requests have ended."""
     async with asyncio.timeout(60):
         while True:
@@ -235,7 +235,7 @@ async def test_requests_of_a_known_course(server: RunningServer, monkeypatch: py
     assert (await server.post("/invocations", {"inputs": PROMPT})).status == 503
     compare(await scrape(server), WHILE_TWO_RUN)
     first.set()
-    await counted(server, 2)
+    await scrape_after(server, 2)
     second.set()
     assert [each.status for each in await asyncio.gather(*asked)] == [200, 200]
 
@@ -252,7 +252,7 @@ async def test_requests_of_a_known_course(server: RunningServer, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(server.model, "validate", None)
         assert (await server.post("/invocations", {"inputs": PROMPT})).status == 500
-    compare(await counted(server, 8), AT_THE_END)
+    compare(await scrape_after(server, 8), AT_THE_END)
 
 
 def test_each_declared_metric_is_compared() -> None:

@@ -28,7 +28,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED + "job_queue_size=1\n"}))
 
 
-async def refused(server: RunningServer, **fields: Any) -> str:
+async def error_text(server: RunningServer, **fields: Any) -> str:
     answer = await generate(server, **fields)
     assert (answer.status, answer.content_type, list(answer.json())) == (400, "application/json", ["error"])
     return str(answer.json()["error"])
@@ -73,7 +73,7 @@ async def test_model_without_a_chat_template(server: RunningServer) -> None:
     server.scripted.tokenizer.template = None
     await generate(server, prompt="Hi")
     assert server.scripted.history[-1].prompt == "Hi"
-    assert "need a chat template" in await refused(server, system="Be brief.")
+    assert "need a chat template" in await error_text(server, system="Be brief.")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_ignored_fields_of_a_request_without_a_prompt(server: RunningServe
     ],
 )
 async def test_refused(server: RunningServer, fields: dict[str, Any], message: str) -> None:
-    assert message in await refused(server, **fields)
+    assert message in await error_text(server, **fields)
     assert server.scripted.history == []
 
 

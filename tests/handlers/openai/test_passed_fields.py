@@ -77,13 +77,13 @@ async def test_what_an_engine_hands_on(server: RunningServer, path: str, monkeyp
     """Whole answers return the engine's parameters; streams have no field for them, as in vLLM."""
     told = {"kv_transfer_params": {"remote_block_ids": [1]}}
     scripted: Any = server.scripted
-    say = scripted._say
+    say = scripted._answer
 
     async def telling(*asked: Any) -> AsyncIterator[GenerationStep]:
         async for step in say(*asked):
             yield structs.replace(step, transfer=told if step.finish_reason else None)
 
-    monkeypatch.setattr(scripted, "_say", telling)
+    monkeypatch.setattr(scripted, "_answer", telling)
     assert (await ask(server, path)).json()["kv_transfer_params"] == told["kv_transfer_params"]
     assert b"kv_transfer_params" not in (await ask(server, path, stream=True)).body
 

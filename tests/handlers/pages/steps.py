@@ -52,5 +52,5 @@ async def written(page: Page) -> None:
 async def send_request(page: Page, told: str = "Status 200") -> None:
     """Send the request that is shown, and wait for the end of its answer."""
     facts = page.locator(".answer-facts")
-    await page.locator("#requests").get_by_role("button", name="Send it").click()
+    await page.locator("#requests").get_by_role("button", name="Send request").click()
     await expect(facts).to_contain_text(told)

@@ -44,7 +44,7 @@ async def test_axe_finds_nothing(open_page: OpenPage, site: Site, colours: str) 
         assert await violations(page) == []
         await page.locator("#parameters-tab").click()
         await page.locator("#tool-details summary").click()
-        await page.get_by_role("button", name="Insert an example").click()
+        await page.get_by_role("button", name="Insert example").click()
         await ask(page, "Weather?")
         await show_probabilities(page)
         await expect(page.locator(".legend li")).to_have_count(4)
@@ -53,7 +53,7 @@ async def test_axe_finds_nothing(open_page: OpenPage, site: Site, colours: str) 
         await ask(page, "Hi")
         await answers(page).locator(".token").first.focus()
         await page.locator("#requests-tab").click()
-        await page.get_by_role("button", name="Send it").click()
+        await page.get_by_role("button", name="Send request").click()
         await expect(page.locator("#requests .text")).to_be_visible()
         await page.locator(".turn.user").get_by_role("button", name="Edit").click()
         assert await violations(page) == []
@@ -86,11 +86,11 @@ async def test_the_theme_is_kept(open_page: OpenPage) -> None:
         dark = await page.evaluate(GROUND)
         assert light != dark
         theme = page.locator("#theme")
-        await expect(theme).to_have_attribute("aria-label", "Colours: the system's. Change to light")
+        await expect(theme).to_have_attribute("aria-label", "Theme: system. Change to light")
         await theme.click()
         assert await page.evaluate(GROUND) == light
         await page.reload()
-        await expect(theme).to_have_attribute("aria-label", "Colours: light. Change to dark")
+        await expect(theme).to_have_attribute("aria-label", "Theme: light. Change to dark")
         assert await page.evaluate(GROUND) == light
         await theme.click()
         await page.emulate_media(color_scheme="light")

@@ -22,7 +22,7 @@ async def test_models_can_be_picked(open_page: OpenPage) -> None:
         await expect(page.locator(".questions button")).to_have_count(4)
         await page.locator("#model").select_option("vectors")
         await expect(page.locator(".questions button")).to_have_count(0)
-        await expect(page.locator(".welcome")).to_contain_text("It makes vectors of texts")
+        await expect(page.locator(".welcome")).to_contain_text("The model returns vectors")
         await expect(page.locator("#send")).to_be_disabled()
 
 
@@ -35,7 +35,7 @@ async def test_an_answer_comes_token_by_token(open_page: OpenPage, site: Site) -
         await expect(answers(page).locator(".token")).to_have_text(["One", " two", " three"])
         await expect(page.locator("#stop")).to_be_visible()
         await expect(page.locator("#send")).to_be_hidden()
-        await expect(page.locator("#announcements")).to_have_text("The model answers")
+        await expect(page.locator("#announcements")).to_have_text("The model is answering")
         request = site.backend().history[-1]
         assert request.prompt == "user: Count.\nassistant:"
         assert (request.log_probs, request.parameters.num_top_tokens) == (True, 5)
@@ -52,8 +52,8 @@ async def test_statistics_of_an_answer(open_page: OpenPage, site: Site) -> None:
         assert await ask(page, "Count.") == "One two three"
         statistics = await answers(page).locator(".stats").inner_text()
         assert statistics.startswith("3 tokens · ")
-        assert " tokens/s · first after 0." in statistics
-        assert statistics.endswith(" s · reached the max tokens")
+        assert " tokens/s · first token after 0." in statistics
+        assert statistics.endswith(" s · reached max tokens")
         await expect(page.locator("#announcements")).to_have_text("talker: One two three")
 
 
@@ -171,7 +171,7 @@ async def test_a_server_that_is_gone(open_page: OpenPage) -> None:
     async with open_page(expected=("ERR_FAILED",)) as page:
         await page.route("**/v1/chat/completions", lambda route: route.abort())
         await say(page, "Hi")
-        await expect(page.get_by_role("alert")).to_have_text("The server does not answer.")
+        await expect(page.get_by_role("alert")).to_have_text("The server is not responding.")
 
 
 async def test_what_a_model_writes_is_text(open_page: OpenPage, site: Site) -> None:

@@ -107,7 +107,7 @@ async def test_a_model_is_loaded_and_unloaded(open_console: OpenConsole, model_d
         await expect(page.locator("#announcements")).to_have_text("deux is ready")
         await page.get_by_role("button", name="Unload deux").click()
         question = page.get_by_role("dialog", name="Unload deux?")
-        await expect(question).to_contain_text("Requests do not find it any more.")
+        await expect(question).to_contain_text("New requests will not find it.")
         await question.get_by_role("button", name="Cancel").click()
         await expect(page.get_by_role("button", name="Unload deux")).to_be_focused()
         await page.get_by_role("button", name="Unload deux").click()
@@ -123,10 +123,10 @@ async def test_all_fields_of_the_form_are_sent(
     async with open_console() as page:
         await page.get_by_role("button", name="Load a model").click()
         form = page.get_by_role("dialog", name="Load a model")
-        await form.get_by_text("More", exact=True).click()
+        await form.get_by_text("More settings", exact=True).click()
         await form.get_by_label("Engine").select_option("Python")
         await form.get_by_label("Unload the model after the idle time").check()
-        numbers = {"Queue size": "7", "Batch size": "2", "Batch delay": "5", "Fewest workers": "1", "Most workers": "2"}
+        numbers = {"Queue size": "7", "Batch size": "2", "Batch delay": "5", "Min workers": "1", "Max workers": "2"}
         for label, value in {"Model": str(directory), "Idle time": "900", "Version": "v1", **numbers}.items():
             await form.get_by_label(label, exact=True).fill(value)
         await form.get_by_role("button", name="Load").click()
@@ -222,11 +222,11 @@ async def test_many_models_can_be_looked_through(open_console: OpenConsole, mode
 async def test_a_server_that_does_not_answer(open_console: OpenConsole) -> None:
     async with open_console(expected=("ERR_FAILED",)) as page:
         await page.route("**/console/state", lambda route: route.abort())
-        await expect(page.locator("#notice")).to_contain_text("The server does not answer.")
+        await expect(page.locator("#notice")).to_contain_text("The server is not responding.")
         await expect(row(page, "talker")).to_be_visible()
         await page.unroute("**/console/state")
         await expect(page.locator("#notice")).to_be_hidden()
-        await expect(page.locator("#announcements")).to_have_text("The server answers again")
+        await expect(page.locator("#announcements")).to_have_text("The server is responding again")
 
 
 async def test_nothing_is_asked_for_while_nobody_looks(open_console: OpenConsole) -> None:
@@ -271,7 +271,7 @@ async def test_axe_finds_nothing(
         assert await violations(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth") == size["width"]
         await page.get_by_role("button", name="Load a model").click()
-        await page.get_by_text("More", exact=True).click()
+        await page.get_by_text("More settings", exact=True).click()
         assert await violations(page) == []
         await page.keyboard.press("Escape")
         await page.get_by_role("button", name="Unload talker").click()
@@ -297,7 +297,7 @@ async def test_the_token_is_asked_for_and_kept(browser: Browser, model_dir: Mode
         await expect(dialog).to_contain_text("management needs the management_token")
         await dialog.get_by_role("button", name="Cancel").click()
         await expect(page.locator("#notice")).to_contain_text("none was given")
-        await page.get_by_role("button", name="Give the token").click()
+        await page.get_by_role("button", name="Enter token").click()
         await dialog.get_by_label("Token").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(dialog).to_contain_text("the one given is wrong")

@@ -54,7 +54,7 @@ async def test_models_are_told_with_what_they_can_do(browser: Browser, site: Sit
         told = await page.locator("#models li").all_inner_texts()
     assert any(each.startswith("talker: chats, up to") for each in told)
     assert "french: adapter of talker" in [each.partition(",")[0] for each in told]
-    assert any(each.startswith("plain: completions of a text") for each in told)
+    assert any(each.startswith("plain: text completions") for each in told)
 
 
 async def test_every_route_has_its_fields_answers_and_a_form(browser: Browser, site: Site) -> None:

@@ -35,7 +35,7 @@ async def test_texts_are_continued_where_there_is_no_chat_template(open_page: Op
         assert await ask(page, "Once") == " upon a time"
         assert site.backend("plain").history[-1].prompt == "Once"
         await expect(answers(page).locator(".token")).to_have_text([" upon", " a", " time"])
-        await page.get_by_role("button", name="Go on").click()
+        await page.get_by_role("button", name="Continue from here").click()
         await expect(page.locator("#text")).to_have_value("Once upon a time")
 
 
@@ -54,7 +54,7 @@ async def test_tools(open_page: OpenPage, site: Site) -> None:
         await page.get_by_text("Tools", exact=True).click()
         await page.locator("#tools").fill("[{}]")
         await expect(page.locator("#tools-wrong")).to_have_text("Tool 1 has no function.name")
-        await page.get_by_role("button", name="Insert an example").click()
+        await page.get_by_role("button", name="Insert example").click()
         await ask(page, "Weather?")
         await expect(answers(page).locator(".call h3")).to_have_text("Calls get_weather")
         await expect(answers(page).locator(".call pre")).to_contain_text('"city": "Paris"')
@@ -122,7 +122,7 @@ async def test_images_are_dropped(open_page: OpenPage, site: Site, tmp_path: Pat
         await expect(page.locator("#attached img")).to_have_attribute("alt", "one.png")
         await drop(page, "#transcript", tmp_path / "two.png", tmp_path / "three.png")  # anywhere on the page
         await expect(page.locator("#attached img")).to_have_count(2)
-        await expect(page.locator("#attach-note")).to_have_text("The model takes at most 2 images")
+        await expect(page.locator("#attach-note")).to_have_text("This model accepts at most 2 images")
         await page.get_by_role("button", name="Remove two.png").click()
         await expect(page.locator("#attach-note")).to_have_text("")
         await ask(page, "What is it?")
@@ -151,13 +151,13 @@ async def test_what_cannot_be_sent_does_not_replace_the_page(open_page: OpenPage
     async with open_page(model="seeing") as page:
         await page.locator("#text").fill("Kept")
         await drop(page, "#transcript", tmp_path / "program")
-        await expect(page.locator("#attach-note")).to_have_text("program is not a text of at most 1 MB")
+        await expect(page.locator("#attach-note")).to_have_text("program is not a text file of at most 1 MB")
         (tmp_path / "folder").mkdir()
         await drop(page, "#transcript", tmp_path / "folder")
-        await expect(page.locator("#attach-note")).to_have_text("folder is not a text of at most 1 MB")
+        await expect(page.locator("#attach-note")).to_have_text("folder is not a text file of at most 1 MB")
         await page.locator("#model").select_option("talker")
         await drop(page, "#composer", tmp_path / "point.png")
-        await expect(page.locator("#attach-note")).to_have_text("This model takes no images")
+        await expect(page.locator("#attach-note")).to_have_text("This model does not accept images")
         await expect(page.locator("#attach")).to_be_hidden()
         await expect(page.locator("#attached li")).to_have_count(0)
         await expect(page.locator("#text")).to_have_value("Kept")
@@ -168,7 +168,7 @@ async def test_a_function_that_answers_by_itself(browser: Browser, tmp_path: Pat
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "model.py").write_text(SHOUT)
     async with running_server(tmp_path / "own") as running, watched_page(browser, running.server.url) as page:
-        await expect(page.locator(".welcome")).to_contain_text("Its own function answers")
+        await expect(page.locator(".welcome")).to_contain_text("The model's own function answers")
         await expect(page.locator("#send")).to_be_disabled()
         await page.locator("#text").fill("hello")
         await choose_dialect(page, "lmi")

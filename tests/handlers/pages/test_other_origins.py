@@ -59,7 +59,7 @@ async def web_site() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{site.sockets[0].getsockname()[1]}"
 
 
-async def told(browser: Browser, origin: str, script: str, argument: object) -> Any:
+async def run_script(browser: Browser, origin: str, script: str, argument: object) -> Any:
     """Return what a script finds that runs in the page of an origin."""
     context = await browser.new_context()
     page = await context.new_page()
@@ -79,13 +79,13 @@ async def test_pages_of_other_origins(browser: Browser, model_dir: ModelDirector
         async with running_server(directory, access=access) as server:
             url = server.server.url
             server.scripted.enqueue(Script("Hello"))
-            answer = await told(browser, admitted, READ, [url, "sk-ann"])
+            answer = await run_script(browser, admitted, READ, [url, "sk-ann"])
             assert (answer["status"], answer["text"].endswith("data: [DONE]\n\n")) == (200, True)
             assert answer["name"]
-            refused = await told(browser, admitted, READ, [url, "sk-other"])
+            refused = await run_script(browser, admitted, READ, [url, "sk-other"])
             assert (refused["status"], "the one given is not known" in refused["text"]) == (401, True)
-            assert "Failed to fetch" in (await told(browser, admitted, MANAGE, url))["error"]
+            assert "Failed to fetch" in (await run_script(browser, admitted, MANAGE, url))["error"]
             server.scripted.history.clear()
             for origin in (other, admitted.replace("127.0.0.1", "localhost")):
-                assert "Failed to fetch" in (await told(browser, origin, READ, [url, "sk-ann"]))["error"]
+                assert "Failed to fetch" in (await run_script(browser, origin, READ, [url, "sk-ann"]))["error"]
             assert server.scripted.history == []

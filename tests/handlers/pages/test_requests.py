@@ -53,7 +53,7 @@ def generated(request: ValidRequest) -> tuple[list[int], dict[str, Any]]:
     return request.prompt_ids, effective
 
 
-async def shown(page: Page, form: str) -> str:
+async def show_request(page: Page, form: str) -> str:
     """Return the request as the page shows it in the form: curl, Python or JSON."""
     await page.locator("#form").select_option(form)
     await written(page)
@@ -102,7 +102,7 @@ async def test_tools_and_results_in_every_dialect(open_page: OpenPage, site: Sit
     async with open_page() as page:
         await page.locator("#parameters-tab").click()
         await page.get_by_text("Tools", exact=True).click()
-        await page.get_by_role("button", name="Insert an example").click()
+        await page.get_by_role("button", name="Insert example").click()
         await ask(page, "Weather?")
         await page.get_by_label("Result of get_weather").fill("23 degrees")
         await page.get_by_role("button", name="Send the result").click()
@@ -128,12 +128,12 @@ async def snippets(page: Page) -> tuple[dict[str, str], dict[str, str]]:
     programs, commands = {}, {}
     for dialect in CHAT:
         await choose_dialect(page, dialect)
-        programs[dialect] = await shown(page, "Python")
-        commands[dialect] = await shown(page, "curl")
+        programs[dialect] = await show_request(page, "Python")
+        commands[dialect] = await show_request(page, "curl")
     await page.get_by_label("Stream").check()
     for dialect in ("openai", "responses", "anthropic", "ollama"):
         await choose_dialect(page, dialect)
-        programs[f"{dialect} stream"] = await shown(page, "Python")
+        programs[f"{dialect} stream"] = await show_request(page, "Python")
     return programs, commands
 
 
@@ -192,15 +192,15 @@ async def test_images_in_the_dialects_that_take_them(open_page: OpenPage, site: 
             assert request.image_prompt is not None, dialect
             assert request.image_prompt.content == [PNG], dialect
         await choose_dialect(page, "tgi")
-        await expect(page.locator("#requests")).to_contain_text("This dialect takes texts only")
-        await expect(page.get_by_role("button", name="Send it")).to_be_disabled()
+        await expect(page.locator("#requests")).to_contain_text("This dialect accepts only text")
+        await expect(page.get_by_role("button", name="Send request")).to_be_disabled()
 
 
 async def test_copy(open_page: OpenPage, site: Site) -> None:
     async with open_page(permissions=["clipboard-read", "clipboard-write"]) as page:
         await ask(page, "Hi")
         await page.locator("#requests-tab").click()
-        code = await shown(page, "Python")
+        code = await show_request(page, "Python")
         await page.locator("#requests").get_by_role("button", name="Copy").click()
         await expect(page.locator("#announcements")).to_have_text("Copied")
         assert await page.evaluate("navigator.clipboard.readText()") == code
@@ -211,5 +211,5 @@ async def test_an_error_of_a_dialect(open_page: OpenPage, site: Site) -> None:
         await ask(page, "Hi")
         await set_parameter(page, "max_tokens", "2048000")
         await choose_dialect(page, "tgi")
-        await page.get_by_role("button", name="Send it").click()
+        await page.get_by_role("button", name="Send request").click()
         await expect(page.locator("#requests").get_by_role("alert")).to_contain_text("max_new_tokens")

@@ -113,7 +113,7 @@ class Cluster:
         """Check that no lock is held and nothing unfinished is left."""
         (folder,) = self.cache.glob("*/mine-*")
         for path in [folder / "lock", *folder.glob("*.lock")]:
-            with locks.unused(path) as free:
+            with locks.try_exclusive(path) as free:
                 assert free, path
         assert [path for path in folder.iterdir() if path.name == "partial" or path.suffix == ".new"] == []
 

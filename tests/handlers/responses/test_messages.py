@@ -17,7 +17,7 @@ async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve_with(serve, model_dir)
 
 
-def said(role: str, content: object, **members: Any) -> Json:
+def item(role: str, content: object, **members: Any) -> Json:
     return {"role": role, "content": content, **members}
 
 
@@ -43,8 +43,8 @@ def called(*numbers: int) -> list[Json]:
     return [{"id": f"call_{number}", "type": "function", "function": function} for number in numbers]
 
 
-HI = said("user", "Hi")
-TOOL = [said("tool", "sunny", tool_call_id=f"call_{number}") for number in (0, 1, 2)]
+HI = item("user", "Hi")
+TOOL = [item("tool", "sunny", tool_call_id=f"call_{number}") for number in (0, 1, 2)]
 REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_content": text}  # noqa: E731
 
 
@@ -54,34 +54,34 @@ REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_co
         ("Hi", [HI]),
         ([HI], [HI]),
         ([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], [HI]),
-        ([HI, said("assistant", "Hello"), HI], [HI, said("assistant", "Hello"), HI]),
-        ([said("developer", "Be kind."), HI], [said("system", "Be kind."), HI]),
-        ([HI, answer("a"), answer("b"), HI], [HI, said("assistant", "a"), said("assistant", "b"), HI]),
+        ([HI, item("assistant", "Hello"), HI], [HI, item("assistant", "Hello"), HI]),
+        ([item("developer", "Be kind."), HI], [item("system", "Be kind."), HI]),
+        ([HI, answer("a"), answer("b"), HI], [HI, item("assistant", "a"), item("assistant", "b"), HI]),
         (
             [HI, thought("hm"), answer("Hello"), HI],
-            [HI, said("assistant", "Hello", **REASONED("hm")), HI],
+            [HI, item("assistant", "Hello", **REASONED("hm")), HI],
         ),
         (
             [HI, thought("hm"), call(1), result(1)],
-            [HI, said("assistant", "", tool_calls=called(1), **REASONED("hm")), TOOL[1]],
+            [HI, item("assistant", "", tool_calls=called(1), **REASONED("hm")), TOOL[1]],
         ),
         (
             [HI, answer("Let me see."), call(1), call(2), answer(" Soon."), result(1), result(2), answer("Sunny.")],
             [
                 HI,
-                said("assistant", "Let me see. Soon.", tool_calls=called(1, 2)),
+                item("assistant", "Let me see. Soon.", tool_calls=called(1, 2)),
                 TOOL[1],
                 TOOL[2],
-                said("assistant", "Sunny."),
+                item("assistant", "Sunny."),
             ],
         ),
         (
             [HI, call(1), result(1), thought("and now"), call(2), result(2)],
             [
                 HI,
-                said("assistant", "", tool_calls=called(1)),
+                item("assistant", "", tool_calls=called(1)),
                 TOOL[1],
-                said("assistant", "", tool_calls=called(2), **REASONED("and now")),
+                item("assistant", "", tool_calls=called(2), **REASONED("and now")),
                 TOOL[2],
             ],
         ),
@@ -91,19 +91,19 @@ REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_co
                 {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "in short"}]},
                 answer("a"),
             ],
-            [HI, said("assistant", "a", **REASONED("in short"))],
+            [HI, item("assistant", "a", **REASONED("in short"))],
         ),
         (
             [HI, call(0, "no JSON"), result(0, [{"type": "input_text", "text": "sunny"}])],
             [
                 HI,
-                said("assistant", "", tool_calls=[called(0)[0] | {"function": {"name": "weather", "arguments": {}}}]),
+                item("assistant", "", tool_calls=[called(0)[0] | {"function": {"name": "weather", "arguments": {}}}]),
                 TOOL[0],
             ],
         ),
         (
             [HI, answer("Hello"), {"type": "reasoning", "summary": [], "encrypted_content": None}, HI],
-            [HI, said("assistant", "Hello"), HI],
+            [HI, item("assistant", "Hello"), HI],
         ),
         (
             [
@@ -120,7 +120,7 @@ REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_co
             ],
             [
                 HI,
-                said(
+                item(
                     "assistant",
                     "",
                     tool_calls=[
@@ -131,12 +131,12 @@ REASONED: Callable[[str], Json] = lambda text: {"reasoning": text, "reasoning_co
                         }
                     ],
                 ),
-                said("tool", "Done!", tool_call_id="call_1"),
+                item("tool", "Done!", tool_call_id="call_1"),
             ],
         ),
         (
             [{"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, HI],
-            [said("assistant", "No."), HI],
+            [item("assistant", "No."), HI],
         ),
     ],
 )
@@ -146,7 +146,7 @@ async def test_messages(server: RunningServer, given: object, expected: list[Jso
 
 async def test_instructions_come_first(server: RunningServer) -> None:
     found = await messages(server, "Hi", instructions="Be brief.")
-    assert found == [said("system", "Be brief."), HI]
+    assert found == [item("system", "Be brief."), HI]
     assert await messages(server, "Hi", instructions="") == [HI]
 
 
@@ -174,17 +174,17 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
 
     text = {"type": "input_text", "text": "What is it?"}
     good = f"data:image/png;base64,{base64(b'cat')}"
-    assert (await ask(server, [said("user", [text, *seen(good)])])).status == 200
+    assert (await ask(server, [item("user", [text, *seen(good)])])).status == 200
     assert seen_images(server) == [b"cat"]
-    shown = [said("user", "Look."), call(1), result(1, seen(good))]
+    shown = [item("user", "Look."), call(1), result(1, seen(good))]
     assert (await ask(server, shown)).status == 200
-    wrong = await ask(server, [HI, said("user", [text, *seen("data:image/png;base64,?")])])
+    wrong = await ask(server, [HI, item("user", [text, *seen("data:image/png;base64,?")])])
     assert wrong.json()["error"]["message"] == (
         "`input.1.content.1.image_url` must be an http or https URL, or an image in base64"
     )
-    wrong = await ask(server, [said("user", "Look."), call(1), result(1, seen("?"))])
+    wrong = await ask(server, [item("user", "Look."), call(1), result(1, seen("?"))])
     assert wrong.json()["error"]["param"] == "input.2.output.0.image_url"
-    many = await ask(server, [said("user", [*seen(good, good), *seen(good)])])
+    many = await ask(server, [item("user", [*seen(good, good), *seen(good)])])
     assert (
         many.json()["error"]["message"] == "`input.0.content.2` is one image too many: `input` must contain at most 2"
     )
@@ -193,13 +193,13 @@ async def test_images(serve: Serve, model_dir: ModelDirectory) -> None:
 async def test_image_of_an_earlier_response(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": PROPERTIES}), plugins=[SeeingPlugin()])
     image = {"type": "input_image", "image_url": base64(b"cat")}
-    first = await ask(server, [said("user", [image])])
+    first = await ask(server, [item("user", [image])])
     second = await ask(server, "And now?", previous_response_id=first.json()["id"])
     assert (second.status, seen_images(server)) == (200, [b"cat"])
-    third = await ask(server, [said("user", [image])], previous_response_id=first.json()["id"])
+    third = await ask(server, [item("user", [image])], previous_response_id=first.json()["id"])
     fourth = await ask(server, "And now?", previous_response_id=third.json()["id"])
     assert (fourth.status, seen_images(server)) == (200, [b"cat", b"cat"])
-    many = await ask(server, [said("user", [image, image])], previous_response_id=first.json()["id"])
+    many = await ask(server, [item("user", [image, image])], previous_response_id=first.json()["id"])
     assert many.json()["error"]["param"] == "input.0.content.1"
     listed = await server.get(f"{PATH}/{first.json()['id']}/input_items")
     assert listed.json()["data"][0]["content"] == [image | {"detail": "auto"}]

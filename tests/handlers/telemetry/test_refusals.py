@@ -34,7 +34,7 @@ async def full(server: RunningServer) -> AsyncIterator[None]:
     await asyncio.wait(held)
 
 
-async def refused(server: RunningServer, count: int) -> None:
+async def send_refused(server: RunningServer, count: int) -> None:
     answers = await asyncio.gather(*(server.post("/v1/completions", BODY) for _ in range(count)))
     assert {answer.status for answer in answers} == {503}
 
@@ -50,7 +50,7 @@ async def test_the_first_of_each_second_are_logged_and_the_others_counted(
     server = await serve(model_dir({"serving.properties": PROPERTIES}))
     caplog.set_level(logging.INFO, "lmi_handlers.http.exchange")
     async with full(server):
-        await refused(server, CROWD)
+        await send_refused(server, CROWD)
         await clock.pass_time(3600)
         async with asyncio.timeout(LIMIT):
             while not (told := [each for each in caplog.messages if "more requests" in each]):
@@ -68,6 +68,6 @@ async def test_few_are_all_logged(
     caplog.set_level(logging.INFO, "lmi_handlers.http.exchange")
     async with full(server):
         for _ in range(3):
-            await refused(server, 1)
+            await send_refused(server, 1)
             await asyncio.sleep(0.2)  # a second, as it counts here, is over
     assert ["failed: overloaded: " in each for each in caplog.messages] == [True] * 3

@@ -76,7 +76,7 @@ async def test_details_of_a_stream(server: RunningServer) -> None:
     ],
 )
 async def test_seed(server: RunningServer, path: str, given: dict[str, Any], seed: int | None) -> None:
-    assert await told_seed(server, path, given) == seed
+    assert await reported_seed(server, path, given) == seed
     assert server.scripted.history[-1].parameters.seed == given.get("seed")
 
 
@@ -84,7 +84,7 @@ async def test_seed(server: RunningServer, path: str, given: dict[str, Any], see
 @pytest.mark.parametrize("given", [{"do_sample": True}, {"top_k": 5}, {"top_p": 0.9, "seed": -1}])
 async def test_drawn_seed(server: RunningServer, path: str, given: dict[str, Any]) -> None:
     """A client that samples without a seed gets the one with which the answer can be reproduced, as with TGI."""
-    seeds = [await told_seed(server, path, given) for _ in range(3)]
+    seeds = [await reported_seed(server, path, given) for _ in range(3)]
     assert [request.parameters.seed for request in server.scripted.history] == seeds
     assert len(set(seeds)) == 3
     assert all(isinstance(seed, int) and 0 <= seed < 2**53 for seed in seeds)
@@ -95,7 +95,7 @@ async def test_no_seed_is_drawn_where_none_is_told(server: RunningServer) -> Non
     assert server.scripted.history[-1].parameters.seed is None
 
 
-async def told_seed(server: RunningServer, path: str, parameters: dict[str, Any]) -> Any:
+async def reported_seed(server: RunningServer, path: str, parameters: dict[str, Any]) -> Any:
     answer = await server.post(path, {"inputs": PROMPT, "parameters": {"details": True, **parameters}})
     assert answer.status == 200, answer.body
     if path == "/generate_stream":

@@ -15,11 +15,11 @@ from lmi_plugins.backends.torch import TorchBackend
 from lmi_plugins.torch_engine.client.client import EngineClient
 from tests.handlers.http.aborted_streams import (
     Leave,
+    growth_since,
     half_close,
-    held,
-    kept_since,
     leave_streams,
     leave_within,
+    measure,
     until_idle,
 )
 from tests.handlers.http.connections.raw_client import LIMIT, post, raw_client
@@ -91,10 +91,10 @@ async def whole_cache(server: RunningServer) -> str:
 async def test_a_thousand_aborted_streams(server: RunningServer) -> None:
     expected, worker = await whole_cache(server), worker_of(server)
     await leave_streams(server, STREAMS, WARM_UP, seed=0)
-    before, memory = await held(), worker.memory_full_info().uss
+    before, memory = await measure(), worker.memory_full_info().uss
     descriptors, threads = worker.num_fds(), worker.num_threads()
     await leave_streams(server, STREAMS, COUNT, seed=1)
-    assert await kept_since(before) == {}
+    assert await growth_since(before) == {}
     assert engine_of(server).in_flight == 0
     assert worker_of(server).pid == worker.pid
     assert worker.num_fds() <= descriptors

@@ -13,7 +13,7 @@ from lmi_plugins.backends import torch as module
 from lmi_plugins.backends import torch_devices
 from lmi_plugins.backends.torch import TorchProperties, engine_options
 from lmi_plugins.backends.torch_devices import Host, device_placement, openvino_substitutions, this_host
-from lmi_plugins.torch_engine.client.placing import placed
+from lmi_plugins.torch_engine.client.placing import place
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
 BARE = Host(0, "this host has no GPU", False)
@@ -105,7 +105,7 @@ def test_builds_of_torch(
     (tmp_path / "torch" / "version.py").write_text(version)
     spec = PathFinder.find_spec("torch", [str(tmp_path)])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
-    monkeypatch.setattr(torch_devices, "counted_gpus", lambda: 2)
+    monkeypatch.setattr(torch_devices, "count_gpus", lambda: 2)
     host = this_host()
     assert (host.gpus, host.lacking) == (gpus, f"this host has 2 GPUs{lacking}")
 
@@ -169,11 +169,11 @@ def test_devices_of_replicas(
 def test_a_replica_has_its_own_device_or_its_share() -> None:
     options = EngineOptions("model")
     gpus = device_placement(ReplicaCount(2, 2), ("1", "2"), "cuda:1", 1, Host(3, "", mps=False))
-    placed_on_gpus = [placed(options, number, gpus, gpus.replicas) for number in range(4)]
+    placed_on_gpus = [place(options, number, gpus, gpus.replicas) for number in range(4)]
     assert [each.device for each in placed_on_gpus] == ["cuda:1", "cuda:2"] * 2
     assert [each.replicas_on_device for each in placed_on_gpus] == [2] * 4
-    one = placed(options, 0, ANYWHERE, ONE)
+    one = place(options, 0, ANYWHERE, ONE)
     assert one == options
-    shared = placed(options, 0, ANYWHERE, ReplicaCount(2, 4))
+    shared = place(options, 0, ANYWHERE, ReplicaCount(2, 4))
     assert (shared.device, shared.replicas_on_device) == ("auto", 2)
     assert shared.threads == max(1, (os.cpu_count() or 1) // 2)

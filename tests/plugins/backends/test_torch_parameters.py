@@ -76,13 +76,13 @@ ABOUT_THE_ANSWER = {
 }  # no engine has to know them
 
 
-def converted(parameters: Mapping[str, Any]) -> SamplingParameters:
+def convert(parameters: Mapping[str, Any]) -> SamplingParameters:
     return sampling_parameters(ExtendedParameters(**parameters))
 
 
 @pytest.mark.parametrize(("given", "expected"), [*BECOMES, *[({name: SAME[name]},) * 2 for name in SAME]])
 def test_parameters_reach_the_engine(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    assert converted(given) == SamplingParameters(**{"temperature": 0.0, **expected})
+    assert convert(given) == SamplingParameters(**{"temperature": 0.0, **expected})
 
 
 def test_every_parameter_is_tested_here() -> None:
@@ -91,7 +91,7 @@ def test_every_parameter_is_tested_here() -> None:
 
 
 def test_defaults_change_nothing() -> None:
-    assert converted({}) == SamplingParameters()
+    assert convert({}) == SamplingParameters()
 
 
 @pytest.mark.parametrize("name", ["n", "best_of"])

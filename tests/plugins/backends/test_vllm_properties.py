@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_plugins.backends.vllm_properties import VllmProperties, embedding_arguments, vllm_arguments
-from lmi_plugins.vllm_engine.arguments.load_formats import refused_pickles
+from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import ParallelDegrees
 
 
@@ -56,4 +56,4 @@ def test_arguments_that_are_no_json_objects(value: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^option\.pooler_config must be a JSON object.* Given: "):
         embedding_arguments(VllmProperties(normalize=True), {"pooler_config": value})
     with pytest.raises(ConfigurationError, match=r"^option\.speculative_config must be a JSON object.* Given: "):
-        refused_pickles({"model": "org/name", "speculative_config": value}, allowed=False)
+        pickle_faults({"model": "org/name", "speculative_config": value}, allowed=False)

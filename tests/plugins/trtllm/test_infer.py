@@ -66,7 +66,7 @@ def tensors(count: int = 6, **others: Any) -> Mapping[str, Tensor]:
     return InferenceRequest(0, {"input_ids": [PROMPT], "request_output_len": [[count]]} | others).tensors
 
 
-def begun(backend: TrtllmBackend, count: int = 6, **others: Any) -> AsyncGenerator[Mapping[str, Tensor], None]:
+def begin(backend: TrtllmBackend, count: int = 6, **others: Any) -> AsyncGenerator[Mapping[str, Tensor], None]:
     return backend.infer(0, tensors(count, **others))
 
 
@@ -75,7 +75,7 @@ async def rest(responses: AsyncGenerator[Mapping[str, Tensor], None]) -> list[in
 
 
 async def generated(backend: TrtllmBackend, count: int = 6, **others: Any) -> list[int]:
-    return await rest(begun(backend, count, **others))
+    return await rest(begin(backend, count, **others))
 
 
 async def test_the_same_as_without_a_worker(backend: TrtllmBackend, reference: ReferenceModel) -> None:
@@ -129,7 +129,7 @@ async def test_a_vocabulary_that_the_configuration_does_not_name(tmp_path: Path)
 
 async def test_closing_stops(backend: TrtllmBackend) -> None:
     """Four that run for ever fill the batch; a fifth waits until one is closed."""
-    endless = [begun(backend, LONG, streaming=[True]) for _ in range(4)]
+    endless = [begin(backend, LONG, streaming=[True]) for _ in range(4)]
     for stream in endless:
         await anext(stream)
     last = asyncio.create_task(generated(backend, 2))
@@ -228,7 +228,7 @@ async def test_answers_are_as_without_a_killed_worker(
         {"lora_task_id": task_id(5), **adapter},
     ]
     expected = await asyncio.gather(*(generated(backend, LONG, **each) for each in given))
-    first = begun(backend, LONG, **given[0])
+    first = begin(backend, LONG, **given[0])
     ids = (await anext(first))["output_ids"].array()[0].tolist()
     others = [asyncio.create_task(generated(backend, LONG, **each)) for each in given[1:]]
     async with asyncio.timeout(60):

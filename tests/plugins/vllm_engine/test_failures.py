@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explained
+from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explain
 
 # A process of vLLM's that fails as its core does: it logs the error with its traceback, and raises it.
 PROCESS = """\
@@ -18,9 +18,9 @@ from concurrent.futures import CancelledError
 
 def fail():
     from lmi_core.logs.logs import configure_logging_of_another_program
-    from lmi_plugins.vllm_engine.failures import tell_failures
+    from lmi_plugins.vllm_engine.failures import report_failures
     configure_logging_of_another_program(sys.argv[1])
-    tell_failures()
+    report_failures()
     log = logging.getLogger("vllm.v1.engine.core")
     log.error("nothing with a traceback")
     log.error("Worker proc %s died unexpectedly (exit code: %s), shutting down executor.", "VllmWorker-0", -9)
@@ -81,7 +81,7 @@ def test_the_file_is_gone_with_the_server(monkeypatch: pytest.MonkeyPatch, tmp_p
     ],
 )
 def test_sentences(error: Exception, sentence: str) -> None:
-    assert explained(error) == sentence
+    assert explain(error) == sentence
 
 
 def test_other_records_are_left_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,7 +46,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]:
     hanging.go.set()
 
 
-async def cancelled(hanging: Hanging) -> None:
+async def cancel_load(hanging: Hanging) -> None:
     task = asyncio.create_task(loading._in_own_thread(hanging.create))
     await asyncio.to_thread(hanging.begun.wait)
     task.cancel()
@@ -55,7 +55,7 @@ async def cancelled(hanging: Hanging) -> None:
 
 
 async def test_an_engine_that_is_not_created_is_abandoned_and_ended_later(hanging: Hanging) -> None:
-    await cancelled(hanging)
+    await cancel_load(hanging)
     assert not hanging.shut_down.is_set()
     hanging.go.set()
     assert await asyncio.to_thread(hanging.shut_down.wait, 30)
@@ -70,7 +70,7 @@ async def test_an_engine_that_is_created_late_is_ended_too(hanging: Hanging, mon
         return set()
 
     monkeypatch.setattr(loading, "_children", children)
-    await cancelled(hanging)  # which kills its processes first, and that lets it end
+    await cancel_load(hanging)  # which kills its processes first, and that lets it end
     assert hanging.shut_down.is_set()
 
 

@@ -168,7 +168,7 @@ async def last_line(response: aiohttp.ClientResponse) -> Any:
     return json.loads((await response.read()).splitlines()[-1])
 
 
-def left(shared_memory: set[Path]) -> list[Path]:
+def remaining(shared_memory: set[Path]) -> list[Path]:
     """Return what is left of shared memory that processes had, of which there was some."""
     assert shared_memory
     return [path for path in shared_memory if path.exists()]
@@ -188,7 +188,7 @@ async def test_a_server_that_is_killed_leaves_nothing(tmp_path: Path, temporary:
             hello.process.kill()
             await until_gone(everything)
     assert left_by_us(temporary) == []
-    assert left(memory) == []
+    assert remaining(memory) == []
 
 
 def left_by_us(temporary: Path) -> list[str]:
@@ -226,7 +226,7 @@ async def test_engines_are_replaced_unseen_and_leave_nothing_and_signals_let_req
             await hello.server.line_with("no line is like this")
     assert "Traceback" not in str(log.value)
     assert left_by_us(temporary) == []
-    assert left(memory) == []
+    assert remaining(memory) == []
 
 
 async def stopped_engine_is_replaced(hello: Served, expected: list[Any]) -> None:

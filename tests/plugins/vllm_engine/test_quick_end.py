@@ -7,7 +7,7 @@ from pathlib import Path
 
 TOLD = """\
 import atexit, gc, multiprocessing, sys, time
-from lmi_plugins.vllm_engine.quick_end import announce_end, heed_end
+from lmi_plugins.vllm_engine.quick_end import announce_end, skip_collection
 
 class Cycle:
     def __init__(self):
@@ -18,7 +18,7 @@ def collected():
     return gc.collect()
 
 def work(told):
-    heed_end()
+    skip_collection()
     atexit.register(print, "the end of the interpreter")
     gc.freeze()
     print(collected() > 0, flush=True)

@@ -22,7 +22,7 @@ class Mallinfo(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in MALLINFO]
 
 
-def allocated() -> int:
+def allocated_bytes() -> int:
     """Return the bytes that the C library has given out and not got back."""
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = Mallinfo
@@ -38,7 +38,7 @@ async def inside(call: Call, models: ServedModels) -> Answer:
     objects = {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in types.items() if _is_ours(kind)}
     in_flight = getattr(models, "in_flight", None)  # of the dispatcher, which takes the part of the models
     threads = Counter(re.sub(r"[-_]?\d+", "", thread.name) for thread in threading.enumerate())
-    memory = {"allocated": allocated(), "blocks": sys.getallocatedblocks()}
+    memory = {"allocated": allocated_bytes(), "blocks": sys.getallocatedblocks()}
     found = {"tasks": tasks, "threads": threads, "objects": objects, "in_flight": in_flight, **memory}
     return Answer(200, "application/json", json.dumps(found).encode())
 

@@ -2,7 +2,7 @@ import re
 
 from pydantic import Field
 
-from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, declared
+from lmi_core.configuration.properties import ModelProperties, Properties, RequestProperties, ServerProperties, keys_of
 from tools.docs.options import document
 
 
@@ -38,5 +38,5 @@ def test_tables_are_whole() -> None:
 
 def test_documents_every_key() -> None:
     page = document(TYPES)
-    keys = [key.key for properties_type in TYPES.values() for key in declared(properties_type)]
+    keys = [key.key for properties_type in TYPES.values() for key in keys_of(properties_type)]
     assert [key for key in keys if f"| `{key}`" not in page] == []

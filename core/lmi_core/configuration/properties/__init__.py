@@ -8,8 +8,8 @@ from lmi_core.configuration.properties.declaration import (
     Names,
     NoEffect,
     Properties,
-    declared,
     environment_variable,
+    keys_of,
 )
 from lmi_core.configuration.properties.model import ModelProperties
 from lmi_core.configuration.properties.request import RequestProperties
@@ -27,6 +27,6 @@ __all__ = [
     "RequestProperties",
     "ServerProperties",
     "check_engine",
-    "declared",
     "environment_variable",
+    "keys_of",
 ]

@@ -73,11 +73,11 @@ class Properties(BaseModel):
 
 
 @cache  # every model's plan needs the keys of every backend, and creating a schema takes milliseconds
-def declared(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
+def keys_of(properties_type: type[Properties]) -> tuple[DeclaredKey, ...]:
     """Return every key of the type, inherited ones first."""
     schemas = properties_type.model_json_schema()["properties"]
     return tuple(
-        _declared_key(properties_type.prefix, name, field, _in_words(schemas[name]))
+        _declared_key(properties_type.prefix, name, field, _describe_type(schemas[name]))
         for name, field in properties_type.model_fields.items()
     )
 
@@ -112,9 +112,9 @@ def _as_text(default: object) -> str:
     return default if isinstance(default, str) else json.dumps(default)
 
 
-def _in_words(schema: Mapping[str, Any]) -> str:
+def _describe_type(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_in_words(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
+        return " or ".join(_describe_type(choice) for choice in schema["anyOf"] if choice.get("type") != "null")
     if "enum" in schema:
         return "one of " + ", ".join(str(choice) for choice in schema["enum"])
     if "const" in schema:
@@ -123,7 +123,7 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     return f"{_NOUNS[schema['type']]} {' and '.join(bounds)}".rstrip()
 
 
-def _parsed(value: object) -> object:
+def _parse_json(value: object) -> object:
     if isinstance(value, str):
         with suppress(ValueError):
             return json.loads(value)
@@ -141,4 +141,4 @@ def checked_by(read: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-JsonObject = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+JsonObject = Annotated[dict[str, Any], BeforeValidator(_parse_json)]

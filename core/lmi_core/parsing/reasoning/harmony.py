@@ -33,7 +33,7 @@ class Harmony(ReasoningFormat):
         parser = HarmonyReasoning()
         begun = context.prompt[max(context.prompt.rfind(START), 0) :]
         if CHANNEL_NAME.search(begun):  # the prompt ends inside a message
-            parser.go_on_from(begun)
+            parser.continue_from(begun)
         return parser
 
     def close(self, prompt: str) -> str:
@@ -47,8 +47,8 @@ class HarmonyReasoning(PhasedReasoning):
         super().__init__(self._begin)
         self._reasons = False
         self._calls = False
-        self._told_reasoning = False
-        self._told_content = False
+        self._has_reasoning = False
+        self._has_content = False
 
     @property
     def inside(self) -> bool:
@@ -58,10 +58,10 @@ class HarmonyReasoning(PhasedReasoning):
     def undecided(self) -> bool:
         return self._phase in (self._begin, self._header) and bool(self._held)
 
-    def go_on_from(self, message: str) -> None:
+    def continue_from(self, message: str) -> None:
         """Continue from a prompt that ends inside a message; return none of the prompt's text."""
         self.push(message)
-        self._told_reasoning = self._told_content = False
+        self._has_reasoning = self._has_content = False
 
     def _begin(self, final: bool) -> SplitText | None:
         """Determine whether the text starts with a message; otherwise all of it is content."""
@@ -81,8 +81,8 @@ class HarmonyReasoning(PhasedReasoning):
         channel = CHANNEL_NAME.search(head)
         self._calls = FUNCTION.search(head) is not None
         self._reasons = not self._calls and channel is not None and channel[1] == "analysis"
-        told = self._told_reasoning if self._reasons else self._told_content
-        return self._tell(head + MESSAGE if self._calls else BETWEEN_MESSAGES if told else "")
+        has_text = self._has_reasoning if self._reasons else self._has_content
+        return self._split(head + MESSAGE if self._calls else BETWEEN_MESSAGES if has_text else "")
 
     def _body(self, final: bool) -> SplitText | None:
         found = find_first(self._held, (*ENDS, START), final=final)
@@ -95,11 +95,11 @@ class HarmonyReasoning(PhasedReasoning):
                 text += found.marker if self._calls else ""
         elif not text:
             return None
-        return self._tell(text)
+        return self._split(text)
 
-    def _tell(self, text: str) -> SplitText:
-        self._told_reasoning |= self._reasons and bool(text)
-        self._told_content |= not self._reasons and bool(text)
+    def _split(self, text: str) -> SplitText:
+        self._has_reasoning |= self._reasons and bool(text)
+        self._has_content |= not self._reasons and bool(text)
         return SplitText(reasoning=text) if self._reasons else SplitText(content=text)
 
     def _unmarked(self, final: bool) -> SplitText | None:

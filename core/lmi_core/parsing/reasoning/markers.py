@@ -13,7 +13,7 @@ from lmi_core.parsing.reasoning.parser import (
 from lmi_core.parsing.search import find_first, starts_with
 
 
-class Stripped:
+class StreamStrip:
     """A streaming `strip` of leading and, if `end`, trailing whitespace."""
 
     def __init__(self, *, start: bool, end: bool) -> None:
@@ -81,39 +81,39 @@ class MarkedReasoning(PhasedReasoning):
     """A parser of one sequence; reasoning that does not come first is content."""
 
     def __init__(self, markers: Markers, inside: bool, interrupts: tuple[str, ...]) -> None:
-        super().__init__(self._within if inside else self._before)
+        super().__init__(self._read_reasoning if inside else self._find_start)
         self._markers = markers
         self._ends = markers.ends + interrupts
         self._repeats = inside  # whether the model may repeat the marker that the prompt ends with
-        self._reasoning = Stripped(start=True, end=True)
-        self._content = Stripped(start=False, end=False)
+        self._reasoning = StreamStrip(start=True, end=True)
+        self._content = StreamStrip(start=False, end=False)
 
     @property
     def inside(self) -> bool:
-        return self._phase == self._within
+        return self._phase == self._read_reasoning
 
     @property
     def undecided(self) -> bool:
-        return self._phase == self._before and bool(self._held.strip())
+        return self._phase == self._find_start and bool(self._held.strip())
 
-    def _before(self, final: bool) -> SplitText | None:
+    def _find_start(self, final: bool) -> SplitText | None:
         """Read up to the start marker; without one, all text is content."""
         text = self._held.lstrip()
         found = starts_with(text, self._markers.starts + self._markers.ends, final=final)
         if found is None:
             return None
         if not found:
-            self._phase = self._after
+            self._phase = self._read_content
         elif found in self._markers.starts:
             self._held = text[len(found) :]
-            self._phase = self._within
+            self._phase = self._read_reasoning
         else:
             self._end(text[len(found) :])
         return SplitText()
 
-    def _within(self, final: bool) -> SplitText | None:
+    def _read_reasoning(self, final: bool) -> SplitText | None:
         if self._repeats:
-            return self._repeated(final)
+            return self._skip_repeated_start(final)
         found = find_first(self._held, self._ends, final=final)
         text, rest = self._held[: found.place], self._held[found.place :]
         self._held = rest
@@ -123,7 +123,7 @@ class MarkedReasoning(PhasedReasoning):
             return None
         return SplitText(reasoning=self._reasoning.push(text))
 
-    def _repeated(self, final: bool) -> SplitText | None:
+    def _skip_repeated_start(self, final: bool) -> SplitText | None:
         text = self._held.lstrip()
         found = starts_with(text, self._markers.starts, final=final)
         if found is None:
@@ -135,10 +135,10 @@ class MarkedReasoning(PhasedReasoning):
     def _end(self, rest: str) -> None:
         """Switch from the reasoning to the content, which starts with `rest`."""
         self._held = rest
-        self._content = Stripped(start=True, end=False)
-        self._phase = self._unwrapped if self._markers.wrapper else self._after
+        self._content = StreamStrip(start=True, end=False)
+        self._phase = self._skip_wrapper if self._markers.wrapper else self._read_content
 
-    def _unwrapped(self, final: bool) -> SplitText | None:
+    def _skip_wrapper(self, final: bool) -> SplitText | None:
         """Drop a wrapper's marker between the reasoning and the content."""
         assert self._markers.wrapper is not None
         opening, _ = self._markers.wrapper
@@ -147,22 +147,22 @@ class MarkedReasoning(PhasedReasoning):
         if found is None:
             return None
         self._held = text[len(found) :]
-        self._phase = self._wrapped if found else self._after
+        self._phase = self._read_wrapped if found else self._read_content
         if found:
-            self._content = Stripped(start=True, end=True)
+            self._content = StreamStrip(start=True, end=True)
         return SplitText()
 
-    def _wrapped(self, final: bool) -> SplitText | None:
+    def _read_wrapped(self, final: bool) -> SplitText | None:
         assert self._markers.wrapper is not None
         _, closing = self._markers.wrapper
         found = find_first(self._held, (closing,), final=final)
         text, self._held = self._held[: found.place], self._held[found.place + len(found.marker) :]
         if found.marker:
-            self._phase = self._after
+            self._phase = self._read_content
         elif not text:
             return None
         return SplitText(content=self._content.push(text))
 
-    def _after(self, final: bool) -> SplitText | None:
+    def _read_content(self, final: bool) -> SplitText | None:
         text, self._held = self._held, ""
         return SplitText(content=self._content.push(text))

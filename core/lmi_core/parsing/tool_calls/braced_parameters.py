@@ -25,7 +25,7 @@ class BracedCalls(MarkedParser):
     def read_marked(self, marker: str) -> Waiting[bool]:
         if not (yield from self.reader.optional(CALL)):
             return False
-        text, bracket = yield from self.reader.until("{", self._end)
+        text, bracket = yield from self.reader.read_until("{", self._end)
         name = NAME.fullmatch(text)
         if not name or not bracket:
             return False
@@ -58,14 +58,14 @@ class BracedCalls(MarkedParser):
         parts: list[str] = []
         depth = 0
         while True:
-            text, end = yield from self.reader.until(",", *OPENING, *CLOSING, self._quote)
+            text, end = yield from self.reader.read_until(",", *OPENING, *CLOSING, self._quote)
             parts.append(text)
             if not end or (depth == 0 and end in ",}"):
                 return "".join(parts), end
             parts.append(end)
             depth += (end in OPENING) - (end in CLOSING)
             if end == self._quote:
-                text, end = yield from self.reader.until(self._quote)
+                text, end = yield from self.reader.read_until(self._quote)
                 parts += (text, end)
                 if not end:
                     return "", ""

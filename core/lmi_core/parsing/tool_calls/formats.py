@@ -69,7 +69,7 @@ def _python(models: str, *markers: str, ends: Sequence[str] = (), special: Seque
     return ToolCallFormat(models, make, (*markers, *ends, *special))
 
 
-def _braced(models: str, marker: str, end: str, quote: str) -> ToolCallFormat:
+def _braced_format(models: str, marker: str, end: str, quote: str) -> ToolCallFormat:
     return ToolCallFormat(models, partial(BracedCalls, marker=marker, end=end, quote=quote), (marker, end, quote))
 
 
@@ -162,8 +162,8 @@ FORMATS: Mapping[str, ToolCallFormat] = {
     "deepseek_v41": _tags("DeepSeek-V4.1", _invoke("<｜DSML｜ calls>", "</｜DSML｜ calls>", "｜DSML｜ ", special=True)),
     "dots": _tags("dots.llm", _invoke("<dots_function_call>", "</dots_function_call>")),
     "ernie45": _json("ERNIE 4.5", TOOL_CALL, ends=[END_OF_TOOL_CALL], special=["<response>", "</response>"]),
-    "functiongemma": _braced("FunctionGemma", "<start_function_call>", "<end_function_call>", "<escape>"),
-    "gemma4": _braced("Gemma 4", "<|tool_call>", "<tool_call|>", '<|"|>'),
+    "functiongemma": _braced_format("FunctionGemma", "<start_function_call>", "<end_function_call>", "<escape>"),
+    "gemma4": _braced_format("Gemma 4", "<|tool_call>", "<tool_call|>", '<|"|>'),
     "gigachat3": _json(
         "GigaChat 3", "function call<|role_sep|>", "<|function_call|>", special=["<|message_sep|>", "<|function_call|>"]
     ),

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser, coalesced
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser, coalesce
 from lmi_core.parsing.tool_calls.text_reader import TextReader, Waiting
 
 Tools = Mapping[str, Mapping[str, Any]]  # the JSON schema of the parameters, by function name
@@ -31,11 +31,11 @@ class IncrementalParser(ToolCallParser):
 
     def push(self, text: str) -> list[Piece]:
         self.reader.add(text)
-        return self._go_on()
+        return self._resume()
 
     def finish(self) -> list[Piece]:
         self.reader.ended = True
-        pieces = self._go_on()
+        pieces = self._resume()
         return [*pieces, Content(self._blanks)] if self._blanks and not self.count else pieces
 
     def content(self, text: str) -> None:
@@ -61,10 +61,10 @@ class IncrementalParser(ToolCallParser):
         self.begun = False
         self.count += 1
 
-    def _go_on(self) -> list[Piece]:
+    def _resume(self) -> list[Piece]:
         next(self._reading, None)
         pieces, self._pieces = self._pieces, []
-        return coalesced(pieces)
+        return coalesce(pieces)
 
 
 class MarkedParser(IncrementalParser):
@@ -86,7 +86,7 @@ class MarkedParser(IncrementalParser):
 
     def read(self) -> Waiting[None]:
         known = (*self._markers, *self._ends, *self._special)
-        while marker := (yield from self.reader.write_on(known, self.content)):
+        while marker := (yield from self.reader.write_and_forget(known, self.content)):
             begins = marker in self._markers and self.reader.reread < MAX_REREAD
             if not begins or not (yield from self.read_marked(marker)):
                 self.leave_out(marker)

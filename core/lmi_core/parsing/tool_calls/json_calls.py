@@ -59,9 +59,9 @@ class JsonCall:
         if self.name is None and self._members.member is None:
             found = next((self._members.values[key] for key in NAMES if key in self._members.values), None)
             self.name = found if isinstance(found, str) and found else None
-        return "" if self.name is None or self.refused else self._known()
+        return "" if self.name is None or self.refused else self._new_arguments()
 
-    def _known(self) -> str:
+    def _new_arguments(self) -> str:
         if self._members.closed and not self._written and not self._held:
             self._held = "{}"
         if not self._is_object() and not self._members.closed:
@@ -88,7 +88,7 @@ class KeyedCall(JsonCall):
         value = self._members.push(character)
         self.name = self.name or self._members.member
         self._held += value
-        return self._known()
+        return self._new_arguments()
 
 
 def read_call(parser: IncrementalParser, call: JsonCall) -> Waiting[bool]:
@@ -126,7 +126,7 @@ def read_calls(
     reader = parser.reader
     first = parser.count
     yield from reader.blanks()
-    listed = yield from reader.one_of("[")
+    listed = yield from reader.read_marker("[")
     after = -1
     while True:
         yield from reader.blanks()
@@ -134,10 +134,10 @@ def read_calls(
             break
         after = reader.mark()
         yield from reader.blanks()
-        yield from reader.one_of(*SEPARATORS)
+        yield from reader.read_marker(*SEPARATORS)
     found = parser.count > first or parser.begun
     if found and listed:
-        yield from reader.one_of("]")
+        yield from reader.read_marker("]")
     elif found and not parser.begun:
         reader.rewind(after)
     return found

@@ -85,18 +85,18 @@ class IdentifiedCalls(ToolCallParser):
         self._call_id = call_id
 
     def push(self, text: str) -> list[Piece]:
-        return [self._identified(piece) for piece in self._parser.push(text)]
+        return [self._add_id(piece) for piece in self._parser.push(text)]
 
     def finish(self) -> list[Piece]:
-        return [self._identified(piece) for piece in self._parser.finish()]
+        return [self._add_id(piece) for piece in self._parser.finish()]
 
-    def _identified(self, piece: Piece) -> Piece:
+    def _add_id(self, piece: Piece) -> Piece:
         if not isinstance(piece, CallBegun) or piece.id is not None:
             return piece
         return CallBegun(piece.index, piece.name, self._call_id(piece.name, piece.index))
 
 
-def coalesced(pieces: list[Piece]) -> list[Piece]:
+def coalesce(pieces: list[Piece]) -> list[Piece]:
     """Join adjacent pieces of the same kind."""
     together: list[Piece] = []
     for piece in pieces:

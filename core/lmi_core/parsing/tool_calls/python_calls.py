@@ -39,7 +39,7 @@ class PythonCalls(MarkedParser):
         listed = marker == "["
         if not listed:
             yield from self.reader.blanks()
-            listed = bool((yield from self.reader.one_of("[")))
+            listed = bool((yield from self.reader.read_marker("[")))
         first = self.count
         while (yield from self._read_call()):
             if not (yield from self.reader.optional(",", ";")) and (listed or not self._certain):
@@ -111,7 +111,7 @@ class PythonCalls(MarkedParser):
         reader.skip(len(quote))
         parts = [quote]
         while True:
-            text, end = yield from reader.until("\\", quote)
+            text, end = yield from reader.read_until("\\", quote)
             parts += (text, end)
             if end != "\\":
                 return "".join(parts)

@@ -37,15 +37,15 @@ class SegmentedCalls(MarkedParser):
         yield from reader.blanks()
         if (yield from reader.peek(1)) in ("{", "["):
             return (yield from read_calls(self))
-        if form.kind_end and (yield from reader.until(form.kind_end, form.call))[1] != form.kind_end:
+        if form.kind_end and (yield from reader.read_until(form.kind_end, form.call))[1] != form.kind_end:
             return False
         stops = tuple(filter(None, (*form.name_ends, form.id_begin, form.call_end, form.call)))
-        text, end = yield from reader.until(*stops)
+        text, end = yield from reader.read_until(*stops)
         name = form.name.fullmatch(text.strip())
         if name is None or end in ("", form.call):
             return False
         if end == form.id_begin:
-            end = (yield from reader.until(*form.name_ends))[1]
+            end = (yield from reader.read_until(*form.name_ends))[1]
         if end == "{":
             reader.skip(-1)
         self.begin_call(name[1], name[0] if form.id and form.id.fullmatch(name[0]) else None)

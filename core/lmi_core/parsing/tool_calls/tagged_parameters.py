@@ -4,7 +4,7 @@ import html
 import re
 from dataclasses import dataclass
 
-from lmi_core.parsing.search import begun_at
+from lmi_core.parsing.search import partial_marker_start
 from lmi_core.parsing.tool_calls.incremental import MarkedParser, Tools
 from lmi_core.parsing.tool_calls.json_calls import read_calls
 from lmi_core.parsing.tool_calls.text_reader import Waiting
@@ -49,13 +49,13 @@ class TaggedCalls(MarkedParser):
         yield from self.reader.blanks()
         if (yield from self.reader.peek(1)) in ("{", "["):
             return (yield from read_calls(self))
-        if marker in self._form.wrappers and not (yield from self.reader.one_of(*self._form.call)):
+        if marker in self._form.wrappers and not (yield from self.reader.read_marker(*self._form.call)):
             return False
         return (yield from self._read_call())
 
     def _read_call(self) -> Waiting[bool]:
         form = self._form
-        text, end = yield from self.reader.until(*form.name_ends, form.call_end, form.parameter, *form.wrappers)
+        text, end = yield from self.reader.read_until(*form.name_ends, form.call_end, form.parameter, *form.wrappers)
         name = _name(text)
         if end in ("", *form.wrappers) or not FUNCTION_NAME.fullmatch(name):
             return False
@@ -74,8 +74,8 @@ class TaggedCalls(MarkedParser):
         """Read the call's next parameter; return False at the call's end."""
         form, reader = self._form, self.reader
         markers = (form.parameter, form.call_end, *self._ends, *self._markers)
-        text, marker = yield from reader.until(*markers)
-        self._stray += text if marker else text[: begun_at(text, markers)]
+        text, marker = yield from reader.read_until(*markers)
+        self._stray += text if marker else text[: partial_marker_start(text, markers)]
         if marker == form.parameter:
             return (yield from self._read_value())
         if marker != form.call_end:
@@ -87,19 +87,19 @@ class TaggedCalls(MarkedParser):
     def _read_value(self) -> Waiting[bool]:
         """Read a parameter from its name on; return False if the text ends inside it."""
         form, reader = self._form, self.reader
-        key, end = yield from reader.until(form.key_end, form.call_end)
+        key, end = yield from reader.read_until(form.key_end, form.call_end)
         if end == form.call_end:
             reader.skip(-len(end))
             return True
         kind = dict(_attributes(key))
         if form.value_begin and end:
-            between, end = yield from reader.until(form.value_begin)
+            between, end = yield from reader.read_until(form.value_begin)
             tag = TYPE_TAG.search(between)
             kind |= {"type": tag[1]} if tag else {}
         if not end:
             return False
         types = self._types(_name(key), kind)
-        value, end = yield from reader.until(form.value_end, form.parameter, form.call_end)
+        value, end = yield from reader.read_until(form.value_end, form.parameter, form.call_end)
         if end != form.value_end:
             reader.skip(-len(end))
         self.arguments(f"{self._separator}{json_text(_name(key))}: {self._value(value, types, cut=not end)}")

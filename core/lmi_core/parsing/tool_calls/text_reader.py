@@ -70,7 +70,7 @@ class TextReader:
                 return
             yield
 
-    def one_of(self, *markers: str) -> Waiting[str]:
+    def read_marker(self, *markers: str) -> Waiting[str]:
         """Read the longest marker at the current position; return "" if there is none."""
         while (found := starts_with(self._text, markers, final=self.ended, start=self._at)) is None:
             yield
@@ -83,12 +83,12 @@ class TextReader:
         if not markers:
             return ""
         yield from self.blanks()
-        found = yield from self.one_of(*markers)
+        found = yield from self.read_marker(*markers)
         if not found:
             self._at = mark
         return found
 
-    def until(self, *markers: str) -> Waiting[tuple[str, str]]:
+    def read_until(self, *markers: str) -> Waiting[tuple[str, str]]:
         """Read through the first marker; return the text before it, and the marker, or "" at the end of the text."""
         parts: list[str] = []
         marker = yield from self.write_until(markers, parts.append)
@@ -110,7 +110,7 @@ class TextReader:
                 self.forget()
             yield
 
-    def write_on(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
+    def write_and_forget(self, markers: tuple[str, ...], write: Callable[[str], None]) -> Waiting[str]:
         """Do the same as `write_until` and forget the written text, so that the returned marker is at position 0."""
         marker = yield from self.write_until(markers, write, forgets=True)
         self.skip(-len(marker))

@@ -26,7 +26,7 @@ def parameter_schema(schema: Mapping[str, Any], name: str) -> Any:
         reference = found.get("$ref") if isinstance(found, Mapping) else None
         if not isinstance(reference, str):
             break
-        found = _referred(schema, reference)
+        found = _resolve(schema, reference)
     return found
 
 
@@ -40,7 +40,7 @@ def types_of(schema: Any) -> set[str]:
         choice = choices.pop()
         if isinstance(choice, Mapping):
             types |= _own_types(choice)
-            choices += (each for name in CHOICES for each in _listed(choice, name))
+            choices += (each for name in CHOICES for each in _items(choice, name))
     return types
 
 
@@ -69,18 +69,18 @@ def json_text(value: Any) -> str:
 def _own_types(schema: Mapping[str, Any]) -> set[str]:
     """Return the types that the schema names directly, or those of its enumerated values."""
     given = schema.get("type")
-    types = {name for name in ([given] if isinstance(given, str) else _listed(schema, "type")) if isinstance(name, str)}
+    types = {name for name in ([given] if isinstance(given, str) else _items(schema, "type")) if isinstance(name, str)}
     constant = [schema["const"]] if "const" in schema else []
-    return types or {KINDS.get(type(value), "object") for value in [*_listed(schema, "enum"), *constant]}
+    return types or {KINDS.get(type(value), "object") for value in [*_items(schema, "enum"), *constant]}
 
 
-def _listed(schema: Mapping[str, Any], name: str) -> list[Any]:
+def _items(schema: Mapping[str, Any], name: str) -> list[Any]:
     """Return a keyword's list; anything else counts as empty, because the schema is not validated."""
     found = schema.get(name)
     return found if isinstance(found, list) else []
 
 
-def _referred(schema: Mapping[str, Any], reference: str) -> Any:
+def _resolve(schema: Mapping[str, Any], reference: str) -> Any:
     found: Any = schema
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.remote.report import Report
 from lmi_core.remote.space import check_space
 
@@ -50,7 +50,7 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     quantization = metadata.quantization
     (folder / "serving.properties").write_text(f"option.quantize={quantization}\n" if quantization else "")
     report.note(
-        f"{file.name}: its weights ({metadata.type_name}) become bfloat16, which takes {in_words(size)} of memory"
+        f"{file.name}: its weights ({metadata.type_name}) become bfloat16, which takes {readable(size)} of memory"
         + (f", or {quantization} if the engine supports it (option.quantize)" if quantization else "")
     )
 

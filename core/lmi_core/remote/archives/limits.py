@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 
 BYTES_VARIABLE = "LMI_MAX_UNPACKED_BYTES"
 FILES_VARIABLE = "LMI_MAX_UNPACKED_FILES"
@@ -38,12 +38,12 @@ class Limits:
             )
         if size > self.max_bytes:
             raise ConfigurationError(
-                f"the archive unpacks to more than {BYTES_VARIABLE}={self.max_bytes} ({in_words(self.max_bytes)}): set "
+                f"the archive unpacks to more than {BYTES_VARIABLE}={self.max_bytes} ({readable(self.max_bytes)}): set "
                 "it higher if the archive is yours"
             )
         if self.max_ratio is not None and size > max(FREE_BYTES, self.max_ratio * archive_size):
             raise ConfigurationError(
-                f"the archive of {in_words(archive_size)} unpacks to more than {self.max_ratio} times its size, "
+                f"the archive of {readable(archive_size)} unpacks to more than {self.max_ratio} times its size, "
                 f"which only attacks do: set {BYTES_VARIABLE} to a number of bytes if the archive is yours"
             )
 

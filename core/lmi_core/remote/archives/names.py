@@ -18,28 +18,28 @@ def member_path(name: str, *, is_folder: bool) -> PurePosixPath:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise refused(name, "is not valid UTF-8") from None
+        raise name_error(name, "is not valid UTF-8") from None
     if _CONTROL.search(name):
-        raise refused(name, "contains a control character")
+        raise name_error(name, "contains a control character")
     if name.startswith("/") or "\\" in name or _DRIVE.match(name):
-        raise refused(name, "is not relative to the archive, or has a backslash")
+        raise name_error(name, "is not relative to the archive, or has a backslash")
     path = PurePosixPath(name)
     if ".." in path.parts:
-        raise refused(name, "points outside the archive")
+        raise name_error(name, "points outside the archive")
     if len(path.parts) > MAX_DEPTH or size > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.parts):
-        raise refused(
+        raise name_error(
             name, f"is too long: at most {MAX_PATH} bytes in {MAX_DEPTH} parts of {MAX_NAME} bytes are unpacked"
         )
     if not path.parts and not is_folder:
-        raise refused(name, "is the name of a folder, and of a file")
+        raise name_error(name, "is the name of a folder, and of a file")
     return path
 
 
-def shown(name: str) -> str:
+def quote(name: str) -> str:
     """Return a name in a form that is safe in messages."""
     return ascii(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
 
 
-def refused(name: str, why: str) -> ConfigurationError:
-    """Return the error about a name."""
-    return ConfigurationError(f"the archive cannot be unpacked: {shown(name)} {why}: pack the model directory again")
+def name_error(name: str, why: str) -> ConfigurationError:
+    """Return the error for an invalid name."""
+    return ConfigurationError(f"the archive cannot be unpacked: {quote(name)} {why}: pack the model directory again")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any, BinaryIO, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, refuse_kind
+from lmi_core.remote.archives.member import OTHER_KIND, Member, convert_errors, refuse_kind
 
 CHUNK = 1 << 20
 MAX_HEADER = 1 << 20  # bytes between two members: long names and attributes
@@ -25,7 +25,7 @@ def tar_members(archive: BinaryIO, *, compressed: bool) -> Iterator[Member]:
     """Yield the members. Raise ConfigurationError for a member of another kind, or a damaged archive."""
     content = gzip.GzipFile(fileobj=archive) if compressed else archive
     stream = _Stream(cast("IO[bytes]", content))
-    with damage_told(DAMAGE), tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", encoding="utf-8") as tar:
+    with convert_errors(DAMAGE), tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r:", encoding="utf-8") as tar:
         while (member := tar.next()) is not None:
             yield _member(member, stream)
             stream.skip_to(tar.offset)
@@ -74,7 +74,7 @@ class _Stream(io.RawIOBase):
     def content(self, size: int) -> Iterator[bytes]:
         """Yield the content of a file."""
         self._headers = 0
-        with damage_told(DAMAGE):
+        with convert_errors(DAMAGE):
             while size > 0:
                 data = self._content.read(min(size, CHUNK))
                 if not data:

@@ -9,8 +9,8 @@ from unicodedata import normalize
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.limits import Limits
-from lmi_core.remote.archives.member import Member, damaged
-from lmi_core.remote.archives.names import member_path, refused, shown
+from lmi_core.remote.archives.member import Member, damage_error
+from lmi_core.remote.archives.names import member_path, name_error, quote
 from lmi_core.remote.archives.tar_archive import tar_members
 from lmi_core.remote.archives.zip_archive import zip_members
 
@@ -53,7 +53,7 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
         path = member_path(member.name, is_folder=member.content is None)
         for each in (path, *path.parents):  # folders need no entries of their own
             if (known := spelled.setdefault(normalize("NFC", str(each)).casefold(), each)) != each:
-                raise refused(member.name, f"and {shown(str(known))} differ in case or accents alone")
+                raise name_error(member.name, f"and {quote(str(known))} differ in case or accents alone")
         size, files = size + member.size, files + 1
         limits.check(size, max(files, len(spelled) - 1), archive_size)
         if path.parts[:1] == (MAC_FOLDER,):
@@ -65,7 +65,7 @@ def unpack(archive: BinaryIO, folder: Path, limits: Limits, report: Callable[[in
             for _ in _write(folder / path, member.size, member.content):
                 report(min(archive.tell(), archive_size))
         except (FileExistsError, NotADirectoryError):
-            raise refused(member.name, "is in it twice, or is a file and a folder") from None
+            raise name_error(member.name, "is in it twice, or is a file and a folder") from None
     if files == 0:
         raise ConfigurationError("the archive is empty")
 
@@ -82,7 +82,7 @@ def _write(path: Path, size: int, content: Iterator[bytes]) -> Iterator[None]:
             file.write(data)
             yield
         if left != 0:
-            raise damaged("a file does not have its declared size")
+            raise damage_error("a file does not have its declared size")
         file.flush()
         os.fsync(file.fileno())
 

@@ -14,9 +14,9 @@ from lmi_core.remote.archives.gguf_file import convert
 from lmi_core.remote.archives.limits import Limits
 from lmi_core.remote.archives.unpacking import model_root, unpack
 from lmi_core.remote.copies import Copies, version_of
-from lmi_core.remote.errors import ChangedMeanwhile
+from lmi_core.remote.errors import ChangedDuringCopy
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.space import check_space
@@ -30,7 +30,7 @@ UNPACKED = ".unpacked"
 def update_from_archive(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """Return the folder of an unpacked archive, downloading and unpacking it if it has changed.
 
-    Raise ConfigurationError if this fails, ChangedMeanwhile, or OSError from the disk.
+    Raise ConfigurationError if this fails, ChangedDuringCopy, or OSError from the disk.
     """
     limits = Limits.read(os.environ)
     if is_web(model.source):
@@ -69,7 +69,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
 
 
 def _from_s3(model: RemoteModel, copies: Copies, limits: Limits, report: Report) -> Path:
-    with explained(model.source):
+    with convert_errors(model.source):
         client = create_client(CONNECTIONS)
         stored = list_objects(client, model)[0][0]
         version = version_of(stored.identity)
@@ -103,9 +103,9 @@ def _install(model: RemoteModel, copies: Copies, archive: Path, version: str, li
     try:
         copies.discard(version)  # left by a process that was killed
         if without_secrets(model.source).lower().endswith(GGUF):
-            convert(archive, copies.staged(version), report)
+            convert(archive, copies.staging_path(version), report)
         else:
-            _unpack(archive, copies.staged(version), limits, report)
+            _unpack(archive, copies.staging_path(version), limits, report)
         return copies.publish(version)
     except ConfigurationError as error:
         raise ConfigurationError(f"{model}: {error.message}") from error
@@ -133,4 +133,4 @@ def _unpack(archive: Path, target: Path, limits: Limits, report: Report) -> None
 def _check_unchanged(archive: Path, before: os.stat_result) -> None:
     now = archive.stat()
     if (now.st_mtime_ns, now.st_size, now.st_ino) != (before.st_mtime_ns, before.st_size, before.st_ino):
-        raise ChangedMeanwhile(str(archive))
+        raise ChangedDuringCopy(str(archive))

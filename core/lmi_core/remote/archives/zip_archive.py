@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO, BinaryIO, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.member import OTHER_KIND, Member, damage_told, refuse_kind
+from lmi_core.remote.archives.member import OTHER_KIND, Member, convert_errors, refuse_kind
 
 CHUNK = 1 << 20
 MAX_DIRECTORY = 64 << 20  # bytes of the central directory, which is read at once
@@ -22,7 +22,7 @@ DAMAGE = (
 
 def zip_members(archive: BinaryIO) -> Iterator[Member]:
     """Yield the members. Raise ConfigurationError for a member of another kind, or a damaged archive."""
-    with damage_told(DAMAGE):
+    with convert_errors(DAMAGE):
         opened = zipfile.ZipFile(cast("IO[bytes]", _Guarded(archive)))
     for member in opened.infolist():
         yield _member(opened, member)
@@ -43,7 +43,7 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Member:
 
 
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    with damage_told(DAMAGE), archive.open(member) as file:
+    with convert_errors(DAMAGE), archive.open(member) as file:
         while data := file.read(CHUNK):
             yield data
 

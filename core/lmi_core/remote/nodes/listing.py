@@ -17,13 +17,13 @@ def list_files(folder: Path) -> tuple[Sequence[CopiedFile], int]:
 
     Skip hidden files, and adapters below the folder, which are loaded and unloaded separately. Links are followed.
     """
-    found = [copied_file(folder, path) for path in _files(folder, ())]
+    found = [describe_file(folder, path) for path in _files(folder, ())]
     repeated = useless(each.path for each in found)
     wanted = [each for each in found if each.path not in repeated]
     return sorted(wanted, key=attrgetter("path")), sum(each.size for each in found if each.path in repeated)
 
 
-def copied_file(folder: Path, file: Path) -> CopiedFile:
+def describe_file(folder: Path, file: Path) -> CopiedFile:
     """Describe a file as it is now. Raise OSError if it does not exist."""
     status = file.stat()
     path, target = str(file.relative_to(folder)), file.resolve()

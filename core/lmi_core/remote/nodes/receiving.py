@@ -13,8 +13,8 @@ from lmi_core.configuration.cache import download_folder
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote import locks
 from lmi_core.remote.copies import CopiedFile, Copies, ServerFolder, server_folders
-from lmi_core.remote.held_copies import HeldCopies, hold, let_go
-from lmi_core.remote.nodes.listing import copied_file
+from lmi_core.remote.held_copies import HeldCopies, hold, release_copy
+from lmi_core.remote.nodes.listing import describe_file
 from lmi_core.remote.nodes.messages import AT_ONCE, CHUNK, Bring, Chunk, Copied, Gone, Next, decode_to_node
 from lmi_core.remote.report import Failed, Finished, Report
 from lmi_core.remote.space import explain
@@ -38,7 +38,7 @@ def run(channel: Channel) -> None:
         try:
             folder = Receiver(channel, bring, downloads, report).folder()
             held.keep(bring.folder, folder)  # replaces an older version
-            let_go(folder)
+            release_copy(folder)
         except ConfigurationError as error:
             report.write(Failed(error.message))
         except OSError as error:
@@ -86,7 +86,7 @@ class Receiver:
         assert isinstance(gone, Gone), gone
         for folder in gone.folders:
             copies = Copies(ServerFolder(self._bring.host, folder), self._downloads)
-            with locks.unused(copies.lock) as free:
+            with locks.try_exclusive(copies.lock) as free:
                 if free:
                     copies.remove()
 
@@ -107,20 +107,20 @@ class Receiver:
         """Write a file as it arrives, and yield the bytes of each chunk. Raise ConfigurationError if it is damaged."""
         count, digest, last = -(-each.size // CHUNK), hashlib.sha256(), Chunk(b"", digest=EMPTY)
         for _ in range(min(AT_ONCE, count)):
-            self._ask(each.path)
+            self._request(each.path)
         for left in range(count, 0, -1):
             last = self._chunk()
             if last.error:
                 raise ConfigurationError(last.error)
             if left > AT_ONCE:
-                self._ask(each.path)
+                self._request(each.path)
             file.write(last.data)
             digest.update(last.data)
             yield len(last.data)
         if last.digest != digest.hexdigest():
             raise ConfigurationError(f"{self._bring.folder}/{each.path} arrived damaged: its SHA-256 differs")
 
-    def _ask(self, path: str) -> None:
+    def _request(self, path: str) -> None:
         self._send(Next(path))
         self._awaited += 1
 
@@ -135,8 +135,8 @@ class Receiver:
 
 
 def _has(folder: Path, files: Sequence[CopiedFile]) -> bool:
-    """Return whether this node has these files at their path, as on a shared file system."""
+    """Return whether this node has these files at the same path, as on a shared file system."""
     try:
-        return all(copied_file(folder, folder / each.path) == each for each in files)
+        return all(describe_file(folder, folder / each.path) == each for each in files)
     except OSError:
         return False

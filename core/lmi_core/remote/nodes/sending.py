@@ -13,7 +13,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.copies import CopiedFile
 from lmi_core.remote.fetching import follow
-from lmi_core.remote.nodes.listing import copied_file, list_files
+from lmi_core.remote.nodes.listing import describe_file, list_files
 from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode, Gone, Next, decode_from_node
 from lmi_core.remote.progress import COPIED, DownloadProgress
 from lmi_core.remote.report import Failed, Message, Note
@@ -107,7 +107,7 @@ class FileReader:
             self._digest.update(data)
             if len(data) == CHUNK and self._file.tell() < self._files[path].size:
                 return Chunk(data)
-            is_changed = copied_file(self._folder, self._folder / path) != self._files[path]
+            is_changed = describe_file(self._folder, self._folder / path) != self._files[path]
         except OSError as error:
             return Chunk(b"", error=f"{self._folder / path} cannot be read: {error.strerror or error}")
         self.close()

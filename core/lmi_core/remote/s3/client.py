@@ -39,7 +39,7 @@ REFUSALS = {
 
 
 def create_client(connections: int) -> "S3Client":
-    """Create a client, inside `explained`; boto3 itself finds credentials, region, profile and endpoint.
+    """Create a client, inside `convert_errors`; boto3 itself finds credentials, region, profile and endpoint.
 
     Without credentials, requests are not signed, which suffices for public buckets.
     """
@@ -59,7 +59,7 @@ def create_client(connections: int) -> "S3Client":
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
+def convert_errors(url: str) -> Iterator[None]:
     """Turn boto3's errors into a ConfigurationError of one sentence about the URL, or into Unreachable."""
     try:
         import boto3

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.errors import ChangedMeanwhile
+from lmi_core.remote.errors import ChangedDuringCopy
 from lmi_core.remote.s3.listing import StoredObject
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def download(
     """Download each object to a file named by its identity; `report` gets the number of bytes so far.
 
     A file gets its name when it is complete and on the disk, so that an interrupted download continues with the others.
-    Raise ChangedMeanwhile if an object changes, OSError from the disk, or boto3's errors.
+    Raise ChangedDuringCopy if an object changes, OSError from the disk, or boto3's errors.
     """
     from s3transfer.manager import TransferConfig, TransferManager
 
@@ -62,7 +62,7 @@ def download(
                 future.result()
             except Exception as error:
                 if _is_change(error):
-                    raise ChangedMeanwhile(each.key) from error
+                    raise ChangedDuringCopy(each.key) from error
                 raise
             _publish(each, folder)
 

@@ -45,7 +45,7 @@ def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Sequence[Store
     if not listed:
         raise ConfigurationError(f"{model.source}: {_why_empty(client, location)}")
     try:
-        objects = [_stored(each, location) for each in listed]
+        objects = [_stored_object(each, location) for each in listed]
     except ConfigurationError as error:
         raise ConfigurationError(f"{model.source}: {error.message}") from None
     paths = {each.path: each.key for each in objects}
@@ -71,7 +71,7 @@ def file_path(key: str, folder: str) -> str:
     return path
 
 
-def _stored(listed: "ObjectTypeDef", location: S3Location) -> StoredObject:
+def _stored_object(listed: "ObjectTypeDef", location: S3Location) -> StoredObject:
     key = listed["Key"]
     modified = listed["LastModified"].isoformat()
     return StoredObject(file_path(key, location.folder), key, listed["Size"], listed["ETag"], modified)

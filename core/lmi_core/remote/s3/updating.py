@@ -6,7 +6,7 @@ from pathlib import Path
 from lmi_core.configuration.location import RemoteModel, S3Location
 from lmi_core.remote.copies import CopiedFile, Copies
 from lmi_core.remote.report import Report
-from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.download import CONNECTIONS, download
 from lmi_core.remote.s3.listing import list_objects
 from lmi_core.remote.updating import update
@@ -15,9 +15,9 @@ from lmi_core.remote.updating import update
 def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """Return the folder of a complete copy, downloading missing objects.
 
-    Raise ConfigurationError if it cannot be copied, ChangedMeanwhile, or OSError from the disk.
+    Raise ConfigurationError if it cannot be copied, ChangedDuringCopy, or OSError from the disk.
     """
-    with explained(model.source):
+    with convert_errors(model.source):
         client = create_client(CONNECTIONS)
         listed, skipped = list_objects(client, model)
         objects = {each.path: each for each in listed}

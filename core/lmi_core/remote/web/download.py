@@ -90,7 +90,7 @@ class Download:
             try:
                 current = current or await self.open()
                 await self._read(current)
-            except (_BrokenOff, Unreachable) as error:
+            except (_ConnectionLost, Unreachable) as error:
                 gone_on = self._partial.size() > before and not isinstance(error, _TooSlow)
                 failures = 0 if gone_on else failures + 1
                 if failures == TRIES and isinstance(error, Unreachable):
@@ -135,7 +135,7 @@ class Download:
                     self._check_start()
                 self._report.progress(done)
             if size is not None and file.tell() < size:
-                raise _BrokenOff(f"received {file.tell()} of {size} bytes")
+                raise _ConnectionLost(f"received {file.tell()} of {size} bytes")
             os.fsync(file.fileno())
 
     def _check_start(self) -> None:
@@ -148,11 +148,11 @@ class Download:
             raise ConfigurationError(f"{without_secrets(self._url)}: {error.message}") from None
 
 
-class _BrokenOff(Exception):
+class _ConnectionLost(Exception):
     """The connection ended before the file did."""
 
 
-class _TooSlow(_BrokenOff):
+class _TooSlow(_ConnectionLost):
     """The server sends too slowly for the download to end."""
 
 
@@ -167,7 +167,7 @@ async def _pieces(answer: Answer) -> AsyncIterator[bytes]:
                     raise _TooSlow(f"received {came} bytes in {RATE_SECONDS:.0f} seconds")
                 since, came = time.monotonic(), 0
     except BROKEN as error:
-        raise _BrokenOff(reason(error)) from error
+        raise _ConnectionLost(reason(error)) from error
 
 
 def digest(path: Path) -> str:

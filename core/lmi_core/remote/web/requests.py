@@ -111,7 +111,7 @@ class _Sockets:
 
     def check_through_proxy(self, host: str) -> None:
         """Check the host of a request through a proxy, if it is an address; names count as public."""
-        written = _written_addresses(host)
+        written = _literal_addresses(host)
         for address in written:
             self.check(address)
         self._was_public |= not written
@@ -123,7 +123,7 @@ async def request(url: str, headers: Mapping[str, str]) -> Answer:
     Raise ConfigurationError, or Unreachable if a retry may succeed. A status of 416 is an answer too. Proxies are those
     of `HTTPS_PROXY` and `HTTP_PROXY`.
     """
-    with _explained(url):
+    with _convert_errors(url):
         parts = urlsplit(urldefrag(url).url)
         target = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         sockets, user = _Sockets(), _user(parts)
@@ -195,7 +195,7 @@ def _proxy(target: SplitResult) -> URL | None:
     return URL(proxy if "://" in proxy else f"http://{proxy}")
 
 
-def _written_addresses(host: str) -> list[str]:
+def _literal_addresses(host: str) -> list[str]:
     """Return the addresses of a host that is an IP address or `localhost`; empty for other names."""
     if host.lower().rstrip(".") == "localhost":
         return ["127.0.0.1"]
@@ -218,7 +218,7 @@ def _check_redirect(target: SplitResult, following: SplitResult) -> None:
 
 
 @contextmanager
-def _explained(url: str) -> Iterator[None]:
+def _convert_errors(url: str) -> Iterator[None]:
     """Turn errors of the network into a ConfigurationError of one sentence about the URL, or into Unreachable."""
     shown = without_secrets(url)
     try:

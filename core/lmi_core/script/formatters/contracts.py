@@ -42,7 +42,7 @@ class Reading(NamedTuple, Generic[C]):
     ambiguous: str | None = None
 
 
-class _Signs(NamedTuple, Generic[C]):
+class _Evidence(NamedTuple, Generic[C]):
     """The evidence for a contract: the names of annotations, the parameter, and accessed attributes."""
 
     annotations: Mapping[str, C]
@@ -52,7 +52,7 @@ class _Signs(NamedTuple, Generic[C]):
     otherwise: C
 
 
-_OUTPUT = _Signs(
+_OUTPUT = _Evidence(
     annotations={
         "GenerationOutput": OutputContract.GENERATION_OUTPUT,
         "TextGenerationOutput": OutputContract.REQUEST_OUTPUT,
@@ -77,7 +77,7 @@ _OUTPUT = _Signs(
     likely_names={"response": OutputContract.ENGINE_OBJECT, "data": OutputContract.RESPONSE_DATA},
     otherwise=OutputContract.REQUEST_OUTPUT,
 )
-_INPUT = _Signs(
+_INPUT = _Evidence(
     annotations={
         "Input": InputContract.INPUT_ITEM,
         **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), InputContract.PAYLOAD),
@@ -134,13 +134,13 @@ def _read_own(parameter: inspect.Parameter) -> Reading[OutputContract]:
     return Reading(OutputContract.GENERATION_OUTPUT, doubt)
 
 
-def _read(function: Function, parameter: inspect.Parameter, signs: _Signs[C]) -> Reading[C]:
+def _read(function: Function, parameter: inspect.Parameter, signs: _Evidence[C]) -> Reading[C]:
     for name in _annotation_names(parameter.annotation):
         if name in signs.annotations:
             return Reading(signs.annotations[name])
     if parameter.name in signs.names and parameter.annotation is inspect.Parameter.empty:
         return Reading(signs.names[parameter.name])
-    read = _names_read(function)
+    read = _used_names(function)
     for name, contract in signs.reads.items():
         if name in read:
             return Reading(contract, f"`{parameter.name}` has no annotation; the function uses `{name}`")
@@ -171,7 +171,7 @@ def _annotation_names(annotation: Any) -> list[str]:
     return names + [name for member in typing.get_args(annotation) for name in _annotation_names(member)]
 
 
-def _names_read(function: Function) -> set[str]:
+def _used_names(function: Function) -> set[str]:
     """Return the attributes, globals, `hasattr` names and keys in the function's own code."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:

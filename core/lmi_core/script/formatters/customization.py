@@ -59,7 +59,7 @@ class Customization:
         headers[CONTENT_TYPE] = "application/json"
         return replace(call, body=body, headers=headers)
 
-    def adapted(self, requests: tuple[R, ...]) -> tuple[R, ...]:
+    def assign(self, requests: tuple[R, ...]) -> tuple[R, ...]:
         """Return each request with its adapter. Raise InvalidPayload if their numbers differ."""
         if not self.adapters:
             return requests

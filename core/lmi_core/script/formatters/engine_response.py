@@ -72,7 +72,7 @@ class EngineResponse:
         self._shown = self._show(
             {"model": model}
             if hasattr(self.object, "choices")
-            else _shown(output, self.texts, request_id, model, created)
+            else _attributes(output, self.texts, request_id, model, created)
         )
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
@@ -101,7 +101,7 @@ class EngineResponse:
         return lacking
 
 
-def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:
+def _attributes(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:
     """Return a text completion's attributes; none for an answer without text, such as an error."""
     if not texts:
         return {}
@@ -126,7 +126,7 @@ def _shown(output: GenerationOutput, texts: list[str], request_id: str, model: s
 
 def texts_in(data: JsonObject, path: Sequence[str]) -> list[str]:
     """Return the texts at the path in an answer, also through lists; empty if the path does not exist."""
-    return [str(text) for holder in _holders(data, path) for text in _listed(holder[path[-1]])]
+    return [str(text) for holder in _holders(data, path) for text in _as_list(holder[path[-1]])]
 
 
 def _holders(data: JsonObject, path: Sequence[str]) -> list[JsonObject]:
@@ -135,9 +135,9 @@ def _holders(data: JsonObject, path: Sequence[str]) -> list[JsonObject]:
         return []
     objects = [data]
     for name in path[:-1]:
-        objects = [inner for each in objects for inner in _listed(each.get(name)) if isinstance(inner, dict)]
+        objects = [inner for each in objects for inner in _as_list(each.get(name)) if isinstance(inner, dict)]
     return [each for each in objects if isinstance(each.get(path[-1]), str | list)]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

@@ -56,7 +56,7 @@ async def format_input(
         payload = _payload(custom, call)
         with time_limit(seconds):
             result = custom.function(payload, **{name: arguments[name] for name in custom.keywords})
-        return _formatted(await result if inspect.isawaitable(result) else result, as_payload)
+        return _encode_result(await result if inspect.isawaitable(result) else result, as_payload)
     except LmiError:
         raise
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
@@ -99,7 +99,7 @@ def _payload(custom: InputFunction, call: Call) -> Any:
     return decode(item, item.get_property("Content-Type"))
 
 
-def _formatted(result: Any, as_payload: RequestWriter) -> Formatted:
+def _encode_result(result: Any, as_payload: RequestWriter) -> Formatted:
     if isinstance(result, RequestInput):
         return _encode(as_payload(result)), result
     if isinstance(result, dict | list):

@@ -63,7 +63,7 @@ def load_script(path: Path, site_packages: Path | None = None, seconds: float = 
         raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, directory)}{hint}") from error
     script = ModelScript(path, importer)
     try:
-        for name, found in _decorated(module):
+        for name, found in _find_formatters(module):
             _add(script, name, found)
     except ConfigurationError as error:
         importer.unload()
@@ -71,7 +71,7 @@ def load_script(path: Path, site_packages: Path | None = None, seconds: float = 
     return script
 
 
-def _decorated(module: ModuleType) -> Iterator[tuple[str, Any]]:
+def _find_formatters(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the unique formatters by name: all with a decorator, or the one with the legacy name."""
     members = {name: found for name, found in sorted(vars(module).items()) if _mark(found, OUTPUT_MARK)}
     if not members and callable(oldest := getattr(module, OLDEST_NAME, None)):

@@ -220,13 +220,13 @@ class ResponseDataFormatter(CustomFormatter):
             )
         data = self.base.format(output)
         if isinstance(data, list):
-            return [changed for event in data if (changed := self._changed(event, output))]
-        return self._changed(data, output) if data else b""
+            return [changed for event in data if (changed := self._change_data(event, output))]
+        return self._change_data(data, output) if data else b""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
         return self.custom.function(data)
 
-    def _changed(self, data: bytes, output: GenerationOutput) -> bytes:
+    def _change_data(self, data: bytes, output: GenerationOutput) -> bytes:
         return change_frames(data, self.base.content_type, lambda found: plain(self.change(found, output)))
 
 
@@ -242,7 +242,7 @@ class EngineObjectFormatter(ResponseDataFormatter):
             )
         super().__init__(custom, base, context)
         self._created = int(time.time())
-        self._said = ""  # text of the chunks so far
+        self._so_far = ""  # text of the chunks so far
         self._changed_to = ""
 
     def change(self, data: dict[str, Any], output: GenerationOutput) -> Any:
@@ -253,11 +253,11 @@ class EngineObjectFormatter(ResponseDataFormatter):
             return result
         changed = response.data(result)
         if self.base.full_text is not None and response.texts:
-            self._said += response.texts[0]
+            self._so_far += response.texts[0]
             self._changed_to += response.changed_texts(result)[0]
             text = changed.get(self.base.full_text)
-            if isinstance(text, str) and self._said != self._changed_to and text.endswith(self._said):
-                changed[self.base.full_text] = text.removesuffix(self._said) + self._changed_to
+            if isinstance(text, str) and self._so_far != self._changed_to and text.endswith(self._so_far):
+                changed[self.base.full_text] = text.removesuffix(self._so_far) + self._changed_to
         return changed
 
 

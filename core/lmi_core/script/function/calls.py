@@ -95,7 +95,7 @@ class FunctionBatch:
             self.fail(
                 FormatterFailed(
                     f"the model function answered a batch of {len(self.calls)} with {len(head.content)} "
-                    f"contents{_named(head.content)}: it must return one for each request"
+                    f"contents{_format_names(head.content)}: it must return one for each request"
                 )
             )
         else:
@@ -118,6 +118,6 @@ def _shares(content: Content, size: int) -> list[Content] | None:
     return shares if all(shares) else None
 
 
-def _named(content: Content) -> str:
+def _format_names(content: Content) -> str:
     names = ", ".join(key for key, _ in content[:MAX_NAMES] if key)
     return f" ({names})" if names else ""

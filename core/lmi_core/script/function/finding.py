@@ -47,7 +47,7 @@ def rolls(script: Path, configuration: Configuration, options: RequestProperties
     return asked and not has_prediction_handler(script)
 
 
-def how_called(script: Path, configuration: Configuration, options: RequestProperties) -> str:
+def describe_call(script: Path, configuration: Configuration, options: RequestProperties) -> str:
     """Return a description, for `lmi check`, of how the function is called."""
     reason = f"{script.name} answers requests itself"
     if rolls(script, configuration, options):

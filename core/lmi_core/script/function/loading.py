@@ -31,9 +31,9 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
             except Exception as error:
                 if not failures:
                     raise
-                failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explained(error, script)}")
+                failures.append(f"{REGISTER_ADAPTER} then failed for the adapter {name}\n{_explain(error, script)}")
     except (Exception, SystemExit) as error:  # a script may raise anything
-        explained = f"{script.path} cannot be loaded\n{_explained(error, script)}"
+        explained = f"{script.path} cannot be loaded\n{_explain(error, script)}"
         raise (OutOfMemory if is_out_of_memory(error) else ConfigurationError)(explained) from None
     return "\n".join(failures) or None
 
@@ -49,7 +49,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
         if is_out_of_memory(error):
             raise
         script.initialization_error = description(error)
-        return _explained(error, script)
+        return _explain(error, script)
     return None
 
 
@@ -63,6 +63,6 @@ async def _check(result: object) -> None:
                 raise kind(f"the first call was answered with {reply.code}: {words}")
 
 
-def _explained(error: BaseException, script: FunctionScript) -> str:
+def _explain(error: BaseException, script: FunctionScript) -> str:
     directory = script.path.parent
     return own_traceback(error, directory) + missing_package_hint(error, directory)

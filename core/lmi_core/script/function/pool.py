@@ -208,7 +208,7 @@ class FunctionPool:
     async def _run(self, process: FunctionProcess, batch: FunctionBatch) -> None:
         await process.run(batch)
         if not process.died.is_set():
-            self._restarts.worked()
+            self._restarts.reset_count()
         self._changed.set()
         self._end_once_idle(process)
 

@@ -19,11 +19,9 @@ PIPELINES = "djl_python.huggingface"  # its service loads models without an init
 
 def adopt_prediction_handler(module: ModuleType, name: str) -> None:
     """Add a function of that name to a module with a prediction handler."""
-    predict = _marked(module, PREDICTION_MARK)
+    predict = _find(module, PREDICTION_MARK)
     if predict is not None:
-        predictor = Predictor(
-            predict, _marked(module, INIT_MARK), _marked(module, INPUT_MARK), _marked(module, OUTPUT_MARK)
-        )
+        predictor = Predictor(predict, _find(module, INIT_MARK), _find(module, INPUT_MARK), _find(module, OUTPUT_MARK))
         setattr(module, name, predictor.handle)
 
 
@@ -74,5 +72,5 @@ class Predictor:
         return body.get("inputs", body) if isinstance(body, dict) else body
 
 
-def _marked(module: ModuleType, mark: str) -> Function | None:
+def _find(module: ModuleType, mark: str) -> Function | None:
     return next((each for each in vars(module).values() if callable(each) and getattr(each, mark, None)), None)

@@ -75,7 +75,7 @@ class FunctionProcess:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
                 await self._reader
-        await self._die(_lost("the worker was stopped"))
+        await self._die(_lost_error("the worker was stopped"))
 
     def fail_calls(self, error: LmiError) -> None:
         """End the running calls with an error, whether or not the function ends."""
@@ -95,7 +95,7 @@ class FunctionProcess:
         call_id = next(self._ids)
         replies = self._replies[call_id] = ItemQueue[Reply | Working]()
         if self.died.is_set():
-            replies.fail(_lost("its worker died"))
+            replies.fail(_lost_error("its worker died"))
         batch.on_cancel(lambda: self._send(Cancel(call_id)))
         batch.begin()
         self._send(Handle(call_id, batch.function, batch.requests))
@@ -121,13 +121,13 @@ class FunctionProcess:
             )
             if not self.died.is_set():  # another call may have reached the limit at the same time
                 logger.error("%s; worker %s is killed", error.message, self.process_id)
-                others = _lost("its worker was killed because another request took too long")
+                others = _lost_error("its worker was killed because another request took too long")
                 await self._die(error if self._rolling else others)
             raise error from None
 
     async def _follow(self) -> None:
         death = await self._worker.follow(self._deliver)
-        await self._die(_lost(death))
+        await self._die(_lost_error(death))
 
     def _deliver(self, reply: FromWorker) -> None:
         assert isinstance(reply, Reply | Working), reply
@@ -145,5 +145,5 @@ class FunctionProcess:
             self._worker.send(message)
 
 
-def _lost(why: str) -> GenerationFailed:
+def _lost_error(why: str) -> GenerationFailed:
     return GenerationFailed(f"the request was lost: {why}")

@@ -79,7 +79,7 @@ class RollingBatch:
             output = answer_of(self._call(self._inputs()))
         except (Exception, SystemExit) as error:  # a user's function may raise anything
             self._script.log(error, [request.inputs for request in self._requests], self._script.function)
-            return self._all_raised(error)
+            return self._fail_with(error)
         if output.code >= FAILURES:
             return self._fail_all(output, f"answered {output.code}: {output.message}")
         try:
@@ -112,7 +112,7 @@ class RollingBatch:
         request.begun = request.begun or any(isinstance(reply, Head) for reply in replies)
         return replies
 
-    def _all_raised(self, error: BaseException) -> list[Reply | Working]:
+    def _fail_with(self, error: BaseException) -> list[Reply | Working]:
         words = self._script.name_of(self._script.function)
         note = self._script.note(error)
         return [

@@ -101,10 +101,10 @@ def _headers(properties: Mapping[str, Any], size: int, content_type: str) -> lis
         match = OF_REQUEST.fullmatch(str(name))
         if match and int(match[1]) < size and value is not None:
             own[int(match[1])][match[2]] = value
-    return [headers_of(_merged(common, each), content_type) for each in own]
+    return [headers_of(_merge(common, each), content_type) for each in own]
 
 
-def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     names = {name.lower() for name in own}
     return {name: value for name, value in common.items() if name.lower() not in names} | dict(own)
 

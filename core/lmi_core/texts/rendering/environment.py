@@ -27,7 +27,7 @@ class GenerationBlocks(Extension):
 
 
 @lru_cache(maxsize=CACHED_TEMPLATES)
-def compiled(template: str) -> Template:
+def compile_template(template: str) -> Template:
     """Compile a template. Raise TemplateSyntaxError if it is not Jinja."""
     return _environment().from_string(template)
 
@@ -47,7 +47,7 @@ def renderer(_: str = "") -> Callable[[str, Mapping[str, Any], bytes | None], tu
 
 def render_template(template: str, variables: Mapping[str, Any]) -> str:
     """Render a template with its variables; exceptions of the template propagate."""
-    return compiled(template).render(variables)
+    return compile_template(template).render(variables)
 
 
 @lru_cache(maxsize=1)

@@ -33,7 +33,7 @@ def render(chat: Chat, template: str, variables: Mapping[str, Any]) -> str:
     else:
         _import_jinja()
         text = _RENDERING.run(0, template, values)
-    return text if continued is None else _up_to_end(text, continued)
+    return text if continued is None else _cut_at_mark(text, continued)
 
 
 def _import_jinja() -> None:
@@ -85,7 +85,7 @@ def _mark_end(message: dict[str, Any], template: str) -> str:
     raise ValueError("continue_final_message is set but the final message has no text to continue")
 
 
-def _up_to_end(text: str, continued: str) -> str:
+def _cut_at_mark(text: str, continued: str) -> str:
     """Return the text up to the mark; if the template trims the message, it has trimmed the mark's space too."""
     mark = END.strip()
     if continued.strip() not in text or mark not in text:

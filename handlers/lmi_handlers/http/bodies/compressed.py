@@ -5,7 +5,7 @@ import zlib
 from aiohttp import hdrs, web
 
 from lmi_core.errors import InvalidPayload, PayloadTooLarge, UnsupportedEncoding
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 DECODED = ("gzip", "deflate")
 ENCODINGS = ", ".join([*DECODED, "identity"])
@@ -25,12 +25,12 @@ def body_encoding(request: web.Request) -> str | None:
         return None
     if encoding not in DECODED:
         raise UnsupportedEncoding(
-            f"the Content-Encoding of the body must be one of {ENCODINGS}. Given: {shown(encoding)}"
+            f"the Content-Encoding of the body must be one of {ENCODINGS}. Given: {quote(encoding)}"
         )
     return encoding
 
 
-def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """Decompress a body in bounded memory.
 
     Raise PayloadTooLarge if it is longer than `limit` or far longer than its compressed form, or InvalidPayload.

@@ -8,8 +8,8 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from lmi_core.errors import InvalidPayload, Overloaded, PayloadTooLarge
-from lmi_core.host.beside_loop import READING
-from lmi_handlers.http.bodies.compressed import body_encoding, decompressed
+from lmi_core.host.off_loop import READING
+from lmi_handlers.http.bodies.compressed import body_encoding, decompress
 
 SHORT = 1 << 16  # bytes of a body that are always read: the size of a connection's buffers
 
@@ -59,13 +59,13 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
     with request.app[PENDING_BODIES].body() as grow:
-        body = await _received(request, limit, grow)
+        body = await _receive(request, limit, grow)
         if encoding is None or not body:
             return body
-        return await READING.run(partial(decompressed, body, encoding, limit))
+        return await READING.run(partial(decompress, body, encoding, limit))
 
 
-async def _received(request: web.Request, limit: int, grow: Callable[[int], None]) -> bytes:
+async def _receive(request: web.Request, limit: int, grow: Callable[[int], None]) -> bytes:
     body = bytearray()
     try:
         while chunk := await request.content.readany():

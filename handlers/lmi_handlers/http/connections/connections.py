@@ -60,9 +60,9 @@ class Connections:
             self._waiting.pop(connection, None)
         try:
             if request.version not in VERSIONS:
-                return _refused(505)
+                return _refusal(505)
             if request.version == HttpVersion10 and hdrs.TRANSFER_ENCODING in request.headers:  # RFC 9112 section 6.1
-                return _refused(400, "HTTP/1.0 has no Transfer-Encoding")
+                return _refusal(400, "HTTP/1.0 has no Transfer-Encoding")
             response = await handler(request)
             if is_left_unread(request):
                 await send_and_close(request, response)
@@ -110,7 +110,7 @@ class Connections:
         self._refused.append(connection)
 
 
-def _refused(status: int, reason: str | None = None) -> web.Response:
+def _refusal(status: int, reason: str | None = None) -> web.Response:
     response = web.Response(status=status, text=reason)
     response.force_close()
     return response

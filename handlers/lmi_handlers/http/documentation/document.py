@@ -13,11 +13,11 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import AnswerForm
 from lmi_core.handler import Handler, Route
-from lmi_core.host.beside_loop import LENGTHY
+from lmi_core.host.off_loop import LENGTHY
 from lmi_core.plugins.registry import Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.serving.model import Model
-from lmi_handlers.http.documentation.responses import HEADERS, JsonObject, Responses, Schemas, Served
+from lmi_handlers.http.documentation.responses import HEADERS, JsonObject, ModelFacts, Responses, Schemas
 
 PLAIN_TEXT = {"type": "string", "minLength": 1, "description": "The prompt."}
 SERVER = "server"
@@ -57,7 +57,7 @@ SERVER_ROUTES = (
 )
 
 
-def document(handlers: Sequence[type[Handler]], served: Served) -> JsonObject:
+def document(handlers: Sequence[type[Handler]], served: ModelFacts) -> JsonObject:
     """Return the OpenAPI 3.1 document of all handlers' routes, with the models as examples in paths."""
     routes = list(_routes(handlers))
     schemas = _schemas(tuple(_types(routes)))
@@ -108,11 +108,11 @@ def _types(routes: list[tuple[type[Handler] | None, Route]]) -> Iterator[Any]:
 
 
 def _tags(routes: list[tuple[type[Handler] | None, Route]]) -> list[JsonObject]:
-    told = {SERVER: "The server itself"}
+    summaries = {SERVER: "The server itself"}
     for handler, _ in routes:
         if handler is not None:
-            told[handler.name] = handler.summary or handler.name
-    return [{"name": name, "description": summary} for name, summary in told.items()]
+            summaries[handler.name] = handler.summary or handler.name
+    return [{"name": name, "description": summary} for name, summary in summaries.items()]
 
 
 def _operation(handler: type[Handler] | None, route: Route, schemas: Schemas, models: list[str]) -> JsonObject:
@@ -140,7 +140,7 @@ def add_documentation(
 ) -> AbstractRoute:
     """Add and return the route `/openapi.json`."""
 
-    application[DOCUMENT] = lambda: _encoded(tuple(handlers), described(dispatcher))
+    application[DOCUMENT] = lambda: _encode(tuple(handlers), read_facts(dispatcher))
     return application.router.add_get("/openapi.json", openapi)
 
 
@@ -150,10 +150,10 @@ async def openapi(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def described(dispatcher: Dispatcher) -> Served:
+def read_facts(dispatcher: Dispatcher) -> ModelFacts:
     """Return the document's current facts about the models; adapters may contain code."""
     models = dispatcher.models.values()
-    return Served(
+    return ModelFacts(
         models=tuple(sorted(dispatcher.models)),
         own_code=any(_writes_in_own_forms(model) for model in models),
         formatted=any(model.chat_formatters.everywhere for model in models),
@@ -167,5 +167,5 @@ def _writes_in_own_forms(model: Model) -> bool:
 
 
 @lru_cache(maxsize=8)  # a test process starts many servers
-def _encoded(handlers: tuple[type[Handler], ...], served: Served) -> bytes:
+def _encode(handlers: tuple[type[Handler], ...], served: ModelFacts) -> bytes:
     return orjson.dumps(document(handlers, served))

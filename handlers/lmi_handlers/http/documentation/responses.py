@@ -75,7 +75,7 @@ class Schemas:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ModelFacts:
     """The facts, besides the routes, on which the forms of answers depend."""
 
     models: tuple[str, ...]
@@ -86,7 +86,7 @@ class Served:
 class Responses:
     """The responses of every route; the routes of a dialect share errors."""
 
-    def __init__(self, schemas: Schemas, served: Served) -> None:
+    def __init__(self, schemas: Schemas, served: ModelFacts) -> None:
         self._schemas = schemas
         self._served = served
         self.shared: JsonObject = {}

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from aiohttp import web
 from aiohttp.web_urldispatcher import AbstractRoute
 
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 from lmi_handlers.access.cross_origin import CrossOrigin, is_token
 from lmi_handlers.fields.request_ids import request_id
 from lmi_handlers.http.connections.connections import Responder
@@ -76,11 +76,11 @@ class CrossOriginAnswers:
         """Return the reason why a page may not send the request of its browser."""
         given = ", ".join(request.headers.getall("Origin"))
         if not is_admitted(self._rules, request):
-            return f"pages of {shown(given)} may not use this server: cors_allowed_origin lists those that may"
+            return f"pages of {quote(given)} may not use this server: cors_allowed_origin lists those that may"
         if method not in self._rules.methods:
-            return f"pages of other web sites may not use the method {shown(method)}: see cors_allowed_methods"
+            return f"pages of other web sites may not use the method {quote(method)}: see cors_allowed_methods"
         if refused := self._rules.refused_headers(asked):
-            return f"pages of other web sites may not send the header {shown(refused[0])}: see cors_allowed_headers"
+            return f"pages of other web sites may not send the header {quote(refused[0])}: see cors_allowed_headers"
         return None
 
     def _admission(self, request: web.Request) -> dict[str, str]:

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from lmi_core.configuration.host_patterns import ANY, DEFAULT_PORTS, Host, canonical_name, is_loopback
 from lmi_core.errors import Forbidden
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 FOREIGN_PAGE = "this route does not accept requests from pages of other web sites"
 ALLOWED_HOSTS = "add other names of this server, such as a proxy's, to allowed_hosts in serving.properties"
@@ -38,7 +38,7 @@ def refuse_foreign_pages(request: web.Request, allowed: Collection[Host], *, pro
         origin = _host(host, scheme) if separator and scheme in DEFAULT_PORTS else None
         if origin is None or not (origin in hosts or own.include(origin)):
             raise Forbidden(
-                f"{FOREIGN_PAGE}: `Origin` must be this server's own. Given: {shown(given)}. {ALLOWED_HOSTS}"
+                f"{FOREIGN_PAGE}: `Origin` must be this server's own. Given: {quote(given)}. {ALLOWED_HOSTS}"
             )
     for given in headers.getall("Sec-Fetch-Site", ()):
         if given.lower() == "cross-site":
@@ -82,7 +82,7 @@ def _refuse_foreign_hosts(named: Iterable[str], own: OwnHosts, scheme: str) -> N
         host = _host(given, scheme)
         if host is None or not (own.take_any or own.include(host)):
             bound = f"`Host` must be this server's on this route: {own} or localhost"
-            raise Forbidden(f"{bound}. Given: {shown(given)}. {ALLOWED_HOSTS}")
+            raise Forbidden(f"{bound}. Given: {quote(given)}. {ALLOWED_HOSTS}")
 
 
 def _host(given: str, scheme: str) -> Host | None:

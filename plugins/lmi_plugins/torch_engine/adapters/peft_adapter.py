@@ -153,9 +153,9 @@ def _pair(module: str, parts: Mapping[str, torch.Tensor], config: Mapping[str, A
 
 
 def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
-    told = _by_pattern(module, config.get("rank_pattern"), config["r"])
-    if told != rank:
-        raise InvalidAdapter(f"{module}: the configuration says rank {told}, but the weights have rank {rank}")
+    declared = _by_pattern(module, config.get("rank_pattern"), config["r"])
+    if declared != rank:
+        raise InvalidAdapter(f"{module}: the configuration says rank {declared}, but the weights have rank {rank}")
     alpha = _by_pattern(module, config.get("alpha_pattern"), config["lora_alpha"])
     return float(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 

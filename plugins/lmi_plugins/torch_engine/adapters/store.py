@@ -159,7 +159,7 @@ class AdapterStore:
             weights = adapter.weights = self.read(adapter.directory)
         if self._by_name.get(adapter.name) is adapter:
             self._remember(adapter)
-        slot = self._free_slots.pop() if self._free_slots else self._slots.pop(self._displaced(needed))
+        slot = self._free_slots.pop() if self._free_slots else self._slots.pop(self._to_evict(needed))
         try:
             self._layers.fill(slot, weights)
         except BaseException:
@@ -167,7 +167,7 @@ class AdapterStore:
             raise
         self._slots[adapter.serial] = slot
 
-    def _displaced(self, needed: Collection[Adapter]) -> int:
+    def _to_evict(self, needed: Collection[Adapter]) -> int:
         """Return the adapter to evict; a pinned one only if running sequences need all other slots."""
         running, pinned = ({each.serial for each in kept} for kept in (needed, self.pinned()))
         for kept in (running | pinned, running):

@@ -12,7 +12,7 @@ from lmi_core.generation.hypotheses import Hypotheses
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.messages.requests import ParameterNames
-from lmi_plugins.torch_engine.sampling.outcome import joined_logits, take_prompt_logits
+from lmi_plugins.torch_engine.sampling.outcome import logits_bytes, take_prompt_logits
 from lmi_plugins.torch_engine.sampling.processing import process
 from lmi_plugins.torch_engine.sampling.sampler import ranks_of
 from lmi_plugins.torch_engine.sequences.sequence import Sequence, SequenceGroup
@@ -171,7 +171,7 @@ class BeamSearch(SequenceGroup):
     def _finish(self, candidate: Candidate, reason: FinishReason, length: int) -> None:
         """Rank a finished beam among the hypotheses."""
         choices = [*self._choices[candidate.parent], candidate.choice]
-        logits = joined_logits(self.sequences[candidate.parent].generation_logits)
+        logits = logits_bytes(self.sequences[candidate.parent].generation_logits)
         self._hypotheses.add(Hypothesis(choices, reason, logits), candidate.score, length)
 
     def _branch(self, candidates: list[Candidate]) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.inspection.checkpoint import Checkpoint
 from lmi_core.inspection.safetensors_header import weight_bytes
 from lmi_plugins.torch_engine.cache.memory import free_memory
@@ -13,9 +13,9 @@ def too_little_memory(weights: int, cache: int, device: torch.device) -> str | N
     free = free_memory(device)
     if weights + cache <= free:
         return None
-    keys = f" and the KV cache {in_words(cache)}" if cache else ""
+    keys = f" and the KV cache {readable(cache)}" if cache else ""
     where = "in main memory" if device.type == "cpu" else f"on {device}"
-    return f"too little memory: the weights need {in_words(weights)}{keys}, but {in_words(free)} are free {where}"
+    return f"too little memory: the weights need {readable(weights)}{keys}, but {readable(free)} are free {where}"
 
 
 def least_bytes(checkpoint: Checkpoint) -> int:

@@ -18,7 +18,7 @@ META = "meta"
 NAMES = {data_type: name for name, data_type in str_to_torch_dtype.items()}
 
 
-def with_pickled(checkpoint: Checkpoint) -> Checkpoint:
+def add_pickled(checkpoint: Checkpoint) -> Checkpoint:
     """Return the checkpoint with the weights and faults of its pickled files.
 
     Files in PyTorch's format before 1.6 are skipped, because they cannot be read without their data.
@@ -49,7 +49,7 @@ def wrong_pickles(files: Iterable[Path]) -> list[str]:
 def _read(file: Path) -> dict[str, WeightFacts]:
     content = load_pickled(file, META, mapped=True)
     if not isinstance(content, dict):
-        raise Fault(f"{file}: the file must contain the weights by name, and contains a {type(content).__name__}")
+        raise Fault(f"{file}: the file must contain the weights by name, but contains a {type(content).__name__}")
     return {
         str(name): WeightFacts(NAMES.get(weight.dtype, str(weight.dtype)), tuple(weight.shape))
         for name, weight in content.items()

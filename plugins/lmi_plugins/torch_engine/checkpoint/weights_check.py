@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from lmi_core.inspection.checkpoint import listed
+from lmi_core.inspection.checkpoint import abridge
 
 # Older versions of transformers saved these, although every model computes them itself.
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.(masked_)?bias|attention\.(masked_)?bias|position_ids)$")
@@ -45,4 +45,4 @@ def _fault(what: str, names: Collection[str]) -> list[str]:
     if not names:
         return []
     weights = "weight is" if len(names) == 1 else "weights are"
-    return [f"{len(names)} {weights} {what} ({listed(names)})"]
+    return [f"{len(names)} {weights} {what} ({abridge(names)})"]

@@ -23,7 +23,7 @@ from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.placing import endpoint, placed, trial_turn
+from lmi_plugins.torch_engine.client.placing import endpoint, place, trial_turn
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
@@ -61,7 +61,7 @@ class EngineClient:
         shared_as = sha256(encode(options)).hexdigest()  # engines with the same options are shared
 
         def create(number: int) -> EngineWorker:
-            options = placed(self._newest_options(), number, self.placement, self.replicas.count)
+            options = place(self._newest_options(), number, self.placement, self.replicas.count)
             new_endpoint = partial(endpoint, TARGET, number, self.placement, PREPARE, shared_as)
             worker = EngineWorker(
                 options, retry_threshold, heartbeat_timeout, loading_timeout, self._coalescing, new_endpoint

@@ -28,7 +28,8 @@ from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, Embeddi
 from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
     AdapterAnswer,
-    Begun,
+    Admitted,
+    Busy,
     Embed,
     Failure,
     Figures,
@@ -40,7 +41,6 @@ from lmi_plugins.torch_engine.messages.protocol import (
     Steps,
     Submit,
     UnloadAdapter,
-    Worked,
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
@@ -170,12 +170,12 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         others = {name: directory for name, directory in self.options.adapters.items() if name != changed}
         self.options = msgspec.structs.replace(self.options, adapters=others | directories)
 
-    async def _what_to_load(self, worker: Conversation[FromWorker]) -> Load:
+    async def _load_message(self, worker: Conversation[FromWorker]) -> Load:
         self._files |= await asyncio.to_thread(_states, self.options.adapters)
         self._node_files = NodeFiles.of(worker)
         return Load(await with_files(self.options, self._node_files, self.report))
 
-    def _loaded(self, answer: FromWorker) -> None:
+    def _on_loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer
         self.loaded, self.adapters, self._has_worked = answer, answer.adapters, False
         self.options = msgspec.structs.replace(self.options, leaves_out_adapters=True)
@@ -186,7 +186,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             return
         if not self._has_worked and (message.steps or message.vectors):
             self._has_worked = True
-            self.restarts.worked()
+            self.restarts.reset_count()
         for request_id, step in message.steps:
             queue = self._requests.get(request_id)
             if isinstance(queue, StepQueue):  # otherwise, it was aborted in the meantime
@@ -206,10 +206,10 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             self._figures = figures if before is NO_FIGURES else figures.after(before)
         elif isinstance(message, AdapterAnswer):
             self._deliver_answer(message)
-        elif isinstance(message, Worked):
-            self.restarts.worked()
+        elif isinstance(message, Busy):
+            self.restarts.reset_count()
         else:
-            assert isinstance(message, Begun), message
+            assert isinstance(message, Admitted), message
             for request_id in message.request_ids:
                 self._go_on(request_id)
 

@@ -22,7 +22,7 @@ from lmi_plugins.torch_engine.messages.requests import EngineOptions
 logger = logging.getLogger(__name__)
 
 
-def placed(options: EngineOptions, number: int, placement: Placement, count: ReplicaCount) -> EngineOptions:
+def place(options: EngineOptions, number: int, placement: Placement, count: ReplicaCount) -> EngineOptions:
     """Return the options of a replica, by number from 0; replicas on a CPU also share its cores."""
     if placement.ray_address is not None:
         return options
@@ -66,16 +66,16 @@ async def with_files(options: EngineOptions, files: NodeFiles | None, report: Re
     if files is None:
         return options
 
-    async def brought(source: str) -> str:
+    async def bring(source: str) -> str:
         """Return the folder on the node; other sources, and missing folders, are returned unchanged."""
         return str(await files.bring(Path(source), report)) if Path(source).is_dir() else source
 
     draft = options.speculative_draft_model
-    model, draft = await brought(options.model), None if draft is None else await brought(draft)
+    model, draft = await bring(options.model), None if draft is None else await bring(draft)
     adapters = dict[str, str]()
     for name, folder in options.adapters.items():
         try:
-            adapters[name] = await brought(folder)
+            adapters[name] = await bring(folder)
         except ConfigurationError as error:
             if not options.leaves_out_adapters:
                 raise ConfigurationError(f"adapter {name}: {error.message}") from None

@@ -51,16 +51,16 @@ class PaddedStates(HiddenStates):
 
     def output(self, texts: list[EmbeddingInput]) -> Any:
         """Return the model's output for texts, padded on the right."""
-        inputs = {"input_ids": self._padded([text.prompt_ids for text in texts], self._pad_token_id)}
+        inputs = {"input_ids": self._pad([text.prompt_ids for text in texts], self._pad_token_id)}
         if self._takes_mask:
-            inputs["attention_mask"] = self._padded([[1] * len(text.prompt_ids) for text in texts], 0)
+            inputs["attention_mask"] = self._pad([[1] * len(text.prompt_ids) for text in texts], 0)
         if self._takes_types and any(text.token_types is not None for text in texts):
             types = [text.token_types or [0] * len(text.prompt_ids) for text in texts]
-            inputs["token_type_ids"] = self._padded(types, 0)
+            inputs["token_type_ids"] = self._pad(types, 0)
         with applied_to_texts(self._rope, [inputs["input_ids"].shape[1]]):
             return self._model(**inputs, **self._arguments, return_dict=True)
 
-    def _padded(self, rows: list[list[int]], padding: int) -> torch.Tensor:
+    def _pad(self, rows: list[list[int]], padding: int) -> torch.Tensor:
         longest = max(map(len, rows))
         return torch.tensor([row + [padding] * (longest - len(row)) for row in rows], device=self._model.device)
 

@@ -135,7 +135,7 @@ def _pooling_modes(config: dict[str, Any]) -> tuple[Pooling, ...]:
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
-    content: Any = _parsed(folder / MODULES)
+    content: Any = _parse(folder / MODULES)
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise ConfigurationError(f"{folder / MODULES} must be a JSON array of objects")
     return content
@@ -148,13 +148,13 @@ def _kind(module: dict[str, Any]) -> str:
 
 def _object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file; an empty one if the file does not exist."""
-    content: Any = _parsed(path) if path.is_file() else {}
+    content: Any = _parse(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ConfigurationError(f"{path} must be a JSON object")
     return content
 
 
-def _parsed(path: Path) -> object:
+def _parse(path: Path) -> object:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -59,7 +59,7 @@ class GuideCompiler:
         if joined is not None:
             return joined
         compilation = Compilation(key, guide)
-        if self.cache.knows(key) or not self._takes_more():
+        if self.cache.has(key) or not self._takes_more():
             compilation.future = Future()
             self._complete(compilation)
         else:

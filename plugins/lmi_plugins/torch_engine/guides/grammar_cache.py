@@ -24,7 +24,7 @@ class GrammarCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def knows(self, key: bytes) -> bool:
+    def has(self, key: bytes) -> bool:
         with self._lock:
             return key in self._entries
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 RULE = "::="  # of EBNF; grammars without it are Lark's
 MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some models write nothing else
-# In strings of bounded length, xgrammar allows control characters, which JSON has not, and halves of surrogate pairs,
-# which no text has: https://github.com/mlc-ai/xgrammar/blob/main/cpp/json_schema_converter.cc
+# In strings of bounded length, xgrammar allows control characters, which are invalid in JSON, and halves of surrogate
+# pairs, which are invalid in text: https://github.com/mlc-ai/xgrammar/blob/main/cpp/json_schema_converter.cc
 CHARACTERS = r"[^\"\\\r\n]"
 JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
 PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema

@@ -120,13 +120,13 @@ class Steps(msgspec.Struct, tag=True):
     vectors: list[tuple[str, int, bytes]] = []  # by request, with the index of the input
 
 
-class Begun(msgspec.Struct, tag=True):
+class Admitted(msgspec.Struct, tag=True):
     """The engine has started these requests, which had waited in it for other servers' requests."""
 
     request_ids: list[str]
 
 
-class Worked(msgspec.Struct, tag=True):
+class Busy(msgspec.Struct, tag=True):
     """The engine has produced results for another server that shares it."""
 
 
@@ -137,7 +137,7 @@ class Figures(msgspec.Struct, tag=True):
 
 
 ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
-FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Begun | Worked | Figures | Alive | AdapterAnswer
+FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Admitted | Busy | Figures | Alive | AdapterAnswer
 
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -60,7 +60,7 @@ class Repetition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
-    """The choice of a request's tokens. Temperature 0 is greedy; `top_k` 0 or -1 and `top_p` 1 keep all tokens."""
+    """How a request's tokens are chosen. Temperature 0 is greedy; `top_k` 0 or -1 and `top_p` 1 keep all tokens."""
 
     temperature: float = 0.0
     top_k: int = 0

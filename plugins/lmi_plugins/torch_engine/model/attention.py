@@ -210,7 +210,7 @@ class AttentionGroup(AttentionRows):
         return torch.tensor([indices, positions], device=self._positions.device).unbind()
 
 
-def cut_groups(
+def group_chunks(
     batch: StepBatch, dtype: torch.dtype, device: torch.device, block_size: int = BLOCK_SIZE
 ) -> list[AttentionGroup]:
     """Group chunks in decode with the same number of drafted tokens; prompts, whose contexts differ more, stay

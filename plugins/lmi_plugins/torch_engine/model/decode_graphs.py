@@ -130,7 +130,7 @@ class DecodeGraphs:
         else:
             step = DecodeStep(self._cache, *shape, self._dtype, self._device)
             step.fill(batch)
-            captured = self._captured(step, math.prod(shape))
+            captured = self._try_capture(step, math.prod(shape))
             if captured is None:
                 return None
             self._graphs[shape] = step, captured
@@ -144,7 +144,7 @@ class DecodeGraphs:
         sequences = [chunk.sequence for chunk in batch.chunks]
         return all(sequence.adapter is None and sequence.soft_prompt is None for sequence in sequences)
 
-    def _captured(self, step: DecodeStep, blocks: int) -> Pass | None:
+    def _try_capture(self, step: DecodeStep, blocks: int) -> Pass | None:
         """Return the captured pass; None on failure, after which no other capture, or if memory ran out no larger one,
         is tried.
         """

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.checkpoint import named_weights, read_checkpoint
+from lmi_core.inspection.checkpoint import configured_weights, read_checkpoint
 from lmi_core.inspection.config_sizes import absurd_sizes
 from lmi_core.inspection.model_folder import CONFIG, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refusal
@@ -135,7 +135,7 @@ def read_config(options: EngineOptions) -> PreTrainedConfig:
             options.model, revision=options.revision, trust_remote_code=options.trust_remote_code
         )
     except Exception as error:  # many classes, which also depend on the version of huggingface_hub
-        raise ConfigurationError(_why_not_loaded(options.model, error)) from error
+        raise ConfigurationError(_loading_fault(options.model, error)) from error
     return config
 
 
@@ -168,7 +168,7 @@ def load_weights(
             )
     except UNLOADABLE as error:
         logger.debug("transformers could not load %s", options.model, exc_info=True)
-        raise ConfigurationError(_why_not_loaded(options.model, error)) from error
+        raise ConfigurationError(_loading_fault(options.model, error)) from error
     model: PreTrainedModel = loaded[0]
     if fault := find_fault(loaded[1]):
         raise ConfigurationError(f"{options.model}: {fault}")
@@ -181,7 +181,7 @@ def _check_files(options: EngineOptions, device: torch.device) -> None:
     folder = Path(options.model)
     if not folder.is_dir():
         return
-    checkpoint = read_checkpoint(folder, named_weights(folder))
+    checkpoint = read_checkpoint(folder, configured_weights(folder))
     if fault := refusal([*checkpoint.pickled, *pickled_adapter(folder)], options.allow_pickle):
         raise ConfigurationError(fault)
     if checkpoint.faults:  # an index may name files that must not be read
@@ -190,11 +190,11 @@ def _check_files(options: EngineOptions, device: torch.device) -> None:
         raise ConfigurationError(f"{options.model}: {fault}")
 
 
-def _why_not_loaded(source: str, error: Exception) -> str:
+def _loading_fault(source: str, error: Exception) -> str:
     """Return the faults of the model's files, or transformers' message."""
     folder = Path(source)
     if folder.is_dir():
-        checkpoint = read_checkpoint(folder, named_weights(folder))
+        checkpoint = read_checkpoint(folder, configured_weights(folder))
         if faults := [*wrong_files(folder, checkpoint), *wrong_pickles(checkpoint.pickled)]:
             return "; ".join(faults)
     return f"{source}: the model cannot be loaded: {reason(error)}"

@@ -20,19 +20,19 @@ Attend = Callable[..., tuple[torch.Tensor, None]]
 
 
 def _attend_as_gptj(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> Any:
-    return _attended(module.layer_idx, query, key, value, 1 / module.scale_attn)
+    return _attend(module.layer_idx, query, key, value, 1 / module.scale_attn)
 
 
 def _attend_as_gpt_neo(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> Any:
     window = module.config.window_size if module.attention_type == "local" else None
-    return _attended(module.layer_id, query, key, value, 1.0, window)
+    return _attend(module.layer_id, query, key, value, 1.0, window)
 
 
 def _attend_as_gpt_neox(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> Any:
-    return _attended(module.layer_idx, query, key, value, 1 / module.norm_factor)
+    return _attend(module.layer_idx, query, key, value, 1 / module.norm_factor)
 
 
-def _attended(
+def _attend(
     layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, window: int | None = None
 ) -> tuple[torch.Tensor, None]:
     query, key = query.to(value.dtype), key.to(value.dtype)  # rotated in float32

@@ -11,7 +11,7 @@ from lmi_plugins.torch_engine.model.attention import (
     AttentionOptions,
     AttentionStep,
     attend_to_itself,
-    cut_groups,
+    group_chunks,
 )
 from lmi_plugins.torch_engine.model.state_layers import StateLayer, states_of
 from lmi_plugins.torch_engine.sequences.sequence import Sequence
@@ -88,7 +88,7 @@ class PagedStep(AttentionStep):
         self._slots = torch.tensor(
             [slot for chunk in batch.chunks for slot in _slots(chunk, cache.block_size)], device=device
         )
-        self._groups = cut_groups(batch, dtype, device, cache.block_size)
+        self._groups = group_chunks(batch, dtype, device, cache.block_size)
         # Decoding chunks come first.
         self._copied = self._groups[0] if copy.follow(self._groups[0]) else None
         self._states = [

@@ -103,7 +103,7 @@ def states_of(sequences: Items[Sequence], layers: Items[StateLayer]) -> Cache:
         states = copy(known[0].states)
         states.layers = list(states.layers)
         for layer in layers:
-            states.layers[layer.index] = _joined(
+            states.layers[layer.index] = _join(
                 [None if row is None else (row.states.layers[layer.index], row.row) for row in rows]
             )
     for index, sequence in enumerate(sequences):
@@ -124,7 +124,7 @@ def _height(states: Cache) -> int:
     return len(layer.conv_states[0])
 
 
-def _joined(rows: Items[tuple[Any, int] | None]) -> Any:
+def _join(rows: Items[tuple[Any, int] | None]) -> Any:
     """Return a layer of the cache with these rows of others; zeros are the state of a new sequence."""
     like, place = next(row for row in rows if row is not None)
     joined = copy(like)

@@ -14,11 +14,11 @@ class Exclusion(LogitsProcessor):
     """A processor that gives certain tokens a score of minus infinity."""
 
     @abstractmethod
-    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
+    def banned_ids(self, sequence: ProcessedSequence) -> Iterable[int]:
         """Return ids that cannot be the sequence's next token."""
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.excluded(sequence)]
+        pairs = [(row, token_id) for row, sequence in enumerate(sequences) for token_id in self.banned_ids(sequence)]
         pairs = [pair for pair in pairs if pair[1] < scores.shape[1]]  # larger ids stand for a soft prompt
         if not pairs:
             return scores
@@ -29,7 +29,7 @@ class Exclusion(LogitsProcessor):
 class NoRepeatNgram(Exclusion):
     """Exclusion of tokens that would complete an n-gram for the second time; the prompt's count, as in transformers."""
 
-    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
+    def banned_ids(self, sequence: ProcessedSequence) -> Iterable[int]:
         state = sequence.state
         if state.ngrams is None:
             state.ngrams = Ngrams(sequence.parameters.no_repeat_ngram_size)
@@ -42,7 +42,7 @@ class BadSequences(Exclusion):
     The end-of-sequence token alone is never bad, as in transformers.
     """
 
-    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
+    def banned_ids(self, sequence: ProcessedSequence) -> Iterable[int]:
         ids = sequence.token_ids
         for *before, last in sequence.parameters.bad_sequences:
             if before:
@@ -68,7 +68,7 @@ class BadTexts(LogitsProcessor):
 class MinLength(Exclusion):
     """Exclusion of end-of-sequence and stop tokens while fewer than `min_length` tokens are generated."""
 
-    def excluded(self, sequence: ProcessedSequence) -> Iterable[int]:
+    def banned_ids(self, sequence: ProcessedSequence) -> Iterable[int]:
         parameters = sequence.parameters
         if len(sequence.token_ids) - sequence.prompt_length >= parameters.min_length:
             return

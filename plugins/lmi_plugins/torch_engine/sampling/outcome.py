@@ -138,9 +138,9 @@ def take_generation_logits(sequence: Sequence, count: int) -> bytes | None:
     if not sequence.parameters.generation_logits:
         return None
     taken, sequence.generation_logits = sequence.generation_logits[:count], sequence.generation_logits[count:]
-    return joined_logits(taken) or b""
+    return logits_bytes(taken) or b""
 
 
-def joined_logits(rows: Items[torch.Tensor]) -> bytes | None:
+def logits_bytes(rows: Items[torch.Tensor]) -> bytes | None:
     """Return the bytes of all rows; None without rows."""
     return to_bytes(torch.stack(list(rows))) if rows else None

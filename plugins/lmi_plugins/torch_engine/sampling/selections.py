@@ -26,7 +26,7 @@ class EndOfReasoning(LogitsProcessor):
     """
 
     def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
-        forced = {row: token_id for row, each in enumerate(sequences) if (token_id := _forced(each)) is not None}
+        forced = {row: token_id for row, each in enumerate(sequences) if (token_id := _next_id(each)) is not None}
         if not forced:
             return scores
         scores = scores.clone()
@@ -43,10 +43,10 @@ def _allowed_ids(sequence: ProcessedSequence, device: torch.device) -> torch.Ten
     return state.allowed_ids
 
 
-def _forced(sequence: ProcessedSequence) -> int | None:
+def _next_id(sequence: ProcessedSequence) -> int | None:
     limit, state = sequence.parameters.reasoning_limit, sequence.state
     assert limit is not None, "only requests with a limit have this processor"
     if state.reasoning is None:
         budget = ReasoningBudget(tokens=limit.tokens, starts=limit.starts, ends=limit.ends, inside=limit.inside)
         state.reasoning = ReasoningCountdown(budget)
-    return state.reasoning.forced(sequence.token_ids[sequence.prompt_length :])
+    return state.reasoning.forced_token(sequence.token_ids[sequence.prompt_length :])

@@ -32,7 +32,7 @@ class Draft:
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def cut(self, length: int) -> "Draft":
+    def truncate(self, length: int) -> "Draft":
         """Return the draft of the first `length` tokens."""
         return Draft(self.token_ids[:length], self.probabilities[:length])
 

@@ -34,7 +34,7 @@ class Speculation:
             given = chunk.sequence.draft
             if given is not None and chunk.sequence in lengths:
                 chunk.sequence.draft = None
-                _append(chunk, given.cut(lengths[chunk.sequence]))
+                _append(chunk, given.truncate(lengths[chunk.sequence]))
                 chunk.sequence.token_ids += given.token_ids[: lengths[chunk.sequence]]
         chunks.sort(key=len)
 

@@ -54,7 +54,7 @@ def verify(checks: Items[Check], sampler: Sampler, take: Take) -> None:
     position, unfinished = 0, [check for check in checks if not _is_plain(check.sequence)]
     while unfinished:
         logits = torch.stack([check.logits[position] for check in unfinished])
-        drawn = [_drawn(check, position) for check in unfinished]
+        drawn = [_draft(check, position) for check in unfinished]
         outcomes = choose(logits, [check.sequence for check in unfinished], sampler, drawn)
         pairs = list(zip(unfinished, outcomes, strict=True))
         unfinished = [check for check, outcome in pairs if _take(check, position, outcome, take)]
@@ -80,7 +80,7 @@ def _verify_plain(checks: Items[Check], sampler: Sampler, take: Take) -> None:
                 break
 
 
-def _drawn(check: Check, position: int) -> DraftToken | None:
+def _draft(check: Check, position: int) -> DraftToken | None:
     """Return the drafted token and its distribution, if known and useful."""
     if check.sequence.parameters.greedy or position >= len(check.draft.probabilities):
         return None

@@ -15,17 +15,17 @@ from transformers import (
 )
 
 from lmi_core.errors import ConfigurationError, InvalidAdapter
-from lmi_core.inspection.checkpoint import Checkpoint, listed, named_weights, read_checkpoint
+from lmi_core.inspection.checkpoint import Checkpoint, abridge, configured_weights, read_checkpoint
 from lmi_core.inspection.layers import pickled_layers
 from lmi_core.inspection.model_folder import has_wrong_json, inspect_tokenizer, wrong_files
-from lmi_core.inspection.pickles import pickled_adapter, refused_files
+from lmi_core.inspection.pickles import pickled_adapter, refusal_faults
 from lmi_core.serving_runtime import Note
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_config as read_adapter_config
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
-from lmi_plugins.torch_engine.checkpoint.pickled import with_pickled
+from lmi_plugins.torch_engine.checkpoint.pickled import add_pickled
 from lmi_plugins.torch_engine.checkpoint.weights_check import (
     wrong_weights,
     wrong_weights_of_base,
@@ -60,11 +60,11 @@ def inspect_device(name: str) -> Iterator[str]:
 def inspect_model(options: EngineOptions) -> Iterator[str]:
     """Yield a sentence for each fault of a model on this host."""
     folder = Path(options.model)
-    checkpoint = read_checkpoint(folder, named_weights(folder))
+    checkpoint = read_checkpoint(folder, configured_weights(folder))
     pickled = [*checkpoint.pickled, *pickled_layers(folder), *pickled_adapter(folder)]
-    yield from refused_files(pickled, options.allow_pickle)
+    yield from refusal_faults(pickled, options.allow_pickle)
     if options.allow_pickle:
-        checkpoint = with_pickled(checkpoint)
+        checkpoint = add_pickled(checkpoint)
     yield from wrong_files(folder, checkpoint)
     if checkpoint.others:
         yield f"{options.model}: {_other_weights(checkpoint.others)}"
@@ -98,10 +98,10 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
 def _other_weights(names: list[str]) -> str:
     if all(name.endswith(".gguf") for name in names):
         return (
-            f"no weights: {listed(names)} is in GGUF, llama.cpp's format, and has its own configuration: serve that "
+            f"no weights: {abridge(names)} is in GGUF, llama.cpp's format, and has its own configuration: serve that "
             "file, or set option.model_id to it"
         )
-    return f"no weights: neither model.safetensors nor its index; {listed(names)} has another name or format"
+    return f"no weights: neither model.safetensors nor its index; {abridge(names)} has another name or format"
 
 
 def _inspect_weights(

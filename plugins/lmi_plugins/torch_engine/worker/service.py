@@ -57,7 +57,7 @@ class FiguresReport:
     def __init__(self, engine: Engine, channel: Channel) -> None:
         self._engine = engine
         self._channel = channel
-        self._told: dict[str, EngineFigures] = {}
+        self._sent: dict[str, EngineFigures] = {}
         self._next = 0.0
         self._begun: set[str] = set()  # running requests
 
@@ -71,11 +71,11 @@ class FiguresReport:
         if now < self._next and self._engine.has_work:
             return
         self._next = now + INTERVAL
-        told = self._told
+        before = self._sent
         ids = self._engine.parts.scheduler.running_ids
-        self._told = figures_of_each(read_figures(self._engine), ids, self._channel)
-        for server, figures in self._told.items():
-            if figures != told.get(server):
+        self._sent = figures_of_each(read_figures(self._engine), ids, self._channel)
+        for server, figures in self._sent.items():
+            if figures != before.get(server):
                 send_figures(server, figures, self._channel)
 
 

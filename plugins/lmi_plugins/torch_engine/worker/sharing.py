@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.channel import Channel, SharedChannel
 from lmi_core.workers.messages import LoadFailed, encode
-from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Begun, Failure, Figures, Loaded, Steps, Worked
+from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, Admitted, Busy, Failure, Figures, Loaded, Steps
 
-WORKED = encode(Worked())
+WORKED = encode(Busy())
 MARK = "/"  # separates the server from its own id
 
 
@@ -84,7 +84,7 @@ def send_begun(request_ids: Iterable[str], channel: SharedChannel) -> None:
         sharer, _, own_id = request_id.partition(MARK)
         begun.setdefault(sharer, []).append(own_id)
     for sharer, own_ids in begun.items():
-        channel.send_to(sharer, encode(Begun(own_ids)))
+        channel.send_to(sharer, encode(Admitted(own_ids)))
 
 
 def send_answer(answer: AdapterAnswer, channel: Channel) -> None:

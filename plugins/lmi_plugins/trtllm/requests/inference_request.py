@@ -39,10 +39,10 @@ class InferenceRequest:
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
             raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")
         self.request_id = request_id
-        self.tensors = {name: _checked(name, value) for name, value in tensors.items()}
+        self.tensors = {name: _check(name, value) for name, value in tensors.items()}
         for name in MANDATORY:
             if name not in self.tensors:
-                raise InvalidParameter(f"`{name}` is required: {_expected(name)}")
+                raise InvalidParameter(f"`{name}` is required: {_requirement(name)}")
         self.bad_texts = list(bad_texts)
         check_values(self.tensors)
         self.words = {name: read_words(name, self.tensors[name]) for name in WORD_LISTS if name in self.tensors}
@@ -76,7 +76,7 @@ class InferenceRequest:
         return self.tensors[name].array().ravel() if name in self.tensors else numpy.array([], "int32")
 
 
-def _checked(name: str, value: object) -> Tensor:
+def _check(name: str, value: object) -> Tensor:
     if name not in BY_NAME:
         raise InvalidParameter(
             f"`{name}` is not an input tensor.{did_you_mean(name, BY_NAME)} Known: {', '.join(BY_NAME)}"
@@ -84,15 +84,15 @@ def _checked(name: str, value: object) -> Tensor:
     try:
         tensor = as_tensor(value, BY_NAME[name].dtype)
     except ValueError as error:
-        raise InvalidParameter(f"`{name}` must be {_expected(name)}. Given: {error}") from None
+        raise InvalidParameter(f"`{name}` must be {_requirement(name)}. Given: {error}") from None
     if tensor.dtype not in types_of(name) or not any(fits(tensor.shape, each) for each in shapes_of(name)):
         raise InvalidParameter(
-            f"`{name}` must be {_expected(name)}. Given: {tensor.dtype} of shape {shape_in_words(tensor.shape)}"
+            f"`{name}` must be {_requirement(name)}. Given: {tensor.dtype} of shape {shape_in_words(tensor.shape)}"
         )
     return tensor
 
 
-def _expected(name: str) -> str:
+def _requirement(name: str) -> str:
     shapes = " or ".join(shape_in_words(shape) for shape in shapes_of(name))
     return f"{' or '.join(types_of(name))} of shape {shapes}"
 

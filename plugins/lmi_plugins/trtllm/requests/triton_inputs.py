@@ -14,7 +14,7 @@ def from_triton(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     tensors = {name: _without_batch(name, tensor) for name, tensor in inputs.items()}
     lengths = tensors.pop(INPUT_LENGTHS, None)
     if lengths is not None and "input_ids" in tensors:
-        tensors["input_ids"] = _cut(tensors["input_ids"], lengths)
+        tensors["input_ids"] = _truncate(tensors["input_ids"], lengths)
     return tensors
 
 
@@ -25,7 +25,7 @@ def _without_batch(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _cut(input_ids: Tensor, lengths: Tensor) -> Tensor:
+def _truncate(input_ids: Tensor, lengths: Tensor) -> Tensor:
     if lengths.dtype != "INT32" or lengths.shape not in ((1,), (1, 1)):
         raise InvalidParameter(
             f"`{INPUT_LENGTHS}` must be INT32 of shape [1, 1]. Given: {lengths.dtype} of shape {list(lengths.shape)}"

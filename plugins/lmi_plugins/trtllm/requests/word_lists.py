@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_core.payloads.payload import shown
+from lmi_core.payloads.payload import quote
 
 WORD_LISTS = ("bad_words_list", "stop_words_list")
 PADDING = -1
@@ -23,11 +23,11 @@ def read_words(name: str, tensor: Tensor) -> list[list[int]]:
         if not begin < end <= len(ids):
             raise InvalidParameter(
                 f"`{name}` must have the end of each word in its second row, in increasing order from 1 to "
-                f"{len(ids)}, then {PADDING}. Given: {end} at index {place} of {shown(ends.tolist())}"
+                f"{len(ids)}, then {PADDING}. Given: {end} at index {place} of {quote(ends.tolist())}"
             )
     if not padding[count:].all():
         raise InvalidParameter(
-            f"`{name}` must have only {PADDING} after the end of the last word. Given: {shown(ends.tolist())}"
+            f"`{name}` must have only {PADDING} after the end of the last word. Given: {quote(ends.tolist())}"
         )
     words = ids[: bounds[-1]].tolist()
     return [words[begin:end] for begin, end in pairwise(bounds)]

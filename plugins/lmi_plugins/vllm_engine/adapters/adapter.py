@@ -25,7 +25,7 @@ class Adapter:
 
     request: LoRARequest
     state: FilesState = ()
-    _told: bool = field(default=False, init=False)
+    _warned: bool = field(default=False, init=False)
 
     @property
     def number(self) -> int:
@@ -43,8 +43,8 @@ class Adapter:
         if self.number in await engine.list_loras():
             await engine.add_lora(self.request)  # it is already loaded; this marks it as recently used
             return
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             logger.warning(
                 "adapter %s: vLLM has evicted it, and its files in %s are missing or have changed since it was loaded",
                 self.name,

@@ -76,7 +76,7 @@ class AdapterSlots:
         self._pinned[number] = adapter
         self._unpinned.discard(number)
         try:
-            while len(self._held | self._running.keys()) > self.number:
+            while len(self._in_slots | self._running.keys()) > self.number:
                 self._changed.clear()
                 await self._changed.wait()
             await _pin(engine, adapter)
@@ -93,14 +93,14 @@ class AdapterSlots:
             self._release(adapter.number)
 
     @property
-    def _held(self) -> set[int]:
+    def _in_slots(self) -> set[int]:
         return self._pinned.keys() | self._unpinned
 
     def _fits(self, number: int) -> bool:
-        return not self._held or len(self._held | self._running.keys() | {number}) <= self.number
+        return not self._in_slots or len(self._in_slots | self._running.keys() | {number}) <= self.number
 
     async def _enter(self, number: int) -> None:
-        if number in self._held or (not self._waiting and self._fits(number)):
+        if number in self._in_slots or (not self._waiting and self._fits(number)):
             self._running[number] += 1
             return
         place = (number, asyncio.get_running_loop().create_future())

@@ -26,7 +26,7 @@ def _member(argument: str, name: str) -> Replacement:
     return lambda text: {argument: {name: _value(text)}}
 
 
-def _renamed(argument: str) -> Replacement:
+def _rename(argument: str) -> Replacement:
     return lambda text: {argument: text}
 
 
@@ -35,7 +35,7 @@ def _if_true(**arguments: Any) -> Replacement:
 
 
 REPLACEMENTS: Mapping[str, Replacement] = {
-    "cuda_graph_sizes": _renamed("cudagraph_capture_sizes"),
+    "cuda_graph_sizes": _rename("cudagraph_capture_sizes"),
     "disable_log_requests": lambda text: {"enable_log_requests": "false" if _is_true(text) else "true"},
     "disable_mm_preprocessor_cache": _if_true(mm_processor_cache_gb="0"),
     "enable_multimodal_encoder_data_parallel": _if_true(mm_encoder_tp_mode="data"),
@@ -44,11 +44,11 @@ REPLACEMENTS: Mapping[str, Replacement] = {
         "structured_outputs_config", "disable_additional_properties"
     ),
     "guided_decoding_disable_any_whitespace": _member("structured_outputs_config", "disable_any_whitespace"),
-    "kv_cache_memory": _renamed("kv_cache_memory_bytes"),
-    "max_seq_len_to_capture": _renamed("max_cudagraph_capture_size"),
+    "kv_cache_memory": _rename("kv_cache_memory_bytes"),
+    "max_seq_len_to_capture": _rename("max_cudagraph_capture_size"),
     "ngram_prompt_lookup_max": _member("speculative_config", "prompt_lookup_max"),
     "ngram_prompt_lookup_min": _member("speculative_config", "prompt_lookup_min"),
-    "override_pooler_config": _renamed("pooler_config"),
+    "override_pooler_config": _rename("pooler_config"),
     "rope_scaling": _member("hf_overrides", "rope_scaling"),
     "rope_theta": _member("hf_overrides", "rope_theta"),
     "speculative_disable_by_batch_size": _member("speculative_config", "disable_by_batch_size"),
@@ -80,14 +80,14 @@ WITHOUT_REPLACEMENT = {name: reason for reason, names in _REMOVED.items() for na
 FORMER_ARGUMENTS = frozenset(REPLACEMENTS.keys() | WITHOUT_REPLACEMENT.keys())
 
 
-class Passed(NamedTuple):
+class Arguments(NamedTuple):
     """Engine arguments as text, and warnings for their author."""
 
     arguments: dict[str, str]
     warnings: list[str]
 
 
-def with_present_values(given: Mapping[str, str]) -> Passed:
+def with_present_values(given: Mapping[str, str]) -> Arguments:
     """Return the arguments with values in vLLM's present form: `image=4` becomes `{"image": 4}`."""
     arguments, warnings = dict(given), []
     limits = arguments.get("limit_mm_per_prompt", "")
@@ -100,10 +100,10 @@ def with_present_values(given: Mapping[str, str]) -> Passed:
             f"option.load_format={FAST_LOADER} has no effect: it is SageMaker's own loader, and the model's own "
             "files are loaded"
         )
-    return Passed(arguments, warnings)
+    return Arguments(arguments, warnings)
 
 
-def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passed:
+def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Arguments:
     """Return the arguments of the installed vLLM, with a warning for each replaced or removed one."""
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in known}
     warnings: list[str] = []
@@ -113,13 +113,13 @@ def with_replacements(given: Mapping[str, str], known: Collection[str]) -> Passe
             continue
         replacement = REPLACEMENTS[name](given[name])
         for argument, value in replacement.items():
-            arguments[argument] = _merged(arguments.get(argument), value)
-        told = ", ".join(f"{argument}={as_text(value)}" for argument, value in replacement.items()) or "nothing"
-        warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {told}")
-    return Passed({name: as_text(value) for name, value in arguments.items()}, warnings)
+            arguments[argument] = _merge(arguments.get(argument), value)
+        present = ", ".join(f"{argument}={as_text(value)}" for argument, value in replacement.items()) or "nothing"
+        warnings.append(f"option.{name}={given[name]} is a former name of vLLM's: it is read as {present}")
+    return Arguments({name: as_text(value) for name, value in arguments.items()}, warnings)
 
 
-def _merged(given: Any, value: Any) -> Any:
+def _merge(given: Any, value: Any) -> Any:
     """Return the value under the present name, which overrides a former one; members of objects are merged."""
     if given is None:
         return value

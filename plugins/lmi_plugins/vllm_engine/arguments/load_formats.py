@@ -7,7 +7,7 @@ from typing import Any
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.layers import pickled_layers
-from lmi_core.inspection.pickles import OPTION, pickled_weights, refused_files
+from lmi_core.inspection.pickles import OPTION, pickled_weights, refusal_faults
 
 DETECTED = ("auto", "hf")  # safetensors if there are any, otherwise another format
 SAFETENSORS = "safetensors"
@@ -31,7 +31,7 @@ def reads_usual_files(arguments: Mapping[str, str]) -> bool:
     return _load_format(arguments) in (*DETECTED, SAFETENSORS, "pt")
 
 
-def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
+def pickle_faults(arguments: Mapping[str, str], allowed: bool) -> list[str]:
     """Return a sentence for each pickled file that vLLM would read but must not."""
     if allowed:
         return []
@@ -44,7 +44,7 @@ def refused_pickles(arguments: Mapping[str, str], allowed: bool) -> list[str]:
         )
     for folder in _folders(arguments):
         files = pickled_weights(folder) if load_format in DETECTED else []
-        faults += refused_files([*files, *pickled_layers(folder)], allowed)
+        faults += refusal_faults([*files, *pickled_layers(folder)], allowed)
     return faults
 
 

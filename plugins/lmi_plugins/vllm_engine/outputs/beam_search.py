@@ -72,7 +72,7 @@ class BeamSearch:
         beams = [Beam([], [])]
         first: RequestOutput | None = None  # output for the prompt alone
         while beams:
-            outputs = await _all(next_token(self._prompt_ids + each.token_ids, self._asked(each)) for each in beams)
+            outputs = await _all(next_token(self._prompt_ids + each.token_ids, self._sampling(each)) for each in beams)
             first = first or outputs[0]
             beams = self._advance(beams, [_place(output) for output in outputs])
         for index, beam in enumerate(self._finished.best):
@@ -82,7 +82,7 @@ class BeamSearch:
                 step.cached_tokens, step.queue_time = first.num_cached_tokens, queue_time(first)
             yield step
 
-    def _asked(self, beam: Beam) -> SamplingParams:
+    def _sampling(self, beam: Beam) -> SamplingParams:
         parameters = self._parameters
         return SamplingParams(
             temperature=0.0,
@@ -99,7 +99,7 @@ class BeamSearch:
     def _advance(self, beams: Sequence[Beam], places: Sequence[LogProbs]) -> list[Beam]:
         """Return the remaining beams; an empty list at the end of the search."""
         num_beams, length = self._parameters.num_beams, len(beams[0].token_ids) + 1
-        extended = [self._extended(candidate) for candidate in self._candidates(beams, places)]
+        extended = [self._extend(candidate) for candidate in self._candidates(beams, places)]
         for beam in extended[:num_beams]:
             if beam.reason is not None:
                 self._finished.add(beam, beam.score, length)
@@ -122,7 +122,7 @@ class BeamSearch:
                 if token_id not in excluded:
                     yield Candidate(beam.score + each.logprob, beam, token_id, place)
 
-    def _extended(self, candidate: Candidate) -> Beam:
+    def _extend(self, candidate: Candidate) -> Beam:
         score, beam, token_id, place = candidate
         token_ids = [*beam.token_ids, token_id]
         return Beam(token_ids, [*beam.places, place], score, self._reason(token_ids))

@@ -40,7 +40,7 @@ async def steps(
     sequence.push_all(given.token_ids)
     sequence.finish()  # send the text held back, in which no stop sequence begins
     allowed = allowed_ids(parameters)
-    told = given.begun or sequence_index > 0  # the sequences of a request share its prompt
+    described = given.begun or sequence_index > 0  # the sequences of a request share its prompt
     async with aclosing(outputs):
         async for output in outputs:
             completion = output.outputs[0]
@@ -57,10 +57,10 @@ async def steps(
                 prefill(output, prompt_ids, parameters, writer),
                 transfer=transfer(output),
                 stop_sequence=sequence.stop_sequence,
-                cached_tokens=None if told else output.num_cached_tokens,
-                queue_time=None if told else queue_time(output),
+                cached_tokens=None if described else output.num_cached_tokens,
+                queue_time=None if described else queue_time(output),
             )
-            told = True
+            described = True
             if reason is not None:
                 return
 

@@ -38,14 +38,14 @@ def mend_sampler(most: int) -> None:
     gather = getattr(gather, "__wrapped__", gather)
 
     @wraps(gather)
-    def mended(
+    def gather_all(
         self: Any, log_probs: torch.Tensor, named: dict[int, list[int]], sampled: torch.Tensor
     ) -> LogprobsTensors | None:
         found = gather(self, log_probs, named, sampled)
         others = [row for row in range(len(log_probs)) if row not in named]
         return found if found is None or not others else with_likeliest(found, log_probs, others, most)
 
-    Sampler.gather_specific_token_logprobs = mended
+    Sampler.gather_specific_token_logprobs = gather_all
 
 
 def with_likeliest(found: LogprobsTensors, log_probs: torch.Tensor, others: list[int], most: int) -> LogprobsTensors:

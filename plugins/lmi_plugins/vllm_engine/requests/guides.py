@@ -92,7 +92,7 @@ class GuideTrials:
 
     def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
         """Return why a guide is refused; None if it is accepted."""
-        process = self._started(vocabulary)  # before the guide gets its slot, because the first start takes long
+        process = self._start(vocabulary)  # before the guide gets its slot, because the first start takes long
         try:
             with self._compilations.place(compilation):
                 engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"
@@ -101,7 +101,7 @@ class GuideTrials:
             return error.message
         return None
 
-    def _started(self, vocabulary: int) -> CompileProcess:
+    def _start(self, vocabulary: int) -> CompileProcess:
         with self._lock:
             if self._stopped:
                 raise GenerationFailed("the engine was stopped")

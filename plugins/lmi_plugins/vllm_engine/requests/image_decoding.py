@@ -9,10 +9,10 @@ from PIL import UnidentifiedImageError
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image
-from lmi_core.host.beside_loop import BesideLoop
+from lmi_core.host.off_loop import WorkThread
 
 # One request's images at a time, so that their memory, at least three bytes per pixel, does not add up.
-DECODING = BesideLoop("lmi-images")
+DECODING = WorkThread("lmi-images")
 JPEG = ("JPEG", "MPO")
 SCAN = b"\xff\xda"  # starts a scan of a JPEG, and does not occur in its data
 MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and may have only 30 bytes
@@ -41,7 +41,7 @@ def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> l
             raise InvalidParameter(
                 f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total"
             )
-    return [_decoded(image, reader) for image in images]
+    return [_decode(image, reader) for image in images]
 
 
 def _pixels(image: Image) -> int:
@@ -61,7 +61,7 @@ def _pixels(image: Image) -> int:
     return int(width * height)
 
 
-def _decoded(image: Image, reader: Reader) -> Any:
+def _decode(image: Image, reader: Reader) -> Any:
     try:
         return reader.load_bytes(image.data)
     except Exception as error:

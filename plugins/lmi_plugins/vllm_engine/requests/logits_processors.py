@@ -80,7 +80,7 @@ class EndOfReasoningProcessor(AdapterLogitsProcessor):
         if asked is None:
             return None
         countdown = ReasoningCountdown(ReasoningBudget(**asked))
-        return lambda output_ids, logits: keep_forced(logits, countdown.forced(output_ids))
+        return lambda output_ids, logits: keep_forced(logits, countdown.forced_token(output_ids))
 
 
 # By name, because vLLM's processes import them. The last one sees the result of the others.

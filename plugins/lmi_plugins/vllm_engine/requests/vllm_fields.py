@@ -16,7 +16,7 @@ DEEPEST = 32  # nested objects and arrays: more than any field needs, and too fe
 JsonObject = dict[str, Any]
 
 
-def _not_too_deep(value: JsonObject | None) -> JsonObject | None:
+def _check_depth(value: JsonObject | None) -> JsonObject | None:
     level: list[Any] = [value]
     for _ in range(DEEPEST):
         level = [inner for each in level for inner in _members(each)]
@@ -38,7 +38,7 @@ def _argument(value: object) -> object:
     return value
 
 
-ShallowObject = Annotated[JsonObject, AfterValidator(_not_too_deep)]
+ShallowObject = Annotated[JsonObject, AfterValidator(_check_depth)]
 SCALARS = {"type": ["string", "number", "boolean"]}
 Argument = Annotated[
     Any, AfterValidator(_argument), WithJsonSchema({"anyOf": [SCALARS, {"type": "array", "items": SCALARS}]})

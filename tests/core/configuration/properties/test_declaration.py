@@ -11,8 +11,8 @@ from lmi_core.configuration.properties import (
     Properties,
     RequestProperties,
     ServerProperties,
-    declared,
     environment_variable,
+    keys_of,
 )
 
 CORE_TYPES: list[type[Properties]] = [ServerProperties, RequestProperties, ModelProperties]
@@ -30,7 +30,7 @@ class SampleProperties(Properties):
 
 
 def sample(field: str) -> DeclaredKey:
-    return next(key for key in declared(SampleProperties) if key.field == field)
+    return next(key for key in keys_of(SampleProperties) if key.field == field)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_default_as_it_would_be_written(field: str, default: str) -> None:
 
 
 def test_declared_key() -> None:
-    key = next(key for key in declared(RequestProperties) if key.field == "entry_point")
+    key = next(key for key in keys_of(RequestProperties) if key.field == "entry_point")
     assert (key.key, key.aliases) == ("option.entryPoint", ("option.entrypoint", "option.entry_point"))
     assert key.environment == ("OPTION_ENTRYPOINT", "OPTION_ENTRY_POINT")
 
@@ -67,14 +67,14 @@ def test_subclass_declares_the_keys_of_its_base() -> None:
     class BackendProperties(ModelProperties):
         own: int = 1
 
-    assert [key.key for key in declared(BackendProperties)] == [
-        *(key.key for key in declared(ModelProperties)),
+    assert [key.key for key in keys_of(BackendProperties)] == [
+        *(key.key for key in keys_of(ModelProperties)),
         "option.own",
     ]
 
 
 def test_type_without_keys() -> None:
-    assert declared(Properties) == ()
+    assert keys_of(Properties) == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_environment_variable(key: str, variable: str) -> None:
     ],
 )
 def test_short_environment_names_come_last(key: str, variable: str) -> None:
-    keys = {each.key: each for properties_type in CORE_TYPES for each in declared(properties_type)}
+    keys = {each.key: each for properties_type in CORE_TYPES for each in keys_of(properties_type)}
     assert (keys[key].environment[0], keys[key].environment[-1]) == (environment_variable(key), variable)
 
 
@@ -121,18 +121,18 @@ def test_short_environment_names_come_last(key: str, variable: str) -> None:
     ],
 )
 def test_core_defaults(key: str, default: str) -> None:
-    keys = {each.key: each for properties_type in CORE_TYPES for each in declared(properties_type)}
+    keys = {each.key: each for properties_type in CORE_TYPES for each in keys_of(properties_type)}
     assert keys[key].default == default
 
 
 @pytest.mark.parametrize("properties_type", CORE_TYPES)
 def test_every_core_key_has_one_line_of_help(properties_type: type[Properties]) -> None:
-    for key in declared(properties_type):
+    for key in keys_of(properties_type):
         assert re.fullmatch(r"[A-Z].+\.", key.help), key.key
 
 
 def test_no_name_means_two_core_keys() -> None:
-    keys = [each for properties_type in CORE_TYPES for each in declared(properties_type)]
+    keys = [each for properties_type in CORE_TYPES for each in keys_of(properties_type)]
     names = [name for each in keys for name in (each.key, *each.aliases, *each.environment)]
     assert len(names) == len(set(names))
 

@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.parsing.tool_calls.marked_json import BareJson, MarkedJson
-from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, coalesced
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, coalesce
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "</tool_call>"}}\n</tool_call>'
 F = [CallBegun(0, "f"), CallArguments(0, '{"a": "</tool_call>"}')]
@@ -17,7 +17,7 @@ def bare() -> BareJson:
 
 
 def pieces_of(parser: MarkedJson | BareJson, parts: list[str]) -> list[Piece]:
-    return coalesced([piece for part in parts for piece in parser.push(part)] + parser.finish())
+    return coalesce([piece for part in parts for piece in parser.push(part)] + parser.finish())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from lmi_core.parsing.tool_calls.marked_json import MarkedJson
-from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, FirstCall, NamedCall, Piece, coalesced
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, FirstCall, NamedCall, Piece, coalesce
 
 
 def test_named_call() -> None:
@@ -17,7 +17,7 @@ def test_named_call_without_a_text() -> None:
 def test_first_call() -> None:
     call = '<tool_call>{"name": "f"}</tool_call>'
     parser = FirstCall(MarkedJson({}, ["<tool_call>"], ends=["</tool_call>"]))
-    pieces = coalesced(parser.push(f"a{call}b{call}c<"))
+    pieces = coalesce(parser.push(f"a{call}b{call}c<"))
     assert pieces == [Content("a"), CallBegun(0, "f"), CallArguments(0, "{}"), Content("bc")]
     assert parser.finish() == [Content("<")]
 
@@ -30,4 +30,4 @@ def test_coalesced() -> None:
         CallArguments(0, "d"),
         CallArguments(1, "e"),
     ]
-    assert coalesced(pieces) == [Content("ab"), CallArguments(0, "cd"), CallArguments(1, "e")]
+    assert coalesce(pieces) == [Content("ab"), CallArguments(0, "cd"), CallArguments(1, "e")]

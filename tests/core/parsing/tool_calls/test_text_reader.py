@@ -32,7 +32,7 @@ def run(read: Waiting[object], reader: TextReader, parts: list[str]) -> tuple[ob
 )
 def test_until(parts: list[str], markers: tuple[str, ...], expected: object) -> None:
     reader = TextReader()
-    assert run(reader.until(*markers), reader, parts) == expected
+    assert run(reader.read_until(*markers), reader, parts) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_until(parts: list[str], markers: tuple[str, ...], expected: object) -> 
 )
 def test_one_of(parts: list[str], markers: tuple[str, ...], expected: object) -> None:
     reader = TextReader()
-    assert run(reader.one_of(*markers), reader, parts) == expected
+    assert run(reader.read_marker(*markers), reader, parts) == expected
 
 
 def test_optional_marker_is_read_with_the_blanks_before_it_or_not_at_all() -> None:
@@ -61,7 +61,7 @@ def test_optional_marker_is_read_with_the_blanks_before_it_or_not_at_all() -> No
 
 def test_rewind() -> None:
     reader = TextReader()
-    assert run(reader.until("b"), reader, ["abc"]) == (("a", "b"), 1)
+    assert run(reader.read_until("b"), reader, ["abc"]) == (("a", "b"), 1)
     reader.forget()
     mark = reader.mark()
     assert run(reader.peek(2), reader, ["d"]) == ("cd", 1)

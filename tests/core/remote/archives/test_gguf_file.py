@@ -39,7 +39,7 @@ def of(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_text())
 
 
-def converted(file: Path) -> Path:
+def convert_here(file: Path) -> Path:
     """Convert a file here, without a process that imports everything first."""
     convert(file, folder := file.with_suffix(""), Report(lambda _: None))
     return folder
@@ -47,7 +47,7 @@ def converted(file: Path) -> Path:
 
 def refusal(file: Path) -> str:
     with pytest.raises(ConfigurationError) as raised:
-        converted(file)
+        convert_here(file)
     return raised.value.message
 
 
@@ -110,7 +110,7 @@ async def test_a_file_of_the_hub(serve: Serve, tmp_path: Path, monkeypatch: pyte
 
 def test_quantization_becomes_the_nearest_one(tmp_path: Path) -> None:
     for kind, wanted in (("Q8_0", "int8"), ("Q4_0", "int4")):
-        assert properties(converted(write_hello(tmp_path / f"{kind}.gguf", kind))) == f"option.quantize={wanted}\n"
+        assert properties(convert_here(write_hello(tmp_path / f"{kind}.gguf", kind))) == f"option.quantize={wanted}\n"
 
 
 def test_what_transformers_leaves_out_is_read(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_transformers_leaves_out_is_read(tmp_path: Path) -> None:
         "tokenizer.ggml.bos_token_id": END,
         "tokenizer.ggml.add_bos_token": 1,
     }
-    folder = converted(write_hello(tmp_path / "a.gguf", metadata=more, rope_factors=factors))
+    folder = convert_here(write_hello(tmp_path / "a.gguf", metadata=more, rope_factors=factors))
     assert of(folder, "generation_config.json")["eos_token_id"] == [END, ANOTHER_END]
     assert of(folder, "config.json")["rope_parameters"] == {
         "rope_type": "llama3",

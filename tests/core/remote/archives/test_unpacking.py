@@ -17,7 +17,7 @@ FILES = {"config.json": b"{}", "sub/folder/model.py": b"x = 1\n", "big.bin": byt
 REPACK = "pack the model directory again"
 
 
-def unpacked(data: bytes, folder: Path, limits: Limits | None = None) -> Path:
+def unpack_archive(data: bytes, folder: Path, limits: Limits | None = None) -> Path:
     archive = folder / "archive"
     archive.write_bytes(data)
     with archive.open("rb") as file:
@@ -28,7 +28,7 @@ def unpacked(data: bytes, folder: Path, limits: Limits | None = None) -> Path:
 def refusal(data: bytes, folder: Path, limits: Limits | None = None) -> str:
     """Return why an archive is refused; nothing is written outside of its folder."""
     with pytest.raises(ConfigurationError) as raised:
-        unpacked(data, folder, limits)
+        unpack_archive(data, folder, limits)
     outside = {path.name for path in folder.iterdir()} - {"archive", "out"}
     assert not outside
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
@@ -44,17 +44,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     [tar_of(FILES), tar_of(FILES, compressed=False), zip_of(FILES), zip_of(FILES, compression=zipfile.ZIP_STORED)],
 )
 def test_every_format(tmp_path: Path, data: bytes) -> None:
-    assert contents(unpacked(data, tmp_path)) == FILES
+    assert contents(unpack_archive(data, tmp_path)) == FILES
 
 
 def test_nested_archives_stay_as_they_are(tmp_path: Path) -> None:
     inner = zip_of({"../x": b""})
-    assert contents(unpacked(tar_of({"inner.zip": inner}), tmp_path)) == {"inner.zip": inner}
+    assert contents(unpack_archive(tar_of({"inner.zip": inner}), tmp_path)) == {"inner.zip": inner}
 
 
 def test_names_with_dots_and_what_macos_adds(tmp_path: Path) -> None:
     folder = tar_member("./sub/", tarfile.DIRTYPE)
-    assert contents(unpacked(tar_of({"./a": b"1", "sub//b": b"2", "__MACOSX/._a": b"3"}, folder), tmp_path)) == {
+    assert contents(unpack_archive(tar_of({"./a": b"1", "sub//b": b"2", "__MACOSX/._a": b"3"}, folder), tmp_path)) == {
         "a": b"1",
         "sub/b": b"2",
     }
@@ -63,7 +63,7 @@ def test_names_with_dots_and_what_macos_adds(tmp_path: Path) -> None:
 def test_modes_are_not_taken_over(tmp_path: Path) -> None:
     member = tar_member("run.sh", tarfile.REGTYPE)
     member.mode = 0o6777
-    assert (unpacked(tar_of({}, member), tmp_path) / "run.sh").stat().st_mode & 0o7111 == 0
+    assert (unpack_archive(tar_of({}, member), tmp_path) / "run.sh").stat().st_mode & 0o7111 == 0
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_file_with_holes(tmp_path: Path) -> None:
     ],
 )
 def test_single_folder_is_the_model(tmp_path: Path, files: dict[str, bytes], root: str) -> None:
-    folder = unpacked(zip_of(files), tmp_path)
+    folder = unpack_archive(zip_of(files), tmp_path)
     assert model_root(folder) == folder / root
 
 

@@ -8,7 +8,7 @@ import pytest
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
-from lmi_core.remote.s3.client import create_client, explained
+from lmi_core.remote.s3.client import convert_errors, create_client
 from lmi_core.remote.s3.listing import list_objects
 from tests.core.remote.s3.test_updating import FILES, contents, error_of, versions
 from tests.s3_server import Body, Environ, S3Server
@@ -16,7 +16,7 @@ from tests.s3_server import Body, Environ, S3Server
 
 def listing_error(source: str) -> str:
     """Return the error of listing the folder, without a download process."""
-    with pytest.raises(ConfigurationError) as raised, explained(source):
+    with pytest.raises(ConfigurationError) as raised, convert_errors(source):
         list_objects(create_client(1), RemoteModel(source))
     return raised.value.message
 

@@ -148,12 +148,12 @@ async def test_interrupted_download_continues_with_the_files_that_are_missing(
     s3.fault = hold_the_end_back
     if ended == "killed":
         async with FetchingProcess(url) as process:
-            await downloaded(cache, 2)
+            await wait_for_downloads(cache, 2)
             await process.kill()
         await asyncio.to_thread(wait_for_lock, cache)  # the process that downloads ends with the one that waits for it
     else:
         task = asyncio.create_task(fetch(RemoteModel(url)))
-        await downloaded(cache, 2)
+        await wait_for_downloads(cache, 2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     with pytest.raises(ConfigurationError, match="is not downloaded yet"):
@@ -171,7 +171,7 @@ def wait_for_lock(cache: Path) -> None:
         pass
 
 
-async def downloaded(cache: Path, count: int) -> None:
+async def wait_for_downloads(cache: Path, count: int) -> None:
     """Wait until so many files are downloaded, and another one is being so."""
     async with asyncio.timeout(60):
         while sum(not path.suffix for path in cache.rglob("partial/*")) < count or not unfinished(cache):

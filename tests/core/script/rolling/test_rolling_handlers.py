@@ -57,7 +57,7 @@ def process(server: RunningServer) -> FunctionProcess:
     return function.pool.processes[0]
 
 
-async def told(server: RunningServer) -> dict[str, Any]:
+async def call_arguments(server: RunningServer) -> dict[str, Any]:
     """Return the arguments of the function's call."""
     answer: dict[str, Any] = (await ask(server, "x", tell=True)).json()
     return answer
@@ -66,7 +66,7 @@ async def told(server: RunningServer) -> dict[str, Any]:
 async def test_answer_in_several_calls(server: RunningServer) -> None:
     answer = await ask(server, "one two three")
     assert (answer.status, answer.content_type, answer.body) == (200, "application/json", b"one two three ")
-    first, second, third, _ = (await told(server))["calls"][-4:]
+    first, second, third, _ = (await call_arguments(server))["calls"][-4:]
     assert first == {"size": 1, "items": [[["data", "seed"], '{"text": "one two three"}']]}
     assert second == third == {"size": 1, "items": [[["data"], ""]]}
 
@@ -101,7 +101,7 @@ async def test_requests_join_while_others_run(server: RunningServer, binary: boo
     others = [asyncio.create_task(ask(server, text, binary=binary)) for text in texts]
     bodies = [answer.body for answer in await asyncio.gather(first, *others)]
     assert bodies == [LONG.encode(), *(text.encode() for text in texts)]
-    sizes = [call["size"] for call in (await told(server))["calls"]]
+    sizes = [call["size"] for call in (await call_arguments(server))["calls"]]
     assert max(sizes) == 3
 
 
@@ -229,7 +229,7 @@ async def test_adapters_are_registered_between_calls(server: RunningServer) -> N
     answer = await server.post("/models/model/adapters?name=french&src=here")
     assert answer.status == 200
     assert (await running).body == b"a b c d e f g h "
-    assert {"adapter": "french"} in (await told(server))["calls"]
+    assert {"adapter": "french"} in (await call_arguments(server))["calls"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from lmi_core.errors import InvalidPayload, LmiError, PayloadTooLarge
-from lmi_handlers.http.bodies.compressed import ANY_RATIO, MAX_MEMBERS, MAX_RATIO, decompressed
+from lmi_handlers.http.bodies.compressed import ANY_RATIO, MAX_MEMBERS, MAX_RATIO, decompress
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.longest_hold import longest_hold
 
@@ -130,21 +130,21 @@ async def test_bodies_that_cannot_be_read(server: RunningServer, encoding: str, 
 def test_what_is_within_the_bounds(compress: Convert, size: int) -> None:
     data = (b'{"a": 1}' * (size // 8 + 1))[:size]
     encoding = "gzip" if compress is gzip.compress else "deflate"
-    assert decompressed(compress(data), encoding, LIMIT) == data
+    assert decompress(compress(data), encoding, LIMIT) == data
 
 
 def test_members_follow_each_other() -> None:
     pieces = [b"%d " % number for number in range(100)]
-    assert decompressed(b"".join(map(gzip.compress, pieces)), "gzip", LIMIT) == b"".join(pieces)
+    assert decompress(b"".join(map(gzip.compress, pieces)), "gzip", LIMIT) == b"".join(pieces)
     with pytest.raises(InvalidPayload, match=f"more than {MAX_MEMBERS} members"):
-        decompressed(gzip.compress(b"") * 300_000, "gzip", LIMIT)
+        decompress(gzip.compress(b"") * 300_000, "gzip", LIMIT)
 
 
 def test_what_is_beyond_them() -> None:
     with pytest.raises(PayloadTooLarge, match=f"not expand to more than {MAX_RATIO} times its compressed size"):
-        decompressed(gzip.compress(bytes(ANY_RATIO + 1)), "gzip", LIMIT)
+        decompress(gzip.compress(bytes(ANY_RATIO + 1)), "gzip", LIMIT)
     with pytest.raises(PayloadTooLarge, match=r"at most 1000 bytes \(max_request_size\)"):
-        decompressed(gzip.compress(bytes(1001)), "gzip", 1000)
+        decompress(gzip.compress(bytes(1001)), "gzip", 1000)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_error_keeps_nothing_of_the_body(body: bytes) -> None:
     try:
         for _ in range(20):
             with pytest.raises((PayloadTooLarge, InvalidPayload)) as raised:
-                decompressed(body + bytes(LIMIT // 50), "gzip", LIMIT)
+                decompress(body + bytes(LIMIT // 50), "gzip", LIMIT)
             errors.append(raised.value)
         kept = tracemalloc.get_traced_memory()[0]
     finally:

@@ -42,7 +42,7 @@ def test_a_new_block_takes_the_place_of_a_shared_one() -> None:
     assert third == [1]
 
 
-def held(pool: BlockPool, *keys: bytes) -> list[int]:
+def add_blocks(pool: BlockPool, *keys: bytes) -> list[int]:
     """New blocks that are kept under these keys."""
     table: list[int] = []
     pool.extend(table, len(keys) * BLOCK_SIZE)
@@ -53,7 +53,7 @@ def held(pool: BlockPool, *keys: bytes) -> list[int]:
 
 def test_kept_blocks_are_found_until_they_are_needed() -> None:
     pool = BlockPool(3)
-    table = held(pool, b"a", b"b")
+    table = add_blocks(pool, b"a", b"b")
     assert pool.find([b"a", b"x", b"b"]) == [1]
     pool.release([1])
     pool.release(table)
@@ -69,16 +69,16 @@ def test_kept_blocks_are_found_until_they_are_needed() -> None:
 def test_what_was_used_last_stays_longest() -> None:
     pool = BlockPool(2)
     for key in (b"a", b"b"):
-        pool.release(held(pool, key))
+        pool.release(add_blocks(pool, key))
     pool.release(pool.find([b"a"]))
-    held(pool, b"c")
+    add_blocks(pool, b"c")
     assert pool.find([b"b"]) == []
     assert pool.find([b"a"]) == [1]
 
 
 def test_the_first_block_with_a_key_is_the_one_that_is_found() -> None:
     pool = BlockPool(2)
-    first, second = held(pool, b"a"), held(pool, b"a")
+    first, second = add_blocks(pool, b"a"), add_blocks(pool, b"a")
     pool.release(second)
     assert pool.find([b"a"]) == first
     pool.release(first)

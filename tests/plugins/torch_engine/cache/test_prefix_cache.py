@@ -29,7 +29,7 @@ def cache_of(engine: Engine) -> PrefixCache:
     return engine.parts.prefix_cache
 
 
-def told(results: list[Result]) -> list[int | None]:
+def cached_counts(results: list[Result]) -> list[int | None]:
     """Return what each step of a request says of the cache."""
     return [result.cached_tokens for result in results if isinstance(result, GenerationStep)]
 
@@ -69,8 +69,8 @@ def test_a_request_is_told_once_what_was_found(asked: dict[str, Any], model_dire
     (prompt,) = make_prompts([2 * BLOCK_SIZE + 1])
     for cached in (0, 2 * BLOCK_SIZE):
         steps = run(engine, request("a", prompt, max_new_tokens=3, **asked))["a"]
-        assert [count for count in told(steps) if count is not None] == [cached]
-        first = steps[told(steps).index(cached)]
+        assert [count for count in cached_counts(steps) if count is not None] == [cached]
+        first = steps[cached_counts(steps).index(cached)]
         assert isinstance(first, GenerationStep)
         assert first.sequence_index == 0
 
@@ -82,8 +82,8 @@ def test_a_preempted_request_does_not_count_its_own_blocks(model_directory: Mode
     requests = [request(str(i), ids, max_new_tokens=40) for i, ids in enumerate(make_prompts([20, 36]))]
     results = run(engine, *requests)
     assert cache_of(engine).cached_tokens > 0, "one was preempted"
-    assert [told(results[each.request_id]).count(0) for each in requests] == [1, 1]
-    assert {count for each in requests for count in told(results[each.request_id])} == {0, None}
+    assert [cached_counts(results[each.request_id]).count(0) for each in requests] == [1, 1]
+    assert {count for each in requests for count in cached_counts(results[each.request_id])} == {0, None}
 
 
 def test_requests_of_another_salt_find_nothing(model_directory: ModelDirectory) -> None:
@@ -151,7 +151,7 @@ def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     results = [run(engine, request("a", [7] * 40, max_new_tokens=5))["a"] for _ in range(2)]
     assert engine.parts.prefix_cache is None
     assert tokens(results[0]) == tokens(results[1])
-    assert [told(result) for result in results] == [[0, None, None, None, None]] * 2
+    assert [cached_counts(result) for result in results] == [[0, None, None, None, None]] * 2
 
 
 @pytest.mark.parametrize("architecture", ["mpt", *WITH_STATE])

@@ -52,16 +52,16 @@ def usual(folder: Path, evil: Path) -> None:
     shutil.copy(evil, folder / PICKLED)
 
 
-def sharded(folder: Path, evil: Path) -> None:
+def write_shards(folder: Path, evil: Path) -> None:
     shutil.copy(evil, folder / "pytorch_model-1.bin")
     index(folder, "pytorch_model-1.bin", name=f"{PICKLED}.index.json")
 
 
-def linked(folder: Path, evil: Path) -> None:
+def link(folder: Path, evil: Path) -> None:
     (folder / PICKLED).symlink_to(evil)
 
 
-def renamed(folder: Path, evil: Path) -> None:
+def rename_weights(folder: Path, evil: Path) -> None:
     shutil.copy(evil, folder / SINGLE)
 
 
@@ -69,7 +69,7 @@ def linked_as_safetensors(folder: Path, evil: Path) -> None:
     (folder / SINGLE).symlink_to(evil)
 
 
-def renamed_shard(folder: Path, evil: Path) -> None:
+def rename_shard(folder: Path, evil: Path) -> None:
     shutil.copy(evil, folder / "model-1.safetensors")
     index(folder, "model-1.safetensors")
 
@@ -91,11 +91,11 @@ def index_named_in_the_configuration(folder: Path, evil: Path) -> None:
 
 
 Way = Callable[[Path, Path], None]
-AS_PICKLES: list[Way] = [usual, sharded, linked, named_in_the_configuration]
+AS_PICKLES: list[Way] = [usual, write_shards, link, named_in_the_configuration]
 DISGUISED: list[Way] = [
-    renamed,
+    rename_weights,
     linked_as_safetensors,
-    renamed_shard,
+    rename_shard,
     in_the_index_of_safetensors,
     index_named_in_the_configuration,
 ]

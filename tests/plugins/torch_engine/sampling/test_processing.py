@@ -82,7 +82,7 @@ def expected_scores(row: torch.Tensor, parameters: dict[str, Any]) -> torch.Tens
     return processed
 
 
-def asked(parameters: dict[str, Any]) -> Any:
+def request(parameters: dict[str, Any]) -> Any:
     asked = sequence(GENERATED, **parameters)
     asked.eos_token_ids = frozenset([END_ID])
     return asked
@@ -99,7 +99,7 @@ def test_processes_logits_as_transformers_does(together: bool) -> None:
     before = rows.clone()
     batches = [range(len(PARAMETERS))] if together else [[place] for place in range(len(PARAMETERS))]
     for batch in batches:
-        scores = process(rows[list(batch)], [asked(PARAMETERS[place]) for place in batch])
+        scores = process(rows[list(batch)], [request(PARAMETERS[place]) for place in batch])
         for place, row in zip(batch, scores, strict=True):
             assert torch.equal(row, expected_scores(rows[place], PARAMETERS[place])), PARAMETERS[place]
     assert torch.equal(rows, before)
@@ -112,7 +112,7 @@ def test_large_vocabularies_are_filtered_as_transformers_does(name: str, spread:
     shares = [0.01, 0.3, 0.9, 0.999]
     rows = torch.randn(len(shares), 5000, generator=torch.Generator().manual_seed(1)) * spread
     cases: list[dict[str, Any]] = [{"temperature": 1.0, name: share} for share in shares]
-    scores = process(rows, [asked(case) for case in cases])
+    scores = process(rows, [request(case) for case in cases])
     for row, before, case in zip(scores, rows, cases, strict=True):
         assert torch.equal(row, expected_scores(before, case)), case
 
@@ -133,18 +133,18 @@ def test_min_length_of_the_whole_is_that_of_what_is_generated() -> None:
     reference: Any = MinLengthLogitsProcessor(len(PROMPT) + 5, END_ID, device="cpu")
     row = logits(1)
     expected = reference(torch.tensor([[*PROMPT, *GENERATED]]), row)
-    assert torch.equal(process(row, [asked({"min_length": 5})]), expected)
+    assert torch.equal(process(row, [request({"min_length": 5})]), expected)
 
 
 def test_min_length_holds_stop_tokens_back() -> None:
-    early = asked({"min_length": 5, "stop_token_sequences": [[30], [31, 32]], "ignore_end": True})
+    early = request({"min_length": 5, "stop_token_sequences": [[30], [31, 32]], "ignore_end": True})
     assert process(logits(1), [early])[0].isneginf().nonzero()[:, 0].tolist() == [30]
 
 
 def test_frequency_and_presence_count_generated_tokens() -> None:
     rows = torch.zeros(3, VOCABULARY)
-    frequency, presence = asked({"frequency_penalty": 0.5}), asked({"presence_penalty": -1.5})
-    both = asked({"frequency_penalty": 1.0, "presence_penalty": 2.0, "repetition_penalty": 2.0})
+    frequency, presence = request({"frequency_penalty": 0.5}), request({"presence_penalty": -1.5})
+    both = request({"frequency_penalty": 1.0, "presence_penalty": 2.0, "repetition_penalty": 2.0})
     rows[2] = 8.0
     scores = process(rows, [frequency, presence, both])
     # 20 was generated twice, 4 and 21 once; 3, 4 and 9 are of the prompt.
@@ -154,7 +154,7 @@ def test_frequency_and_presence_count_generated_tokens() -> None:
 
 
 def test_frequency_and_presence_may_count_the_prompt() -> None:
-    given = asked({"frequency_penalty": 1.0, "presence_penalty": 2.0, "penalize_prompt": True})
+    given = request({"frequency_penalty": 1.0, "presence_penalty": 2.0, "penalize_prompt": True})
     scores = process(torch.zeros(1, VOCABULARY), [given])[0]
     # 4 is twice in the prompt, and was generated once.
     assert {i: scores[i].item() for i in (0, 3, 4, 9, 20, 21)} == {0: 0, 3: -3, 4: -5, 9: -3, 20: -4, 21: -3}
@@ -181,20 +181,20 @@ def test_a_bias_over_the_vocabulary_adds_to_the_bias_of_single_tokens() -> None:
 def test_tokens_that_come_and_go_are_followed(parameters: dict[str, Any]) -> None:
     """State that is updated step by step equals the state computed from all tokens at once."""
     row = logits(1)
-    followed = asked(parameters)
+    followed = request(parameters)
     for changes in [(), (4,), (9, 4), (4, 4, 3)]:
         followed.token_ids += changes
         process(row, [followed])
     for length in (12, 9, 8):
         del followed.token_ids[length:]
-        fresh = asked(parameters)
+        fresh = request(parameters)
         fresh.token_ids = list(followed.token_ids)
         assert torch.equal(process(row, [followed]), process(row, [fresh]))
 
 
 def test_a_fork_goes_its_own_way() -> None:
     row = torch.zeros(1, VOCABULARY)
-    first = asked({"frequency_penalty": 1.0, "no_repeat_ngram_size": 2})
+    first = request({"frequency_penalty": 1.0, "no_repeat_ngram_size": 2})
     process(row, [first])
     second = first.fork([])
     first.token_ids += [40, 41]

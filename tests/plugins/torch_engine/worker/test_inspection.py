@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.sizes import in_words
+from lmi_core.errors.sizes import readable
 from lmi_core.serving_runtime import Note
 from lmi_plugins.torch_engine.checkpoint import memory_check
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
@@ -105,9 +105,9 @@ def test_device_and_memory_that_are_not_there(copy: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(memory_check, "free_memory", lambda device: 70_000)
     numbers = sum(weight.numel() for weight in load_file(copy / "model.safetensors").values())
     needed = "too little memory: the weights need {}{}, but 70 kB are free in main memory"
-    assert faults(copy) == [needed.format(in_words(numbers * 4), "")]
+    assert faults(copy) == [needed.format(readable(numbers * 4), "")]
     keys = " and the KV cache 1 kB"
-    assert faults(copy, dtype="bf16", kv_cache_memory=1000) == [needed.format(in_words(numbers * 2), keys)]
+    assert faults(copy, dtype="bf16", kv_cache_memory=1000) == [needed.format(readable(numbers * 2), keys)]
 
 
 def test_what_does_not_fit_is_not_loaded(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ from lmi_core.workers.channel import SharedChannel
 from lmi_core.workers.messages import LoadFailed, encode
 from lmi_plugins.torch_engine.messages.protocol import (
     AdapterAnswer,
-    Begun,
+    Admitted,
+    Busy,
     Failure,
     Figures,
     FromWorker,
     Loaded,
     Steps,
-    Worked,
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.worker.sharing import (
@@ -77,7 +77,7 @@ def test_each_server_gets_its_own_results(channel: SharedChannel, tmp_path: Path
             send_results(results, channel, never)
             assert received(first) == Steps([("1", STEP)], [], [("1", 0, b"vector")])
             assert received(second) == Steps([("1", STEP)], [msgspec.structs.replace(FAILURE, request_id="1")], [])
-            assert received(idle) == Worked()
+            assert received(idle) == Busy()
 
 
 def test_the_requests_of_a_server_that_is_gone_are_aborted(channel: SharedChannel, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_only_its_own_sequences_run_for_each_server(channel: SharedChannel, tmp_
 def test_each_server_learns_which_of_its_requests_have_begun(channel: SharedChannel, tmp_path: Path) -> None:
     with server("a", channel, tmp_path) as first, server("b", channel, tmp_path) as second:
         send_begun([f"a{MARK}1", f"b{MARK}1"], channel)
-        assert received(first) == received(second) == Begun(["1"])
+        assert received(first) == received(second) == Admitted(["1"])
 
 
 def test_all_learn_the_adapters_and_the_caller_its_answer(channel: SharedChannel, tmp_path: Path) -> None:

@@ -72,30 +72,30 @@ class Request:
     async def end(self) -> None:
         self._end.set()
         await self._task
-        await settled()
+        await settle()
 
     async def leave(self) -> None:
         """End as a request whose client is gone."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await settled()
+        await settle()
 
 
-async def settled() -> None:
+async def settle() -> None:
     for _ in range(10):  # passes of the event loop, more than anything here takes
         await asyncio.sleep(0)
 
 
-async def begun(max_loras: int = 2) -> tuple[AdapterSlots, Engine, Load]:
+async def create_slots(max_loras: int = 2) -> tuple[AdapterSlots, Engine, Load]:
     slots, engine = AdapterSlots(), Engine(max_loras)
     await slots.begin(cast("Any", engine))
     return slots, engine, Load(slots)
 
 
 async def test_nothing_waits_while_none_is_pinned() -> None:
-    _, engine, load = await begun()
+    _, engine, load = await create_slots()
     requests = [load.ask(each) for each in (A, B, C, D)]
-    await settled()
+    await settle()
     assert load.running == ["a", "b", "c", "d"]
     for request in requests:
         await request.end()
@@ -103,12 +103,12 @@ async def test_nothing_waits_while_none_is_pinned() -> None:
 
 
 async def test_others_share_what_pinned_ones_leave_in_order_of_arrival() -> None:
-    slots, engine, load = await begun()
+    slots, engine, load = await create_slots()
     await slots.pin(A)
     assert engine.told == ["add a", "pin 1"]
     first, second, third = load.ask(B), load.ask(C), load.ask(B)
     pinned = load.ask(A)
-    await settled()
+    await settle()
     assert load.running == ["b", "a"]  # another of B would keep C waiting
     await first.end()
     assert load.running == ["a", "c"]
@@ -119,42 +119,42 @@ async def test_others_share_what_pinned_ones_leave_in_order_of_arrival() -> None
 
 
 async def test_who_leaves_while_it_waits_takes_no_slot() -> None:
-    slots, _, load = await begun()
+    slots, _, load = await create_slots()
     await slots.pin(A)
     first, second, third = load.ask(B), load.ask(C), load.ask(D)
-    await settled()
+    await settle()
     await second.leave()
     assert load.running == ["b"]
     await first.leave()
     assert load.running == ["d"]
     await third.end()
     last = load.ask(C)
-    await settled()
+    await settle()
     assert load.running == ["c"]
     await last.end()
 
 
 async def test_who_leaves_as_it_gets_its_slot_gives_it_back() -> None:
-    slots, _, load = await begun()
+    slots, _, load = await create_slots()
     await slots.pin(A)
     first, second = load.ask(B), load.ask(C)
-    await settled()
+    await settle()
     first._end.set()
     await first._task  # whose end gives the slot to the second, which has not run since
     await second.leave()
     third = load.ask(D)
-    await settled()
+    await settle()
     assert load.running == ["d"]
     await third.end()
 
 
 async def test_a_pin_waits_until_there_is_a_slot() -> None:
-    slots, engine, load = await begun()
+    slots, engine, load = await create_slots()
     running = [load.ask(each) for each in (B, C)]
-    await settled()
+    await settle()
     pinning = asyncio.create_task(slots.pin(A))
     late = load.ask(D)
-    await settled()
+    await settle()
     assert (pinning.done(), engine.told, load.running) == (False, [], ["b", "c"])
     await running[0].end()
     assert (pinning.done(), engine.pinned, load.running) == (True, {1}, ["c"])
@@ -164,12 +164,12 @@ async def test_a_pin_waits_until_there_is_a_slot() -> None:
 
 
 async def test_unpinned_is_what_no_request_runs_with() -> None:
-    slots, engine, load = await begun()
+    slots, engine, load = await create_slots()
     await slots.pin(A)
     request = load.ask(A)
-    await settled()
+    await settle()
     slots.unpin(A)
-    await settled()
+    await settle()
     assert engine.pinned == {1}
     await request.end()
     assert engine.pinned == set()
@@ -178,23 +178,23 @@ async def test_unpinned_is_what_no_request_runs_with() -> None:
 
 
 async def test_pinned_again_before_it_is_unpinned() -> None:
-    slots, engine, load = await begun()
+    slots, engine, load = await create_slots()
     await slots.pin(A)
     request = load.ask(A)
-    await settled()
+    await settle()
     slots.unpin(A)
     await slots.pin(A)
     await request.end()
     assert engine.pinned == {1}
     slots.unpin(A)
     await slots.pin(A)
-    await settled()
+    await settle()
     assert engine.pinned == {1}
 
 
 @pytest.mark.parametrize("max_loras", [1, 2])
 async def test_one_slot_is_for_the_others(max_loras: int) -> None:
-    slots, engine, _ = await begun(max_loras)
+    slots, engine, _ = await create_slots(max_loras)
     if max_loras == 2:
         await slots.pin(A)
     with pytest.raises(InvalidAdapter, match=f"adapter b cannot be pinned: at most {max_loras - 1} can"):
@@ -203,7 +203,7 @@ async def test_one_slot_is_for_the_others(max_loras: int) -> None:
     if max_loras == 2:
         await slots.pin(B, in_place_of=A)
         slots.unpin(A)
-        await settled()
+        await settle()
         assert engine.pinned == {2}
 
 
@@ -211,20 +211,20 @@ async def test_one_slot_is_for_the_others(max_loras: int) -> None:
     ("error", "raised"), [(EngineDeadError(), BackendUnhealthy), (RuntimeError("no rank"), RuntimeError)]
 )
 async def test_a_pin_that_fails_holds_no_slot(error: Exception, raised: type[Exception]) -> None:
-    slots, engine, load = await begun()
+    slots, engine, load = await create_slots()
     engine.error = error
     with pytest.raises(raised):
         await slots.pin(A)
-    await settled()
+    await settle()
     requests = [load.ask(each) for each in (B, C)]
-    await settled()
+    await settle()
     assert load.running == ["b", "c"]
     for request in requests:
         await request.end()
 
 
 async def test_the_next_engine_pins_the_same() -> None:
-    slots, _, _ = await begun(3)
+    slots, _, _ = await create_slots(3)
     await slots.pin(A)
     await slots.pin(B)
     slots.unpin(B)
@@ -234,14 +234,14 @@ async def test_the_next_engine_pins_the_same() -> None:
 
 
 async def test_an_adapter_that_the_next_engine_cannot_load_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    slots, _, load = await begun()
+    slots, _, load = await create_slots()
     await slots.pin(A)
     after = Engine()
     after.error = RuntimeError("its files are gone")
     await slots.begin(cast("Any", after))
     assert "adapter a is no longer pinned: its files are gone" in caplog.text
     requests = [load.ask(each) for each in (B, C)]
-    await settled()
+    await settle()
     assert load.running == ["b", "c"]
     for request in requests:
         await request.end()

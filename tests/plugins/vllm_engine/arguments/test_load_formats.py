@@ -7,7 +7,7 @@ import pytest
 
 from lmi_core.errors import InvalidAdapter
 from lmi_core.workers.replicas import Replicas
-from lmi_plugins.vllm_engine.arguments.load_formats import refused_pickles, without_pickles
+from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, without_pickles
 
 REFUSED = "is a pickle, which may contain code: get the weights as safetensors, or set option.allow_pickle=true"
 
@@ -17,17 +17,17 @@ REFUSED = "is a pickle, which may contain code: get the weights as safetensors, 
 def test_refused_without_the_option(tmp_path: Path, name: str, load_format: str | None) -> None:
     (tmp_path / name).touch()
     arguments = {"model": str(tmp_path)} | ({"load_format": load_format} if load_format else {})
-    (fault,) = refused_pickles(arguments, allowed=False)
+    (fault,) = pickle_faults(arguments, allowed=False)
     assert fault.startswith(f"{tmp_path / name} {REFUSED}")
-    assert refused_pickles(arguments, allowed=True) == []
+    assert pickle_faults(arguments, allowed=True) == []
     (tmp_path / "model-1.safetensors").touch()  # which vLLM reads instead
-    assert refused_pickles(arguments, allowed=False) == []
+    assert pickle_faults(arguments, allowed=False) == []
 
 
 def test_several_files(tmp_path: Path) -> None:
     for index in range(3):
         (tmp_path / f"pytorch_model-{index}.bin").touch()
-    (fault,) = refused_pickles({"model": str(tmp_path)}, allowed=False)
+    (fault,) = pickle_faults({"model": str(tmp_path)}, allowed=False)
     assert fault.startswith(f"{tmp_path}/pytorch_model-0.bin and 2 more files are pickles, which may contain code")
 
 
@@ -35,15 +35,15 @@ def test_several_files(tmp_path: Path) -> None:
 def test_formats_that_are_pickles(tmp_path: Path, load_format: str) -> None:
     (tmp_path / "model.safetensors").touch()
     arguments = {"model": str(tmp_path), "load_format": load_format}
-    (fault,) = refused_pickles(arguments, allowed=False)
+    (fault,) = pickle_faults(arguments, allowed=False)
     assert fault.startswith(f"option.load_format={load_format} reads pickles")
-    assert refused_pickles(arguments, allowed=True) == []
+    assert pickle_faults(arguments, allowed=True) == []
 
 
 @pytest.mark.parametrize("load_format", ["safetensors", "dummy", "tensorizer", "sharded_state"])
 def test_formats_that_are_not(tmp_path: Path, load_format: str) -> None:
     (tmp_path / "training_args.bin").touch()
-    assert refused_pickles({"model": str(tmp_path), "load_format": load_format}, allowed=False) == []
+    assert pickle_faults({"model": str(tmp_path), "load_format": load_format}, allowed=False) == []
 
 
 def test_draft_models(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_draft_models(tmp_path: Path) -> None:
     (tmp_path / "main" / "model.safetensors").touch()
     (tmp_path / "draft" / "pytorch_model.bin").touch()
     config = json.dumps({"model": str(tmp_path / "draft")})
-    (fault,) = refused_pickles({"model": str(tmp_path / "main"), "speculative_config": config}, allowed=False)
+    (fault,) = pickle_faults({"model": str(tmp_path / "main"), "speculative_config": config}, allowed=False)
     assert fault.startswith(f"{tmp_path}/draft/pytorch_model.bin {REFUSED}")
 
 
@@ -61,7 +61,7 @@ def test_layers_behind_a_model(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "2_Dense"}]))
     (tmp_path / "2_Dense").mkdir()
     (tmp_path / "2_Dense" / "pytorch_model.bin").touch()
-    (fault,) = refused_pickles({"model": str(tmp_path)}, allowed=False)
+    (fault,) = pickle_faults({"model": str(tmp_path)}, allowed=False)
     assert fault.startswith(f"{tmp_path}/2_Dense/pytorch_model.bin {REFUSED}")
 
 

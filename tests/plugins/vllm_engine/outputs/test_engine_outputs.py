@@ -51,7 +51,7 @@ def generation(vllm: Vllm, engine: VllmEngine | None = None) -> AsyncGenerator[R
 
 async def test_a_request_that_was_answered_begins_a_new_row_of_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, vllm, rows = VllmEngine({}, 3), Vllm(False, True), []
-    monkeypatch.setattr(engine.restarts, "worked", lambda: rows.append(1))
+    monkeypatch.setattr(engine.restarts, "reset_count", lambda: rows.append(1))
     async with aclosing(generation(vllm, engine)) as outputs:
         assert not (await anext(outputs)).finished
         assert rows == []

@@ -13,7 +13,7 @@ PIECES = [b"a", b"b", b"ab", b"c", b""]
 END = 4
 
 
-def left(texts: list[str], output_ids: list[int], logits: torch.Tensor, eos_token_id: int | None = END) -> list[int]:
+def allowed(texts: list[str], output_ids: list[int], logits: torch.Tensor, eos_token_id: int | None = END) -> list[int]:
     """The ids of the tokens that may come."""
     from lmi_plugins.vllm_engine.requests.bad_texts import RequestBan
 
@@ -25,18 +25,18 @@ def left(texts: list[str], output_ids: list[int], logits: torch.Tensor, eos_toke
 
 def test_the_tokens_that_are_left() -> None:
     row = torch.zeros(len(PIECES))
-    assert left(["ab"], [], row) == [0, 1, 3, 4]
-    assert left(["ab"], [1, 0], row) == [0, 3, 4]
-    assert left(["ab"], [0, 3], row) == [0, 1, 3, 4]
+    assert allowed(["ab"], [], row) == [0, 1, 3, 4]
+    assert allowed(["ab"], [1, 0], row) == [0, 3, 4]
+    assert allowed(["ab"], [0, 3], row) == [0, 1, 3, 4]
 
 
 def test_the_end_is_left_where_nothing_else_is() -> None:
     """A guide that allows a token alone, which is bad."""
     guided = torch.full([len(PIECES)], -torch.inf)
     guided[1] = 3.0
-    assert left(["b"], [], guided) == [END]
-    assert left(["b"], [], guided, eos_token_id=None) == []
-    assert left(["c"], [], guided) == [1]
+    assert allowed(["b"], [], guided) == [END]
+    assert allowed(["b"], [], guided, eos_token_id=None) == []
+    assert allowed(["c"], [], guided) == [1]
 
 
 def parts(text: str) -> list[str]:
@@ -70,13 +70,13 @@ async def test_a_text_of_tokens_that_are_not_the_tokenizer_s(vllm: VllmServer) -
     written = await vllm.ask(STORY, max_new_tokens=5, guided_regex=word)
     assert written["generated_text"] == word
     for bad in (word, "im", "e"):
-        error = await refused(vllm, max_new_tokens=5, guided_regex=word, bad_sequences=[bad])
+        error = await error_text(vllm, max_new_tokens=5, guided_regex=word, bad_sequences=[bad])
         assert "vLLM ended the request with error" in error
     either = await vllm.ask(STORY, guided_choice=[" time", " tide"], bad_sequences=["tim"])
     assert either["generated_text"] == " tide"
 
 
-async def refused(vllm: VllmServer, **parameters: object) -> str:
+async def error_text(vllm: VllmServer, **parameters: object) -> str:
     answer = await vllm.server.post("/invocations", {"inputs": STORY, "parameters": parameters})
     assert answer.status == 500, answer.body
     return str(answer.json()["error"])

@@ -13,7 +13,7 @@ from PIL import Image, ImageColor
 
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
-from lmi_handlers.chat.images import GivenImage
+from lmi_handlers.chat.images import InlineImage
 from tests.archive_server import archive_server
 from tests.conftest import Answer, running_server
 from tests.plugins.vllm_engine.requests.test_image_decoding import chunk
@@ -115,7 +115,7 @@ async def test_several_sequences(vision: VllmServer) -> None:
 async def found(vision: VllmServer, color: str, **parameters: Any) -> GenerationOutput:
     """Return the output for an image with parameters that chats do not have."""
     model = vision.server.model
-    image = GivenImage("image", data_url(png(color)), model.plan.options)
+    image = InlineImage("image", data_url(png(color)), model.plan.options)
     request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
     requests = await model.validate([request], "by-hand")
     output = GenerationOutput(requests)

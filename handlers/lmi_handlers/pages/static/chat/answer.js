@@ -21,10 +21,10 @@ export class Answer {
     /** @type {string | null} */
     this.error = null;
     this.stopped = false;
-    this.begun = performance.now();
-    /** @type {number | null} when the first text came */
+    this.start = performance.now();
+    /** @type {number | null} when the first text arrived */
     this.first = null;
-    this.last = this.begun;
+    this.last = this.start;
     /** @type {number | null} */
     this.tokens = null;
     /** @type {number | null} tokens of the prompt and the answer together */
@@ -99,11 +99,11 @@ export class Answer {
 
   /** What a reload keeps: all but the tokens' probabilities, for which the browser has no room. */
   get stored() {
-    const { calls, finish, error, stopped, begun, first, last, used } = this;
+    const { calls, finish, error, stopped, start, first, last, used } = this;
     const pieces = /** @type {const} */ (["reasoning", "content"]).map((kind) => ({
       kind, text: this.pieces.filter((piece) => piece.kind === kind).map((piece) => piece.text).join(""), tokens: [],
     }));
-    return { pieces: pieces.filter((piece) => piece.text), calls, finish, error, stopped, begun, first, last, used,
+    return { pieces: pieces.filter((piece) => piece.text), calls, finish, error, stopped, start, first, last, used,
       tokens: this.tokens ?? this.pieces.length };
   }
 
@@ -114,19 +114,19 @@ export class Answer {
     return answer;
   }
 
-  /** How many tokens came, how fast, and why they ended, in words. */
+  /** The number of tokens, their speed and the finish reason, as text. */
   get statistics() {
-    const said = [];
+    const parts = [];
     const count = this.tokens ?? this.pieces.length;
     const seconds = (this.last - (this.first ?? this.last)) / 1000;
     if (this.first !== null) {
-      said.push(`${count} ${count === 1 ? "token" : "tokens"}`);
-      if (count > 1 && seconds > 0) said.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
-      said.push(`first after ${((this.first - this.begun) / 1000).toFixed(2)} s`);
+      parts.push(`${count} ${count === 1 ? "token" : "tokens"}`);
+      if (count > 1 && seconds > 0) parts.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
+      parts.push(`first token after ${((this.first - this.start) / 1000).toFixed(2)} s`);
     }
-    const ends = { length: "reached the max tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
+    const ends = { length: "reached max tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
     const reason = this.stopped ? "stopped" : this.error ? "failed" : (ends[/** @type {"stop"} */ (this.finish)] ?? this.finish);
-    if (reason) said.push(reason);
-    return said.join(" · ");
+    if (reason) parts.push(reason);
+    return parts.join(" · ");
   }
 }

@@ -1,12 +1,12 @@
 // @ts-check
-// One answer as it is read: its reasoning, folded, its text, its calls of tools, and how fast it came.
+// One answer as it is read: its reasoning, folded, its text, its calls of tools, and its speed.
 
 import { copy } from "../shared/copy.js";
 import { button, element } from "../shared/dom.js";
 import { MarkdownText } from "./markdown.js";
 import { hideDetails, TokenText } from "./tokens.js";
 
-const TOLD_EVERY_MS = 250;
+const SPEED_EVERY_MS = 250;
 const TOO_LONG = "maximum context length"; // in the server's message, as clients of OpenAI's API expect
 
 /**
@@ -29,7 +29,7 @@ export class AnswerView {
     this.thinking = element("details", { class: "reasoning", hidden: true },
       element("summary", {}, "Reasoning"), this.reasoning.element);
     this.after = element("div");
-    this.told = performance.now();
+    this.speedShown = performance.now();
     this.element = element("article", { class: "turn assistant", "aria-label": turn.name },
       element("h2", {}, turn.name), this.thinking, this.content.element, this.after);
     this.content.element.classList.add("waiting");
@@ -39,7 +39,7 @@ export class AnswerView {
 
   /** @param {import("./answer.js").Piece[]} pieces */
   add(pieces) {
-    this.#tellSpeed();
+    this.#showSpeed();
     this.#write(pieces);
   }
 
@@ -71,10 +71,10 @@ export class AnswerView {
   }
 
   /** Tell how fast the answer comes, a few times a second; screen readers hear of its end only. */
-  #tellSpeed() {
+  #showSpeed() {
     const now = performance.now();
-    if (now - this.told < TOLD_EVERY_MS) return;
-    this.told = now;
+    if (now - this.speedShown < SPEED_EVERY_MS) return;
+    this.speedShown = now;
     this.after.replaceChildren(element("div", { class: "row" }, element("span", { class: "speed" }, this.turn.answer.statistics)));
   }
 
@@ -97,11 +97,11 @@ export class AnswerView {
   #row() {
     const { turn, actions } = this;
     const copied = button("Copy", () => copy(copied, turn.answer.text), { class: "quiet", "data-icon": "copy" });
-    const goOn = this.shown.mode === "text" && turn.answer.text
-      ? [button("Go on", () => actions.goOn(turn), { class: "quiet", "data-icon": "step-forward" })] : [];
-    const again = this.shown.isLast ? [button("Regenerate", () => actions.again(turn), { class: "quiet", "data-icon": "refresh-cw" })] : [];
+    const continues = this.shown.mode === "text" && turn.answer.text
+      ? [button("Continue from here", () => actions.continueFrom(turn), { class: "quiet", "data-icon": "step-forward" })] : [];
+    const regenerate = this.shown.isLast ? [button("Regenerate", () => actions.regenerate(turn), { class: "quiet", "data-icon": "refresh-cw" })] : [];
     return element("div", { class: "row" },
-      element("span", { class: "stats" }, turn.answer.statistics), ...goOn, ...again, copied);
+      element("span", { class: "stats" }, turn.answer.statistics), ...continues, ...regenerate, copied);
   }
 
   #resultForm() {

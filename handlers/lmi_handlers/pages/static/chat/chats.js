@@ -17,7 +17,7 @@ export class Chats {
     this.chosen = chosen;
     /** @type {Conversation[]} the newest first */
     this.all = [];
-    this.current = begun();
+    this.current = newConversation();
     this.list = element("ul", { class: "chats", "aria-label": "Chats" });
     this.none = element("p", { class: "quiet-text" }, "No chats yet.");
     this.element = element("div", {}, this.none, this.list, element("p", { class: "quiet-text" },
@@ -28,7 +28,7 @@ export class Chats {
 
   /** Begin a chat; the current one stays in the list. */
   begin() {
-    this.current = begun();
+    this.current = newConversation();
     this.save();
   }
 
@@ -77,7 +77,7 @@ export class Chats {
     const wasCurrent = chat === this.current;
     this.all.splice(at, 1);
     if (wasCurrent) {
-      this.current = begun();
+      this.current = newConversation();
       this.chosen();
     }
     this.save();
@@ -87,7 +87,7 @@ export class Chats {
 }
 
 /** @returns {Conversation} */
-function begun() {
+function newConversation() {
   return { mode: "chat", model: "", adapter: null, system: "", turns: [] };
 }
 

@@ -5,8 +5,8 @@ import { byId } from "../shared/dom.js";
 import { Images } from "./images.js";
 
 const LABELS = {
-  chat: { label: "Message", placeholder: "Ask something", send: "Send", hint: "Enter sends, Shift+Enter begins a line" },
-  text: { label: "Text to continue", placeholder: "A text to continue", send: "Continue", hint: "Enter sends, Shift+Enter begins a line" },
+  chat: { label: "Message", placeholder: "Ask anything", send: "Send", hint: "Enter to send, Shift+Enter for a new line" },
+  text: { label: "Text to continue", placeholder: "Write some text", send: "Continue", hint: "Enter to send, Shift+Enter for a new line" },
 };
 
 export class Composer {

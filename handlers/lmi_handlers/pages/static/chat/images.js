@@ -57,7 +57,7 @@ export class Images {
 
   clear() {
     this.all = [];
-    this.#tell("");
+    this.#showNote("");
     this.#show();
   }
 
@@ -65,11 +65,11 @@ export class Images {
   async add(files) {
     const images = files.filter(isImage);
     const room = Math.max(0, this.most - this.all.length);
-    if (images.length && !this.most) this.#tell("This model takes no images");
-    else this.#tell(images.length > room ? `The model takes at most ${this.most} images` : "");
+    if (images.length && !this.most) this.#showNote("This model does not accept images");
+    else this.#showNote(images.length > room ? `This model accepts at most ${this.most} images` : "");
     for (const file of files.filter((each) => !isImage(each))) {
       const text = await readText(file);
-      if (text === null) this.#tell(`${file.name} is not a text of at most 1 MB`);
+      if (text === null) this.#showNote(`${file.name} is not a text file of at most 1 MB`);
       else this.write(text);
     }
     const added = await Promise.all(images.slice(0, room).map(
@@ -79,7 +79,7 @@ export class Images {
   }
 
   /** Say why a file was not added, to the eye and to the ear. */
-  #tell(/** @type {string} */ what) {
+  #showNote(/** @type {string} */ what) {
     byId("attach-note").textContent = what;
     if (what) announce(what);
   }
@@ -100,7 +100,7 @@ export class Images {
 
   #remove(/** @type {Image} */ image) {
     this.all = this.all.filter((each) => each !== image);
-    this.#tell("");
+    this.#showNote("");
     this.#show();
     byId("text").focus();
   }

@@ -8,7 +8,7 @@ import { showLinks } from "../shared/links.js";
 import { tabs } from "../shared/tabs.js";
 import { themeButton } from "../shared/theme.js";
 import { Answer } from "./answer.js";
-import { ask } from "./asking.js";
+import { ask } from "./ask.js";
 import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { messages } from "./conversation.js";
@@ -28,7 +28,7 @@ class Chat {
   constructor() {
     /** @type {AbortController | null} */
     this.running = null;
-    this.requests = new RequestsPanel(() => this.asked());
+    this.requests = new RequestsPanel(() => this.query());
     const changed = () => this.requests.changed();
     this.parameters = new ParameterForm(changed);
     this.tools = new ToolForm(changed);
@@ -39,13 +39,13 @@ class Chat {
     });
     this.transcript = new Transcript({
       resend: (turn, text) => this.resend(turn, text),
-      again: (turn) => this.again(turn),
-      goOn: (turn) => this.goOn(turn),
+      regenerate: (turn) => this.regenerate(turn),
+      continueFrom: (turn) => this.continueFrom(turn),
       begin: () => this.clear(),
-      results: (turn, texts) => this.giveResults(turn, texts),
+      results: (turn, texts) => this.sendResults(turn, texts),
     });
     this.card = new ModelCard();
-    this.chats = new Chats(() => this.#chosen());
+    this.chats = new Chats(() => this.#showChosen());
     this.models = new Models(() => this.show());
     this.panel = new Panel();
     byId("chats").append(this.chats.element, this.card.element);
@@ -57,7 +57,7 @@ class Chat {
     void showLinks();
     this.#listen();
     this.#restore();
-    void this.models.load((notice) => this.#tell(notice));
+    void this.models.load((notice) => this.#showNotice(notice));
   }
 
   get turns() {
@@ -141,7 +141,7 @@ class Chat {
    * @param {import("./images.js").Image[]} images
    */
   send(text, images) {
-    if (!this.#isRight()) return;
+    if (!this.#isValid()) return;
     if (this.mode === "text") this.turns = [];
     this.turns.push({ role: "user", text, images });
     this.composer.clear();
@@ -153,7 +153,7 @@ class Chat {
    * @param {string} text
    */
   resend(turn, text) {
-    if (!this.#isRight()) return;
+    if (!this.#isValid()) return;
     this.stop();
     this.turns = [...this.turns.slice(0, this.turns.indexOf(turn)), { ...turn, text }];
     this.composer.text.focus();
@@ -161,15 +161,15 @@ class Chat {
   }
 
   /** @param {import("./conversation.js").AssistantTurn} turn */
-  again(turn) {
-    if (!this.#isRight()) return;
+  regenerate(turn) {
+    if (!this.#isValid()) return;
     this.turns = this.turns.slice(0, this.turns.indexOf(turn));
     this.composer.text.focus();
     void this.generate();
   }
 
   /** @param {import("./conversation.js").AssistantTurn} turn */
-  goOn(turn) {
+  continueFrom(turn) {
     const before = this.turns[this.turns.indexOf(turn) - 1];
     this.composer.write((before?.role === "user" ? before.text : "") + turn.answer.text);
   }
@@ -178,8 +178,8 @@ class Chat {
    * @param {import("./conversation.js").AssistantTurn} turn
    * @param {string[]} texts
    */
-  giveResults(turn, texts) {
-    if (!this.#isRight()) return;
+  sendResults(turn, texts) {
+    if (!this.#isValid()) return;
     const { calls } = turn.answer;
     this.turns.push(...calls.map((call, at) => ({ role: /** @type {const} */ ("tool"), id: call.id, name: call.name, text: texts[at] })));
     this.composer.text.focus();
@@ -187,7 +187,7 @@ class Chat {
   }
 
   /** Show the chat that was chosen in the list. */
-  #chosen() {
+  #showChosen() {
     this.stop();
     this.#restore();
     this.draw();
@@ -217,23 +217,23 @@ class Chat {
   }
 
   async generate() {
-    const asked = this.asked();
+    const query = this.query();
     const answer = new Answer();
-    const turn = { role: /** @type {const} */ ("assistant"), name: asked.adapter ?? asked.model, answer };
+    const turn = { role: /** @type {const} */ ("assistant"), name: query.adapter ?? query.model, answer };
     const running = new AbortController();
     this.turns.push(turn);
-    const { mode, model, adapter } = asked;
+    const { mode, model, adapter } = query;
     Object.assign(this.chats.current, { mode, model, adapter, system: this.parameters.system.value });
     this.chats.save();
     this.running = running;
     this.draw();
     this.composer.busy(true);
-    announce("The model answers");
+    announce("The model is answering");
     try {
-      await ask(asked, answer, {
+      await ask(query, answer, {
         logprobs: this.models.capabilities?.logprobs ?? false,
         signal: running.signal,
-        came: (pieces) => this.transcript.add(turn, pieces),
+        onPieces: (pieces) => this.transcript.add(turn, pieces),
       });
       answer.finish ??= "stop";
     } catch (error) {
@@ -253,9 +253,9 @@ class Chat {
 
   /**
    * What would be sent now: what was sent last, or what is written where nothing was sent yet.
-   * @returns {import("../dialects/asked.js").Asked}
+   * @returns {import("../dialects/query.js").Query}
    */
-  asked() {
+  query() {
     const last = this.turns.findLastIndex((turn) => turn.role !== "assistant");
     const written = { role: /** @type {const} */ ("user"), text: this.composer.text.value, images: this.composer.images.all };
     const turns = last < 0 ? [written] : this.turns.slice(0, last + 1);
@@ -277,7 +277,7 @@ class Chat {
   }
 
   /** Whether all parameters are right; otherwise the first that is not gets the focus. */
-  #isRight() {
+  #isValid() {
     const wrong = this.parameters.wrong ?? this.tools.wrong;
     if (!wrong) return true;
     this.panel.open("parameters-tab");
@@ -287,7 +287,7 @@ class Chat {
     return false;
   }
 
-  #tell(/** @type {string} */ notice) {
+  #showNotice(/** @type {string} */ notice) {
     byId("notice").replaceChildren(...(notice ? [element("span", {}, notice)] : []));
   }
 }

@@ -12,15 +12,15 @@ import { element } from "../shared/dom.js";
 /** @type {Parameter[]} */
 export const PARAMETERS = [
   { name: "temperature", label: "Temperature", kind: "number", unset: "1", min: 0, max: 2,
-    help: "0 always takes the likeliest token." },
-  { name: "max_tokens", label: "Max tokens", kind: "integer", unset: "", min: 1, help: "The longest answer." },
+    help: "0 always chooses the most likely token." },
+  { name: "max_tokens", label: "Max tokens", kind: "integer", unset: "", min: 1, help: "The answer's maximum length." },
   { name: "top_p", label: "Top p", kind: "number", unset: "1", min: 0, max: 1,
-    help: "Sample from the likeliest tokens with this total probability." },
-  { name: "top_k", label: "Top k", kind: "integer", unset: "all", min: -1, help: "Sample from this many likeliest tokens." },
+    help: "Sample from the most likely tokens with this total probability." },
+  { name: "top_k", label: "Top k", kind: "integer", unset: "all", min: -1, help: "Sample from the k most likely tokens." },
   { name: "presence_penalty", label: "Presence penalty", kind: "number", unset: "0", min: -2, max: 2,
-    help: "Above 0, avoids tokens already used." },
+    help: "Values above 0 discourage repeated tokens." },
   { name: "frequency_penalty", label: "Frequency penalty", kind: "number", unset: "0", min: -2, max: 2,
-    help: "Above 0, avoids tokens used often." },
+    help: "Values above 0 discourage frequent tokens." },
   { name: "seed", label: "Seed", kind: "integer", unset: "random", help: "The same seed gives the same text." },
   { name: "stop", label: "Stop sequences", kind: "lines", unset: "none", help: "One per line. Each ends the answer." },
 ];
@@ -30,7 +30,7 @@ export class ParameterForm {
   /** @param {() => void} changed */
   constructor(changed) {
     this.system = element("textarea", { id: "system", rows: 3, placeholder: "none", input: changed });
-    this.systemField = field("system", "System prompt", "Instructions that precede the chat.", this.system);
+    this.systemField = field("system", "System prompt", "Instructions at the start of the chat.", this.system);
     /** @type {Map<string, HTMLInputElement | HTMLTextAreaElement>} */
     this.inputs = new Map(PARAMETERS.map((each) => [each.name, control(each, () => this.#check(each, changed))]));
     const fields = PARAMETERS.map((each) =>
@@ -60,7 +60,7 @@ export class ParameterForm {
     return values;
   }
 
-  /** The first value that is wrong, to be mended before anything is sent; undefined where all are right. */
+  /** The first value that is wrong, which prevents sending; undefined where all are right. */
   get wrong() {
     return [...this.inputs.values()].find((input) => input.getAttribute("aria-invalid") === "true");
   }
@@ -69,14 +69,14 @@ export class ParameterForm {
     const input = /** @type {HTMLInputElement} */ (this.inputs.get(parameter.name));
     const { wrong } = read(parameter, input.value);
     input.setAttribute("aria-invalid", String(Boolean(wrong)));
-    const told = document.getElementById(`${input.id}-wrong`);
-    if (told) told.textContent = wrong ?? "";
+    const note = document.getElementById(`${input.id}-wrong`);
+    if (note) note.textContent = wrong ?? "";
     changed();
   }
 }
 
 /**
- * A control with its label, its help and a place for what is wrong with it.
+ * A control with its label, its help and a place for its error message.
  * @param {string} id
  * @param {string} label
  * @param {string} help
@@ -102,7 +102,7 @@ function control(parameter, changed) {
 }
 
 /**
- * Return the value of what was written, undefined for nothing, and what is wrong with it.
+ * Return the value of what was written, undefined for nothing, and its error message.
  * @param {Parameter} parameter
  * @param {string} text
  * @returns {{ value?: number | string[], wrong?: string }}

@@ -12,23 +12,23 @@ import { renderedPrompt } from "../dialects/rendered.js";
 import { DIALECTS } from "../dialects/table.js";
 
 /**
- * @typedef {import("../dialects/asked.js").Asked} Asked
- * @typedef {import("../dialects/asked.js").Dialect} Dialect
- * @typedef {import("../dialects/asked.js").Request} Request
+ * @typedef {import("../dialects/query.js").Query} Query
+ * @typedef {import("../dialects/query.js").Dialect} Dialect
+ * @typedef {import("../dialects/query.js").Request} Request
  */
 
-const LATER_MS = 250; // after the last change, as a prompt may have to be asked for
+const LATER_MS = 250; // after the last change, because the server may have to render the prompt
 const KEY_NOTE = `The API key is read from the environment variable ${KEY_VARIABLE}.`;
 const LONGEST_STRING = 400; // characters of one text that are shown; images are longer
 
 export class RequestsPanel {
-  /** @param {() => Asked} asked */
-  constructor(asked) {
-    this.asked = asked;
+  /** @param {() => Query} query */
+  constructor(query) {
+    this.query = query;
     this.isShown = false;
     this.code = "";
     this.writes = 0; // how often the request was written, to know the newest
-    /** @type {{ dialect: Dialect, asked: Asked, request: Request } | null} */
+    /** @type {{ dialect: Dialect, query: Query, request: Request } | null} */
     this.current = null;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.later = undefined;
@@ -38,16 +38,16 @@ export class RequestsPanel {
     this.form = element("select", { id: "form", change: () => void this.write() },
       ...["curl", "Python", "JSON"].map((name) => element("option", {}, name)));
     this.stream = element("input", { type: "checkbox", id: "stream", change: () => void this.write() });
-    this.shown = element("pre", { tabindex: 0, "aria-label": "The request" });
+    this.shown = element("pre", { tabindex: 0, "aria-label": "Request" });
     this.place = element("div", { class: "code" }, this.shown);
     this.note = element("p", { class: "quiet-text" });
     this.copied = button("Copy", () => copy(this.copied, this.code));
-    this.send = button("Send it", () => void this.#send(), { class: "main" });
-    this.answer = element("section", { "aria-label": "The raw answer", hidden: true });
+    this.send = button("Send request", () => void this.#send(), { class: "main" });
+    this.answer = element("section", { "aria-label": "Raw answer", hidden: true });
     this.element = element("div", {},
-      element("p", { class: "quiet-text" }, "The chat's last request, or what you are writing, in each dialect of this server."),
+      element("p", { class: "quiet-text" }, "The chat's last request, or the one being written, in each of the server's dialects."),
       element("div", { class: "choices" },
-        labelled("dialect", "Dialect", this.dialects), labelled("form", "As", this.form)),
+        labelled("dialect", "Dialect", this.dialects), labelled("form", "Format", this.form)),
       element("label", { class: "check" }, this.stream, " Stream"),
       this.note,
       this.place,
@@ -69,7 +69,7 @@ export class RequestsPanel {
     this.later = setTimeout(() => void this.write(), LATER_MS);
   }
 
-  /** The chosen dialect, among those for what is asked. */
+  /** The chosen dialect, if it fits the query. */
   get #dialect() {
     return DIALECTS.find((each) => each.id === this.dialects.value) ?? DIALECTS[0];
   }
@@ -79,18 +79,18 @@ export class RequestsPanel {
     clearTimeout(this.later);
     const write = ++this.writes;
     this.#busy(true);
-    const given = this.asked();
+    const given = this.query();
     this.#offer(given);
     const dialect = this.#dialect;
-    const asked = { ...given, stream: this.stream.checked && dialect.streams };
-    const { request, why } = await requestIn(dialect, asked);
+    const query = { ...given, stream: this.stream.checked && dialect.streams };
+    const { request, why } = await requestIn(dialect, query);
     if (write !== this.writes) return; // something was changed meanwhile
     const form = this.form.value;
     this.stream.disabled = !dialect.streams;
-    this.note.textContent = why || (asked.keyed && form !== "JSON" ? KEY_NOTE : "");
-    this.current = request && { dialect, asked, request };
-    this.code = request ? written(form, dialect, asked, request) : "";
-    this.shown.textContent = request ? written(form, dialect, asked, shortened(request)) : "";
+    this.note.textContent = why || (query.keyed && form !== "JSON" ? KEY_NOTE : "");
+    this.current = request && { dialect, query, request };
+    this.code = request ? written(form, dialect, query, request) : "";
+    this.shown.textContent = request ? written(form, dialect, query, shortened(request)) : "";
     this.place.hidden = !request;
     this.#busy(false);
   }
@@ -101,8 +101,8 @@ export class RequestsPanel {
     this.send.disabled = this.copied.disabled = busy || !this.current;
   }
 
-  #offer(/** @type {Asked} */ asked) {
-    const fitting = DIALECTS.filter((each) => each.modes.includes(asked.mode));
+  #offer(/** @type {Query} */ query) {
+    const fitting = DIALECTS.filter((each) => each.modes.includes(query.mode));
     const before = this.dialects.value;
     if (fitting.map((each) => each.id).join() === [...this.dialects.options].map((each) => each.value).join()) return;
     this.dialects.replaceChildren(...fitting.map((each) => element("option", { value: each.id }, each.label)));
@@ -111,26 +111,26 @@ export class RequestsPanel {
 
   async #send() {
     if (!this.current) return;
-    const { dialect, asked, request } = this.current;
+    const { dialect, query, request } = this.current;
     this.sending?.abort();
     const running = new AbortController();
     this.sending = running;
-    const raw = element("pre", { class: "raw", tabindex: 0, "aria-label": "Its body" });
+    const raw = element("pre", { class: "raw", tabindex: 0, "aria-label": "Body" });
     const facts = element("div", { class: "answer-facts" }, element("span", {}, "..."));
     this.answer.hidden = false;
     this.answer.replaceChildren(facts, element("div", { class: "code" }, raw));
-    const begun = performance.now();
+    const start = performance.now();
     try {
       const headers = { "Content-Type": "application/json", ...request.headers };
       const response = await sendRequest(request.path, {
         method: "POST", headers, body: JSON.stringify(request.body), signal: running.signal,
       });
       for await (const text of texts(response)) raw.append(text);
-      const seconds = ((performance.now() - begun) / 1000).toFixed(2);
-      const told = [`Status ${response.status}`, response.headers.get("content-type") ?? "", `${seconds} s`];
-      facts.replaceChildren(...told.map((fact) => element("span", {}, fact)));
-      if (!asked.stream) this.#tellText(dialect, raw);
-      announce(`${dialect.label} has answered`);
+      const seconds = ((performance.now() - start) / 1000).toFixed(2);
+      const values = [`Status ${response.status}`, response.headers.get("content-type") ?? "", `${seconds} s`];
+      facts.replaceChildren(...values.map((fact) => element("span", {}, fact)));
+      if (!query.stream) this.#showText(dialect, raw);
+      announce(`${dialect.label}: answer received`);
     } catch (error) {
       if (running.signal.aborted) return;
       facts.replaceChildren();
@@ -144,14 +144,14 @@ export class RequestsPanel {
    * @param {Dialect} dialect
    * @param {HTMLElement} raw
    */
-  #tellText(dialect, raw) {
+  #showText(dialect, raw) {
     try {
       const answer = JSON.parse(raw.textContent ?? "");
       const text = dialect.text(answer);
       raw.textContent = JSON.stringify(answer, null, 2);
-      this.answer.insertBefore(element("h3", {}, "Its text"), raw.parentElement);
+      this.answer.insertBefore(element("h3", {}, "Text"), raw.parentElement);
       this.answer.insertBefore(element("div", { class: "text" }, text ?? ""), raw.parentElement);
-      this.answer.insertBefore(element("h3", {}, "Its body"), raw.parentElement);
+      this.answer.insertBefore(element("h3", {}, "Body"), raw.parentElement);
     } catch {
       // The model's own formatter wrote it: the body is all there is to show.
     }
@@ -161,19 +161,19 @@ export class RequestsPanel {
 /**
  * Return the request in this dialect, or why there is none.
  * @param {Dialect} dialect
- * @param {Asked} asked
+ * @param {Query} query
  * @returns {Promise<{ request: Request | null, why: string }>}
  */
-async function requestIn(dialect, asked) {
-  if (asked.mode === "text" || !dialect.promptOnly) return { request: dialect.request(asked), why: "" };
-  if (asked.messages.some((message) => Array.isArray(message.content))) {
-    return { request: null, why: "This dialect takes texts only, and this chat has images." };
+async function requestIn(dialect, query) {
+  if (query.mode === "text" || !dialect.promptOnly) return { request: dialect.request(query), why: "" };
+  if (query.messages.some((message) => Array.isArray(message.content))) {
+    return { request: null, why: "This dialect accepts only text, and this chat has images." };
   }
   try {
-    const prompt = await renderedPrompt(asked);
-    if (!prompt) return { request: null, why: "No text gives exactly the tokens of this chat, so this dialect cannot ask for it." };
-    const why = "This dialect knows no chats: its prompt is what the model's chat template makes of this one.";
-    return { request: dialect.request({ ...asked, prompt }), why };
+    const prompt = await renderedPrompt(query);
+    if (!prompt) return { request: null, why: "This chat's tokens cannot be written as text, so this dialect cannot send it." };
+    const why = "This dialect has no chats: the prompt is this chat, rendered by the model's chat template.";
+    return { request: dialect.request({ ...query, prompt }), why };
   } catch (error) {
     return { request: null, why: error instanceof Error ? error.message : String(error) };
   }
@@ -190,13 +190,13 @@ function labelled(id, label, control) {
 
 /**
  * @param {string} form
- * @param {import("../dialects/asked.js").Dialect} dialect
- * @param {Asked} asked
- * @param {import("../dialects/asked.js").Request} request
+ * @param {import("../dialects/query.js").Dialect} dialect
+ * @param {Query} query
+ * @param {import("../dialects/query.js").Request} request
  */
-function written(form, dialect, asked, request) {
-  if (form === "Python") return dialect.python(asked, request, origin());
-  if (form === "curl") return curl(request, origin(), asked);
+function written(form, dialect, query, request) {
+  if (form === "Python") return dialect.python(query, request, origin());
+  if (form === "curl") return curl(request, origin(), query);
   return `${JSON.stringify(request.body, null, 2)}\n`;
 }
 

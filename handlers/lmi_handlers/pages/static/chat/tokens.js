@@ -70,7 +70,7 @@ function showDetails(target) {
   place(details, target);
 }
 
-/** Hide what is told of a token, and return whether it was shown. */
+/** Hide the details of a token, and return whether they were shown. */
 export function hideDetails() {
   const details = byId("token-details");
   const wasShown = !details.hidden;
@@ -92,7 +92,7 @@ function described(piece) {
     ...rows.map((each) => element("tr", each.text === token.text ? { class: "taken" } : {},
       element("th", { scope: "row" }, visible(each.text)),
       element("td", {}, bar(each.probability), element("span", {}, percent(each.probability))))));
-  const notes = piece.tokens.length > 1 ? [`${piece.tokens.length} tokens make this text; the last of them is shown.`] : [];
+  const notes = piece.tokens.length > 1 ? [`This text has ${piece.tokens.length} tokens; the last one is shown.`] : [];
   if (!rows.some((each) => each.text === token.text)) notes.push(`${visible(token.text)}: ${percent(token.probability)}`);
   return [table, ...notes.map((note) => element("p", {}, note))];
 }

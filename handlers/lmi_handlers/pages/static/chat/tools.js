@@ -22,15 +22,15 @@ export class ToolForm {
     this.choice = element("select", { id: "tool-choice", change: changed },
       ...["auto", "required", "none"].map((name) => element("option", {}, name)));
     this.text.addEventListener("input", () => this.#check(changed));
-    const example = button("Insert an example", () => {
+    const example = button("Insert example", () => {
       this.text.value = JSON.stringify(EXAMPLE, null, 2);
       this.#check(changed);
     });
     this.element = element("details", { id: "tool-details", hidden: true },
       element("summary", {}, "Tools"),
-      field("tools", "Functions", "A list in JSON. The answer shows the model's calls; you give their results.", this.text),
+      field("tools", "Functions", "A JSON list. The answer shows the model's calls; you enter their results.", this.text),
       element("div", { class: "buttons" }, example),
-      field("tool-choice", "Choice", "Whether the model calls one.", this.choice));
+      field("tool-choice", "Choice", "Whether the model calls a function.", this.choice));
   }
 
   /** The tools; an empty list where there are none. */
@@ -46,8 +46,8 @@ export class ToolForm {
   #check(/** @type {() => void} */ changed) {
     const { wrong } = readTools(this.text.value);
     this.text.setAttribute("aria-invalid", String(Boolean(wrong)));
-    const told = document.getElementById("tools-wrong");
-    if (told) told.textContent = wrong ?? "";
+    const note = document.getElementById("tools-wrong");
+    if (note) note.textContent = wrong ?? "";
     changed();
   }
 }
@@ -62,7 +62,7 @@ function readTools(text) {
   try {
     found = JSON.parse(text);
   } catch (error) {
-    return { wrong: `Not JSON: ${/** @type {Error} */ (error).message}` };
+    return { wrong: `Invalid JSON: ${/** @type {Error} */ (error).message}` };
   }
   if (!Array.isArray(found)) return { wrong: "The tools must be a list: [ ... ]" };
   const at = found.findIndex((tool) => typeof tool?.function?.name !== "string");

@@ -10,8 +10,8 @@ import { AnswerView } from "./answer_view.js";
  * @typedef {import("./conversation.js").Turn} Turn
  * @typedef {import("./conversation.js").UserTurn} UserTurn
  * @typedef {import("./conversation.js").AssistantTurn} AssistantTurn
- * @typedef {{ resend: (turn: UserTurn, text: string) => void, again: (turn: AssistantTurn) => void,
- *   goOn: (turn: AssistantTurn) => void, results: (turn: AssistantTurn, texts: string[]) => void,
+ * @typedef {{ resend: (turn: UserTurn, text: string) => void, regenerate: (turn: AssistantTurn) => void,
+ *   continueFrom: (turn: AssistantTurn) => void, results: (turn: AssistantTurn, texts: string[]) => void,
  *   begin: () => void }} Actions
  */
 

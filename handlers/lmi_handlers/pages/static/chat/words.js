@@ -18,13 +18,13 @@ const QUESTIONS = {
  */
 export function welcome(models, mode, ask) {
   const model = models.model;
-  if (!model) return element("div", { class: "welcome" }, element("p", {}, "No model is there yet."));
-  const said = sentences(models, mode).map((sentence) => element("p", {}, sentence));
+  if (!model) return element("div", { class: "welcome" }, element("p", {}, "No model is available yet."));
+  const paragraphs = sentences(models, mode).map((sentence) => element("p", {}, sentence));
   const own = mode === "chat" ? model.example_questions : [];
-  const asked = models.ready && model.capabilities?.completion ? (own.length ? own : QUESTIONS[mode]) : [];
+  const shown = models.ready && model.capabilities?.completion ? (own.length ? own : QUESTIONS[mode]) : [];
   const questions = element("div", { class: "questions", role: "group", "aria-label": "Examples" },
-    ...asked.map((text) => button(text, () => ask(text))));
-  return element("div", { class: "welcome" }, element("h2", {}, model.id), ...said, questions);
+    ...shown.map((text) => button(text, () => ask(text))));
+  return element("div", { class: "welcome" }, element("h2", {}, model.id), ...paragraphs, questions);
 }
 
 /**
@@ -33,27 +33,27 @@ export function welcome(models, mode, ask) {
  */
 function sentences(models, mode) {
   const can = models.capabilities;
-  if (!models.ready && !can) return ["It is loading."];
-  if (!can) return ["Its own function answers, so that only its author knows what to send. Requests has an example to begin with."];
-  if (can.embeddings) return ["It makes vectors of texts, not texts. POST /v1/embeddings answers with them: see API."];
+  if (!models.ready && !can) return ["The model is loading."];
+  if (!can) return ["The model's own function answers requests and defines their form. Requests shows an example."];
+  if (can.embeddings) return ["The model returns vectors instead of text: use POST /v1/embeddings, as described under API."];
   const takes = [can.images && `up to ${can.images} images`, can.tools && "tools"].filter(Boolean).join(" and ");
   const first = mode === "chat"
-    ? `Ask it something.${takes ? ` It also takes ${takes}.` : ""}`
-    : "Write a text, and it continues it.";
-  const none = can.chat ? [] : ["It has no chat template, so it takes plain text only."];
+    ? `Ask a question.${takes ? ` The model also accepts ${takes}.` : ""}`
+    : "Write some text, and the model continues it.";
+  const none = can.chat ? [] : ["The model has no chat template, so it accepts only plain text."];
   return [first, ...none];
 }
 
 /** The colours of tokens, and the probabilities that they stand for. */
 export function legend() {
   const bounds = ["90% or more", "50 to 90%", "20 to 50%", "less than 20%"];
-  return element("ul", { class: "legend", "aria-label": "Legend of the colours" },
+  return element("ul", { class: "legend", "aria-label": "Colour legend" },
     ...bounds.map((text, at) => element("li", {}, element("span", { class: `token doubt-${at}` }, text))));
 }
 
 export function keys() {
   return element("details", {},
-    element("summary", {}, "Keys"),
+    element("summary", {}, "Keyboard shortcuts"),
     element("p", { class: "quiet-text" },
-      "Enter sends, Shift+Enter begins a new line, Esc stops the answer, Ctrl+Shift+O begins a new chat. With Probabilities, the arrow keys move from token to token."));
+      "Enter sends, Shift+Enter starts a new line, Esc stops the answer, Ctrl+Shift+O starts a new chat. With Probabilities, the arrow keys move between tokens."));
 }

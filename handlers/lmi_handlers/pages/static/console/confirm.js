@@ -21,7 +21,7 @@ export function confirmed(question, facts, action) {
   cancel.addEventListener("click", () => dialog.close());
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
-      dialog.remove(); // the browser gives the focus back to the button that asked
+      dialog.remove(); // the browser gives the focus back to the button that opened it
       resolve(dialog.returnValue === "yes");
     });
     dialog.showModal();

@@ -9,21 +9,21 @@ import { post } from "../shared/server.js";
 
 /** @type {Field[]} */
 const FIELDS = [
-  { name: "url", label: "Model", help: "On the server's host a model directory or an archive of one, the URL of either on a web server or in S3, or a model of the Hugging Face hub, such as org/name", required: true },
-  { name: "model_name", label: "Name", help: "In requests; the last part of the above unless it is given" },
-  { name: "model_version", label: "Version", help: "Several versions of a name may be loaded" },
+  { name: "url", label: "Model", help: "A model directory or archive on the server's host, its web or S3 URL, or a model on the Hugging Face hub, such as org/name", required: true },
+  { name: "model_name", label: "Name", help: "The name in requests; by default, the last part of the model's address" },
+  { name: "model_version", label: "Version", help: "Several versions of a model can be loaded" },
 ];
 
 /** @type {Field[]} */
 const MORE = [
-  { name: "engine", label: "Engine", help: "DJLServing's name; both mean the same here", choices: ["Python", "MPI"] },
+  { name: "engine", label: "Engine", help: "As in DJLServing; both have the same effect here", choices: ["Python", "MPI"] },
   { name: "device", label: "Device", help: "cpu, gpu0, or the number of a GPU" },
-  { name: "job_queue_size", label: "Queue size", help: "The most requests that wait", type: "number", min: 1 },
-  { name: "batch_size", label: "Batch size", help: "The most requests in a dynamic batch", type: "number", min: 1 },
+  { name: "job_queue_size", label: "Queue size", help: "Maximum number of waiting requests", type: "number", min: 1 },
+  { name: "batch_size", label: "Batch size", help: "Maximum number of requests in a dynamic batch", type: "number", min: 1 },
   { name: "max_batch_delay", label: "Batch delay", help: "Milliseconds that a dynamic batch waits for more requests", type: "number", min: 0 },
-  { name: "min_worker", label: "Fewest workers", help: "Processes of a model function", type: "number", min: 0 },
-  { name: "max_worker", label: "Most workers", help: "Processes of a model function", type: "number", min: 1 },
-  { name: "max_idle_time", label: "Idle time", help: "Seconds after which what is idle is ended", type: "number", min: 1 },
+  { name: "min_worker", label: "Min workers", help: "Processes of a model function", type: "number", min: 0 },
+  { name: "max_worker", label: "Max workers", help: "Processes of a model function", type: "number", min: 1 },
+  { name: "max_idle_time", label: "Idle time", help: "Seconds until idle workers are stopped", type: "number", min: 1 },
 ];
 const OPTION = /^\s*(option\.[^\s=:]+)\s*=\s*(.*?)\s*$/;
 
@@ -37,12 +37,12 @@ export class LoadForm {
     this.unloads = element("input", { type: "checkbox", id: "load-unload_idle" });
     this.form = element("form", { method: "dialog" },
       element("h2", { id: "load-title" }, "Load a model"),
-      element("p", { class: "quiet-text" }, "Its own code, such as model.py, runs on the server. Other models serve meanwhile."),
+      element("p", { class: "quiet-text" }, "The model's own code, such as model.py, runs on the server. Other models keep serving."),
       ...FIELDS.map(field),
       element("div", { class: "field" },
         element("label", { for: "load-options" }, "Options"), this.options,
-        element("div", { class: "help", id: "load-options-help" }, "One in each line, over the model's own: option.dtype=bf16")),
-      element("details", {}, element("summary", {}, "More"),
+        element("div", { class: "help", id: "load-options-help" }, "One per line, overriding the model's own: option.dtype=bf16")),
+      element("details", {}, element("summary", {}, "More settings"),
         element("div", { class: "pairs" }, ...MORE.map(field)),
         element("label", { class: "check" }, this.unloads, " Unload the model after the idle time; the next request loads it again")),
       this.wrong,
@@ -67,7 +67,7 @@ export class LoadForm {
     try {
       const body = this.#body();
       await post("/models", body);
-      announce(`${body.model_name ?? body.url} is being loaded`);
+      announce(`Loading ${body.model_name ?? body.url}`);
       this.form.reset();
       this.dialog.close();
       this.changed();
@@ -111,7 +111,7 @@ function options(text) {
 function field({ name, label, help, type = "text", min, required = false, choices }) {
   const attributes = { id: `load-${name}`, name, "aria-describedby": `load-${name}-help` };
   const control = choices
-    ? element("select", attributes, element("option", { value: "" }, "as the model says"), ...choices.map((each) => element("option", {}, each)))
+    ? element("select", attributes, element("option", { value: "" }, "the model's own"), ...choices.map((each) => element("option", {}, each)))
     : element("input", { ...attributes, type, min, required, autocomplete: "off", spellcheck: "false" });
   return element("div", { class: "field" },
     element("label", { for: `load-${name}` }, label), control,

@@ -25,10 +25,10 @@ class Console {
     this.rates = new Rates();
     this.table = new ModelTable(this.rates, () => void this.refresh());
     this.form = new LoadForm(() => void this.refresh());
-    this.latestError = -1; // none was asked for yet
+    this.latestError = -1; // none was requested yet
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.later = undefined;
-    this.asks = 0; // how often the state was asked for, to know the newest
+    this.requests = 0; // to recognise the latest request
     themeButton(byId("theme"));
     void showLinks();
     byId("load").addEventListener("click", () => this.form.open());
@@ -39,27 +39,27 @@ class Console {
   /** Ask for the state now, and again later as long as the page can be seen. */
   async refresh() {
     clearTimeout(this.later);
-    const ask = ++this.asks;
-    const begun = performance.now();
+    const request = ++this.requests;
+    const start = performance.now();
     let goesOn = true;
     try {
       const state = await get("/console/state");
-      if (ask !== this.asks) return; // somebody asked anew meanwhile
+      if (request !== this.requests) return; // another request was sent meanwhile
       this.show(state);
       await this.#readErrors(state);
     } catch (error) {
-      if (ask !== this.asks) return;
-      goesOn = this.#tell(error);
+      if (request !== this.requests) return;
+      goesOn = this.#showProblem(error);
     }
-    if (ask !== this.asks || document.hidden || !goesOn) return;
-    const taken = performance.now() - begun;
+    if (request !== this.requests || document.hidden || !goesOn) return;
+    const taken = performance.now() - start;
     this.later = setTimeout(() => void this.refresh(), Math.max(EVERY_MS, SLOWER * taken));
   }
 
   /** @param {State} state */
   show(state) {
     const notice = byId("notice");
-    if (!notice.hidden) announce("The server answers again");
+    if (!notice.hidden) announce("The server is responding again");
     notice.hidden = true;
     byId("server").textContent = `LMI handlers ${state.version}, up for ${duration(state.time - state.startedAt)}`;
     this.rates.add(state);
@@ -76,15 +76,15 @@ class Console {
   }
 
   /**
-   * Say why the state is not known, and return whether to ask again by itself.
+   * Show why the state is unknown, and return whether to retry automatically.
    * @param {unknown} error
    */
-  #tell(error) {
+  #showProblem(error) {
     const isRefused = error instanceof ServerError && REFUSED.includes(error.status);
     const message = error instanceof Error ? error.message : String(error);
     const notice = byId("notice");
     if (notice.hidden || notice.firstChild?.textContent !== message) {
-      const again = button(isRefused ? "Give the token" : "Try again", () => {
+      const again = button(isRefused ? "Enter token" : "Try again", () => {
         askAgain();
         void this.refresh();
       });

@@ -39,8 +39,8 @@ export class ModelRow {
     this.memory = element("div");
     this.workers = element("div", { class: "quiet-text" });
     this.adapters = element("div");
-    this.unloads = button("Unload", () => void this.unload());
-    this.chooses = button("Make default", () => void this.makeDefault(), { class: "quiet" });
+    this.unloadButton = button("Unload", () => void this.unload());
+    this.defaultButton = button("Make default", () => void this.makeDefault(), { class: "quiet" });
     this.wrong = element("p", { class: "wrong", role: "alert", hidden: true });
     this.element = element("tr", {},
       element("th", { scope: "row" }, this.name, this.facts),
@@ -50,7 +50,7 @@ export class ModelRow {
       cell("Requests", this.requests, this.failed),
       cell("Memory", this.memory, this.workers),
       cell("Adapters", this.adapters),
-      cell("", element("div", { class: "actions" }, this.unloads, this.chooses), this.wrong));
+      cell("", element("div", { class: "actions" }, this.unloadButton, this.defaultButton), this.wrong));
   }
 
   /**
@@ -64,7 +64,7 @@ export class ModelRow {
     this.#showName(model);
     this.#showState(model);
     write(this.queue, `${count(model.running)} running, ${count(model.waiting)} waiting`);
-    write(this.size, model.queueSize ? `room for ${count(model.queueSize)}` : "");
+    write(this.size, model.queueSize ? `up to ${count(model.queueSize)}` : "");
     write(this.rate, rate(rates.at(-1) ?? 0));
     this.curve.show(rates);
     write(this.tokens, `${count(model.generatedTokens)} generated, ${count(model.promptTokens)} in prompts`);
@@ -80,9 +80,9 @@ export class ModelRow {
       ...(model.version === undefined ? [] : [`version ${model.version}`]),
       ...(model.default && this.versions.length > 1 ? ["default"] : []),
     ];
-    const told = `${model.modelName}\n${badges.join("\n")}`;
-    if (this.name.dataset.told !== told) {
-      this.name.dataset.told = told;
+    const shown = `${model.modelName}\n${badges.join("\n")}`;
+    if (this.name.dataset.shown !== shown) {
+      this.name.dataset.shown = shown;
       this.name.replaceChildren(element("span", { class: "title" }, model.modelName),
         ...badges.map((text) => element("span", { class: "badge" }, text)));
     }
@@ -92,9 +92,9 @@ export class ModelRow {
   #showState(/** @type {Model} */ model) {
     write(this.state, model.state);
     this.state.className = BAD.includes(model.state) ? "badge bad" : BUSY.includes(model.state) ? "badge busy" : "badge good";
-    const told = model.reason ?? model.progress?.what ?? "";
-    write(this.reason, told);
-    this.reason.hidden = !told;
+    const reason = model.reason ?? model.progress?.what ?? "";
+    write(this.reason, reason);
+    this.reason.hidden = !reason;
     const share = model.progress?.share ?? null;
     this.progress.hidden = !model.progress;
     if (share === null) this.progress.removeAttribute("value");
@@ -122,13 +122,13 @@ export class ModelRow {
 
   #showActions(/** @type {Model} */ model) {
     const name = fullName(model);
-    write(this.unloads, model.state === "failed" ? "Remove" : "Unload");
-    this.unloads.setAttribute("aria-label", `${this.unloads.textContent} ${name}`);
+    write(this.unloadButton, model.state === "failed" ? "Remove" : "Unload");
+    this.unloadButton.setAttribute("aria-label", `${this.unloadButton.textContent} ${name}`);
     const isBusy = this.isBusy || model.state === "unloading";
     // Not `disabled`, which would take the focus from the button that was pressed.
-    for (const each of [this.unloads, this.chooses]) each.setAttribute("aria-disabled", String(isBusy));
-    this.chooses.hidden = model.default || model.version === undefined || !["ready", "idle"].includes(model.state);
-    this.chooses.setAttribute("aria-label", `Make default ${name}`);
+    for (const each of [this.unloadButton, this.defaultButton]) each.setAttribute("aria-disabled", String(isBusy));
+    this.defaultButton.hidden = model.default || model.version === undefined || !["ready", "idle"].includes(model.state);
+    this.defaultButton.setAttribute("aria-label", `Make default ${name}`);
   }
 
   /** The route of this version; one without a version has that of its name, which stands for all its versions. */
@@ -139,27 +139,27 @@ export class ModelRow {
   }
 
   async unload() {
-    if (this.unloads.getAttribute("aria-disabled") === "true") return;
+    if (this.unloadButton.getAttribute("aria-disabled") === "true") return;
     const model = /** @type {Model} */ (this.model);
     const all = model.version === undefined && this.versions.length > 1;
     const what = all ? `${model.modelName} with all ${this.versions.length} versions` : fullName(model);
-    const asked = model.running + model.waiting;
+    const active = model.running + model.waiting;
     const facts = [
-      "Requests do not find it any more.",
-      ...(asked ? [`${several(asked, "request")} that it works on may finish first.`] : []),
-      ...(model.loadedAtStartup ? ["The server loads it again when it is started anew."] : []),
+      "New requests will not find it.",
+      ...(active ? [`${several(active, "request")} in progress may finish first.`] : []),
+      ...(model.loadedAtStartup ? ["The server loads it again when it restarts."] : []),
     ];
     const word = model.state === "failed" ? "Remove" : "Unload";
     if (!(await confirmed(`${word} ${what}?`, facts.join(" "), word))) return;
-    announce(`${what} is being unloaded`);
+    announce(`Unloading ${what}`);
     await this.#send("DELETE", this.#route);
   }
 
   async makeDefault() {
-    if (this.chooses.getAttribute("aria-disabled") === "true") return;
+    if (this.defaultButton.getAttribute("aria-disabled") === "true") return;
     const model = /** @type {Model} */ (this.model);
     const done = await this.#send("PUT", `${this.#route}?default=true`);
-    if (done) announce(`${fullName(model)} is the default`);
+    if (done) announce(`${fullName(model)} is now the default`);
   }
 
   /**

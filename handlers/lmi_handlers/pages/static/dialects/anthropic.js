@@ -1,28 +1,28 @@
 // @ts-check
 // Anthropic's dialect: messages of blocks, with the system prompt beside them.
 
-import { imageData, modelOrAdapter, mostTokens, partsOf } from "./asked.js";
+import { imageData, modelOrAdapter, mostTokens, partsOf } from "./query.js";
 import { called, imports, keyArgument, split } from "./python.js";
 
 // What its client takes in `extra_body` only; older ones also knew the first three.
 const EXTENSIONS = ["temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"];
 const CHOICES = { auto: "auto", required: "any", none: "none" };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const anthropic = {
   id: "anthropic",
   label: "Anthropic: messages",
   modes: ["chat"],
   streams: true,
-  request: (asked) => ({ path: "/v1/messages", headers: { "anthropic-version": "2023-06-01" }, body: body(asked) }),
+  request: (query) => ({ path: "/v1/messages", headers: { "anthropic-version": "2023-06-01" }, body: body(query) }),
   text: (answer) => answer.content.filter((/** @type {any} */ block) => block.type === "text")
     .map((/** @type {any} */ block) => block.text).join(""),
-  python: (asked, request, origin) => {
+  python: (query, request, origin) => {
     const { stream: _, ...given } = request.body;
     const { known, extra } = split(given, EXTENSIONS);
-    const client = `client = Anthropic(base_url="${origin}", ${keyArgument(asked)})`;
-    const setup = `${imports(asked, "from anthropic import Anthropic")}${client}\n\n`;
-    if (asked.stream) {
+    const client = `client = Anthropic(base_url="${origin}", ${keyArgument(query)})`;
+    const setup = `${imports(query, "from anthropic import Anthropic")}${client}\n\n`;
+    if (query.stream) {
       const call = called("client.messages.stream", { ...known, ...extra });
       return `${setup}with ${call} as stream:\n    for text in stream.text_stream:\n        print(text, end="", flush=True)\n`;
     }
@@ -31,22 +31,22 @@ export const anthropic = {
   },
 };
 
-/** @param {import("./asked.js").Asked} asked */
-function body(asked) {
-  const { max_tokens: _, stop, ...values } = asked.values;
-  const system = asked.messages[0]?.role === "system" ? { system: asked.messages[0].content } : {};
-  const tools = asked.tools.map(({ function: { name, description, parameters } }) => (
+/** @param {import("./query.js").Query} query */
+function body(query) {
+  const { max_tokens: _, stop, ...values } = query.values;
+  const system = query.messages[0]?.role === "system" ? { system: query.messages[0].content } : {};
+  const tools = query.tools.map(({ function: { name, description, parameters } }) => (
     { name, ...(description ? { description } : {}), input_schema: parameters ?? { type: "object" } }));
-  const choice = { type: CHOICES[/** @type {"auto"} */ (asked.choice)] };
+  const choice = { type: CHOICES[/** @type {"auto"} */ (query.choice)] };
   return {
-    model: modelOrAdapter(asked),
-    max_tokens: mostTokens(asked),
+    model: modelOrAdapter(query),
+    max_tokens: mostTokens(query),
     ...system,
-    messages: messages(asked.messages),
+    messages: messages(query.messages),
     ...values,
     ...(stop ? { stop_sequences: stop } : {}),
     ...(tools.length ? { tools, tool_choice: choice } : {}),
-    ...(asked.stream ? { stream: true } : {}),
+    ...(query.stream ? { stream: true } : {}),
   };
 }
 

@@ -4,9 +4,9 @@
 import { KEY_VARIABLE } from "./python.js";
 
 /**
- * @param {import("./asked.js").Request} request
+ * @param {import("./query.js").Request} request
  * @param {string} origin
- * @param {{ stream: boolean, keyed: boolean }} asked
+ * @param {{ stream: boolean, keyed: boolean }} query
  */
 export function curl(request, origin, { stream, keyed }) {
   const headers = { "Content-Type": "application/json", ...request.headers };

@@ -1,10 +1,10 @@
 // @ts-check
 // LMI's dialect, and SageMaker's, whose requests have LMI's bodies.
 
-import { adapterField, lmiParameters, targetModel } from "./asked.js";
+import { adapterField, lmiParameters, targetModel } from "./query.js";
 import { imports, KEY_VARIABLE, literal, posted } from "./python.js";
 
-/** @typedef {import("./asked.js").Asked} Asked */
+/** @typedef {import("./query.js").Query} Query */
 
 const ENDPOINT = "lmi"; // any name does
 // The client's own `Authorization` is a signature, so that the key has a header of its own.
@@ -17,33 +17,33 @@ def show_key(request, **_):
 client.meta.events.register("before-sign.sagemaker-runtime", show_key)
 `;
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const lmi = {
   id: "lmi",
   label: "LMI",
   modes: ["chat", "text"],
   streams: true,
-  request: (asked) => ({
-    path: asked.several ? `/predictions/${encodeURIComponent(asked.model)}` : "/invocations",
-    body: { ...body(asked), ...(asked.stream ? { stream: true } : {}) },
+  request: (query) => ({
+    path: query.several ? `/predictions/${encodeURIComponent(query.model)}` : "/invocations",
+    body: { ...body(query), ...(query.stream ? { stream: true } : {}) },
   }),
   text,
-  python: (asked, request, origin) => posted(asked, request, origin, member(asked)),
+  python: (query, request, origin) => posted(query, request, origin, member(query)),
 };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const sagemaker = {
   id: "sagemaker",
   label: "SageMaker's runtime",
   modes: ["chat", "text"],
   streams: false, // its streams have a binary frame, which only its own clients read
-  request: (asked) => ({
+  request: (query) => ({
     path: `/endpoints/${ENDPOINT}/invocations`,
-    headers: targetModel(asked),
-    body: body(asked),
+    headers: targetModel(query),
+    body: body(query),
   }),
   text,
-  python: (asked, request, origin) => boto3(asked, request, origin),
+  python: (query, request, origin) => boto3(query, request, origin),
 };
 
 /** @param {any} answer */
@@ -51,39 +51,39 @@ function text(answer) {
   return answer.choices ? answer.choices[0].message.content : answer.generated_text;
 }
 
-/** @param {Asked} asked */
-function body(asked) {
-  if (asked.mode === "text") return { inputs: asked.text, parameters: lmiParameters(asked), ...adapterField(asked) };
-  const tools = asked.tools.length ? { tools: asked.tools, tool_choice: asked.choice } : {};
-  return { messages: asked.messages, ...asked.values, ...tools, ...adapterField(asked) };
+/** @param {Query} query */
+function body(query) {
+  if (query.mode === "text") return { inputs: query.text, parameters: lmiParameters(query), ...adapterField(query) };
+  const tools = query.tools.length ? { tools: query.tools, tool_choice: query.choice } : {};
+  return { messages: query.messages, ...query.values, ...tools, ...adapterField(query) };
 }
 
-/** @param {Asked} asked */
-function member(asked) {
-  return asked.mode === "chat" ? `["choices"][0]["message"]["content"]` : `["generated_text"]`;
+/** @param {Query} query */
+function member(query) {
+  return query.mode === "chat" ? `["choices"][0]["message"]["content"]` : `["generated_text"]`;
 }
 
 /**
- * @param {Asked} asked
- * @param {import("./asked.js").Request} request
+ * @param {Query} query
+ * @param {import("./query.js").Request} request
  * @param {string} origin
  */
-function boto3(asked, request, origin) {
-  const target = asked.several ? `    TargetModel=${literal(asked.model)},\n` : "";
-  return `${imports(asked, "import boto3", ["import json"])}client = boto3.client(
+function boto3(query, request, origin) {
+  const target = query.several ? `    TargetModel=${literal(query.model)},\n` : "";
+  return `${imports(query, "import boto3", ["import json"])}client = boto3.client(
     "sagemaker-runtime",
     endpoint_url="${origin}",
     region_name="us-east-1",
     aws_access_key_id="none",
     aws_secret_access_key="none",
 )
-${asked.keyed ? SHOW_KEY : ""}
+${query.keyed ? SHOW_KEY : ""}
 body = ${literal(request.body)}
 answer = client.invoke_endpoint(
     EndpointName="${ENDPOINT}",
     ContentType="application/json",
 ${target}    Body=json.dumps(body),
 )
-print(json.loads(answer["Body"].read())${member(asked)})
+print(json.loads(answer["Body"].read())${member(query)})
 `;
 }

@@ -1,52 +1,52 @@
 // @ts-check
 // Ollama's dialect: parameters are options, images lie beside the text.
 
-import { imageData, modelOrAdapter, mostTokens, partsOf } from "./asked.js";
+import { imageData, modelOrAdapter, mostTokens, partsOf } from "./query.js";
 import { called, imports, keyHeader, literal } from "./python.js";
 
-/** @typedef {import("./asked.js").Asked} Asked */
+/** @typedef {import("./query.js").Query} Query */
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const ollamaChat = {
   id: "ollama",
   label: "Ollama: chat",
   modes: ["chat"],
   streams: true,
-  request: (asked) => ({
+  request: (query) => ({
     path: "/api/chat",
     body: {
-      model: modelOrAdapter(asked),
-      messages: messages(asked.messages),
-      ...(asked.tools.length ? { tools: asked.tools } : {}),
-      options: options(asked),
-      stream: asked.stream,
+      model: modelOrAdapter(query),
+      messages: messages(query.messages),
+      ...(query.tools.length ? { tools: query.tools } : {}),
+      options: options(query),
+      stream: query.stream,
     },
   }),
   text: (answer) => answer.message.content,
-  python: (asked, { body }, origin) => python(asked, origin, called("client.chat", body), "message.content"),
+  python: (query, { body }, origin) => python(query, origin, called("client.chat", body), "message.content"),
 };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const ollamaGenerate = {
   id: "ollama-generate",
   label: "Ollama: generate",
   modes: ["text"],
   streams: true,
-  request: (asked) => ({
+  request: (query) => ({
     path: "/api/generate",
-    body: { model: modelOrAdapter(asked), prompt: asked.text, raw: true, options: options(asked), stream: asked.stream },
+    body: { model: modelOrAdapter(query), prompt: query.text, raw: true, options: options(query), stream: query.stream },
   }),
   text: (answer) => answer.response,
-  python: (asked, { body }, origin) => python(asked, origin, called("client.generate", body), "response"),
+  python: (query, { body }, origin) => python(query, origin, called("client.generate", body), "response"),
 };
 
 /**
- * The parameters, said in full: Ollama's own defaults are not those of OpenAI.
- * @param {Asked} asked
+ * All parameters: Ollama's defaults differ from those of OpenAI.
+ * @param {Query} query
  */
-function options(asked) {
-  const { max_tokens: most, ...values } = asked.values;
-  const length = most === undefined && asked.mode === "chat" ? {} : { num_predict: mostTokens(asked) };
+function options(query) {
+  const { max_tokens: most, ...values } = query.values;
+  const length = most === undefined && query.mode === "chat" ? {} : { num_predict: mostTokens(query) };
   return { temperature: 1, top_k: 0, top_p: 1, ...values, ...length };
 }
 
@@ -78,14 +78,14 @@ function nameOfCall(given, id) {
 }
 
 /**
- * @param {Asked} asked
+ * @param {Query} query
  * @param {string} origin
  * @param {string} call
  * @param {string} member where an answer, or a part of one, has its text
  */
-function python(asked, origin, call, member) {
-  const headers = asked.keyed ? `, headers=${literal(keyHeader(asked))}` : "";
-  const setup = `${imports(asked, "from ollama import Client")}client = Client(host="${origin}"${headers})\n\n`;
-  if (!asked.stream) return `${setup}answer = ${call}\nprint(answer.${member})\n`;
+function python(query, origin, call, member) {
+  const headers = query.keyed ? `, headers=${literal(keyHeader(query))}` : "";
+  const setup = `${imports(query, "from ollama import Client")}client = Client(host="${origin}"${headers})\n\n`;
+  if (!query.stream) return `${setup}answer = ${call}\nprint(answer.${member})\n`;
   return `${setup}for part in ${call}:\n    print(part.${member}, end="", flush=True)\n`;
 }

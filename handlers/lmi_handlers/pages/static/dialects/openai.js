@@ -1,34 +1,34 @@
 // @ts-check
 // OpenAI's dialects: chats, completions and responses.
 
-import { modelOrAdapter, partsOf } from "./asked.js";
+import { modelOrAdapter, partsOf } from "./query.js";
 import { called, imports, keyArgument, program, split } from "./python.js";
 
-/** @typedef {import("./asked.js").Asked} Asked */
+/** @typedef {import("./query.js").Query} Query */
 
 const CLIENT = "from openai import OpenAI";
 const EXTENSIONS = ["top_k"]; // what its client takes in `extra_body` only
 
-/** @param {Asked} asked */
-export function chatBody(asked) {
-  const tools = asked.tools.length ? { tools: asked.tools, tool_choice: asked.choice } : {};
-  return { model: modelOrAdapter(asked), messages: asked.messages, ...asked.values, ...tools };
+/** @param {Query} query */
+export function chatBody(query) {
+  const tools = query.tools.length ? { tools: query.tools, tool_choice: query.choice } : {};
+  return { model: modelOrAdapter(query), messages: query.messages, ...query.values, ...tools };
 }
 
-/** @param {Asked} asked */
-export function completionBody(asked) {
-  return { model: modelOrAdapter(asked), prompt: asked.text, ...asked.values };
+/** @param {Query} query */
+export function completionBody(query) {
+  return { model: modelOrAdapter(query), prompt: query.text, ...query.values };
 }
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const openaiChat = {
   id: "openai",
   label: "OpenAI: chat completions",
   modes: ["chat"],
   streams: true,
-  request: (asked) => ({ path: "/v1/chat/completions", body: { ...chatBody(asked), ...streamed(asked) } }),
+  request: (query) => ({ path: "/v1/chat/completions", body: { ...chatBody(query), ...streamed(query) } }),
   text: (answer) => answer.choices[0].message.content,
-  python: (asked, { body }, origin) => program(origin, asked, {
+  python: (query, { body }, origin) => program(origin, query, {
     imports: CLIENT,
     call: "client.chat.completions.create",
     body,
@@ -37,15 +37,15 @@ export const openaiChat = {
   }, client, EXTENSIONS),
 };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const openaiCompletions = {
   id: "completions",
   label: "OpenAI: completions",
   modes: ["text"],
   streams: true,
-  request: (asked) => ({ path: "/v1/completions", body: { ...completionBody(asked), ...streamed(asked) } }),
+  request: (query) => ({ path: "/v1/completions", body: { ...completionBody(query), ...streamed(query) } }),
   text: (answer) => answer.choices[0].text,
-  python: (asked, { body }, origin) => program(origin, asked, {
+  python: (query, { body }, origin) => program(origin, query, {
     imports: CLIENT,
     call: "client.completions.create",
     body,
@@ -56,53 +56,53 @@ export const openaiCompletions = {
 
 const RESPONSE_EXTENSIONS = ["top_k", "seed", "stop", "presence_penalty", "frequency_penalty"];
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const openaiResponses = {
   id: "responses",
   label: "OpenAI: responses",
   modes: ["chat"],
   streams: true,
-  request: (asked) => ({ path: "/v1/responses", body: responseBody(asked) }),
+  request: (query) => ({ path: "/v1/responses", body: responseBody(query) }),
   text: (answer) => answer.output.filter((/** @type {any} */ item) => item.type === "message")
     .flatMap((/** @type {any} */ item) => item.content).map((/** @type {any} */ part) => part.text).join(""),
-  python: (asked, { body }, origin) => {
+  python: (query, { body }, origin) => {
     const { known, extra } = split(body, RESPONSE_EXTENSIONS);
     const call = called("client.responses.create", { ...known, ...extra });
-    const shown = asked.stream
+    const shown = query.stream
       ? `for event in ${call}:\n    if event.type == "response.output_text.delta":\n        print(event.delta, end="", flush=True)\n`
       : `answer = ${call}\nprint(answer.output_text)\n`;
-    return `${imports(asked, CLIENT)}${client(origin, asked)}\n\n${shown}`;
+    return `${imports(query, CLIENT)}${client(origin, query)}\n\n${shown}`;
   },
 };
 
 /**
  * @param {string} origin
- * @param {Asked} asked
+ * @param {Query} query
  */
-function client(origin, asked) {
-  return `client = OpenAI(base_url="${origin}/v1", ${keyArgument(asked)})`;
+function client(origin, query) {
+  return `client = OpenAI(base_url="${origin}/v1", ${keyArgument(query)})`;
 }
 
-/** @param {Asked} asked */
-function streamed(asked) {
-  return asked.stream ? { stream: true } : {};
+/** @param {Query} query */
+function streamed(query) {
+  return query.stream ? { stream: true } : {};
 }
 
-/** @param {Asked} asked */
-function responseBody(asked) {
-  const { max_tokens: most, ...values } = asked.values;
-  const system = asked.messages[0]?.role === "system" ? { instructions: asked.messages[0].content } : {};
-  const rest = asked.messages.filter((message) => message.role !== "system");
-  const tools = asked.tools.map(({ function: definition }) => ({ type: "function", ...definition }));
+/** @param {Query} query */
+function responseBody(query) {
+  const { max_tokens: most, ...values } = query.values;
+  const system = query.messages[0]?.role === "system" ? { instructions: query.messages[0].content } : {};
+  const rest = query.messages.filter((message) => message.role !== "system");
+  const tools = query.tools.map(({ function: definition }) => ({ type: "function", ...definition }));
   return {
-    model: modelOrAdapter(asked),
+    model: modelOrAdapter(query),
     ...system,
     input: rest.flatMap(items),
     store: false,
     ...values,
     ...(most === undefined ? {} : { max_output_tokens: most }),
-    ...(tools.length ? { tools, tool_choice: asked.choice } : {}),
-    ...streamed(asked),
+    ...(tools.length ? { tools, tool_choice: query.choice } : {}),
+    ...streamed(query),
   };
 }
 

@@ -1,81 +1,81 @@
 // @ts-check
 // Dialects that know no chats: TGI's, Triton's and happy_vllm's. They get the prompt that the chat template makes.
 
-import { adapterField, lmiParameters, mostTokens, targetModel } from "./asked.js";
+import { adapterField, lmiParameters, mostTokens, targetModel } from "./query.js";
 import { posted } from "./python.js";
 
-/** @typedef {import("./asked.js").Asked} Asked */
+/** @typedef {import("./query.js").Query} Query */
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const tgi = {
   id: "tgi",
   label: "TGI: generate",
   modes: ["chat", "text"],
   promptOnly: true,
   streams: true,
-  request: (asked) => {
-    const { stop_sequences: stop, ...parameters } = /** @type {any} */ (lmiParameters(asked));
+  request: (query) => {
+    const { stop_sequences: stop, ...parameters } = /** @type {any} */ (lmiParameters(query));
     return {
-      path: asked.stream ? "/generate_stream" : "/generate",
-      headers: targetModel(asked),
-      body: { inputs: prompt(asked), parameters: { ...parameters, ...(stop ? { stop } : {}), ...adapterId(asked) } },
+      path: query.stream ? "/generate_stream" : "/generate",
+      headers: targetModel(query),
+      body: { inputs: prompt(query), parameters: { ...parameters, ...(stop ? { stop } : {}), ...adapterId(query) } },
     };
   },
   text: (answer) => answer.generated_text,
-  python: (asked, request, origin) => posted(asked, request, origin, `["generated_text"]`),
+  python: (query, request, origin) => posted(query, request, origin, `["generated_text"]`),
 };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const triton = {
   id: "triton",
   label: "Triton: generate",
   modes: ["chat", "text"],
   promptOnly: true,
   streams: true,
-  request: (asked) => {
-    const { max_new_tokens: most, ...parameters } = lmiParameters(asked);
+  request: (query) => {
+    const { max_new_tokens: most, ...parameters } = lmiParameters(query);
     return {
-      path: `/v2/models/${encodeURIComponent(asked.model)}/generate${asked.stream ? "_stream" : ""}`,
+      path: `/v2/models/${encodeURIComponent(query.model)}/generate${query.stream ? "_stream" : ""}`,
       body: {
-        text_input: prompt(asked),
+        text_input: prompt(query),
         max_tokens: most,
         ...parameters,
-        ...(asked.stream ? {} : { exclude_input_in_output: true }),
-        ...(asked.adapter ? { lora_name: asked.adapter } : {}),
+        ...(query.stream ? {} : { exclude_input_in_output: true }),
+        ...(query.adapter ? { lora_name: query.adapter } : {}),
       },
     };
   },
   text: (answer) => answer.text_output,
-  python: (asked, request, origin) => posted(asked, request, origin, `["text_output"]`),
+  python: (query, request, origin) => posted(query, request, origin, `["text_output"]`),
 };
 
-/** @type {import("./asked.js").Dialect} */
+/** @type {import("./query.js").Dialect} */
 export const happyVllm = {
   id: "happy_vllm",
   label: "happy_vllm",
   modes: ["chat", "text"],
   promptOnly: true,
   streams: true,
-  request: (asked) => ({
-    path: asked.stream ? "/v1/generate_stream" : "/v1/generate",
+  request: (query) => ({
+    path: query.stream ? "/v1/generate_stream" : "/v1/generate",
     body: {
-      ...(asked.several ? { model: asked.model } : {}),
-      prompt: prompt(asked),
-      ...asked.values,
-      max_tokens: mostTokens(asked),
-      ...adapterField(asked),
+      ...(query.several ? { model: query.model } : {}),
+      prompt: prompt(query),
+      ...query.values,
+      max_tokens: mostTokens(query),
+      ...adapterField(query),
     },
   }),
   text: (answer) => answer.responses[0],
-  python: (asked, request, origin) => posted(asked, request, origin, `["responses"][0]`),
+  python: (query, request, origin) => posted(query, request, origin, `["responses"][0]`),
 };
 
-/** @param {Asked} asked */
-function prompt(asked) {
-  return asked.mode === "text" ? asked.text : (asked.prompt?.text ?? "");
+/** @param {Query} query */
+function prompt(query) {
+  return query.mode === "text" ? query.text : (query.prompt?.text ?? "");
 }
 
-/** @param {Asked} asked */
-function adapterId(asked) {
-  return asked.adapter ? { adapter_id: asked.adapter } : {};
+/** @param {Query} query */
+function adapterId(query) {
+  return query.adapter ? { adapter_id: query.adapter } : {};
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Requests as programs in Python.
 
-/** @typedef {import("./asked.js").Asked} Asked */
+/** @typedef {import("./query.js").Query} Query */
 
 export const KEY_VARIABLE = "LMI_API_KEY"; // the environment variable that holds the API key where programs run
 
@@ -15,29 +15,29 @@ class Code {
 
 /**
  * The API key as an argument of a client that wants one in any case.
- * @param {Asked} asked
+ * @param {Query} query
  */
-export function keyArgument(asked) {
-  return `api_key=${asked.keyed ? `os.environ["${KEY_VARIABLE}"]` : `"none"`}`;
+export function keyArgument(query) {
+  return `api_key=${query.keyed ? `os.environ["${KEY_VARIABLE}"]` : `"none"`}`;
 }
 
 /**
  * The header that shows the key, where there is one.
- * @param {Asked} asked
+ * @param {Query} query
  * @returns {Record<string, any>}
  */
-export function keyHeader(asked) {
-  return asked.keyed ? { Authorization: new Code(`f"Bearer {os.environ['${KEY_VARIABLE}']}"`) } : {};
+export function keyHeader(query) {
+  return query.keyed ? { Authorization: new Code(`f"Bearer {os.environ['${KEY_VARIABLE}']}"`) } : {};
 }
 
 /**
  * The lines that import the libraries: those of Python itself first.
- * @param {Asked} asked
+ * @param {Query} query
  * @param {string} library
  * @param {string[]} own
  */
-export function imports(asked, library, own = []) {
-  const all = [...own, ...(asked.keyed ? ["import os"] : [])];
+export function imports(query, library, own = []) {
+  const all = [...own, ...(query.keyed ? ["import os"] : [])];
   return `${all.length ? `${all.join("\n")}\n\n` : ""}${library}\n\n`;
 }
 
@@ -88,35 +88,35 @@ export function split(body, extensions) {
 /**
  * Return a program with a client whose streams are parts with a text each.
  * @param {string} origin
- * @param {Asked} asked
+ * @param {Query} query
  * @param {{ imports: string, call: string, body: Record<string, any>, shown: string, part: string }} how
- * @param {(origin: string, asked: Asked) => string} client
+ * @param {(origin: string, query: Query) => string} client
  * @param {string[]} extensions
  */
-export function program(origin, asked, how, client, extensions) {
+export function program(origin, query, how, client, extensions) {
   const { known, extra } = split(how.body, extensions);
   const call = called(how.call, { ...known, ...extra });
-  const used = asked.stream
+  const used = query.stream
     ? `for part in ${call}:\n    if part.choices:\n        print(${how.part} or "", end="", flush=True)\n`
     : `answer = ${call}\nprint(${how.shown})\n`;
-  return `${imports(asked, how.imports)}${client(origin, asked)}\n\n${used}`;
+  return `${imports(query, how.imports)}${client(origin, query)}\n\n${used}`;
 }
 
 /**
  * Return a program for a dialect without a client of its own.
- * @param {Asked} asked
- * @param {import("./asked.js").Request} request
+ * @param {Query} query
+ * @param {import("./query.js").Request} request
  * @param {string} origin
  * @param {string} member where the whole answer has its text
  */
-export function posted(asked, request, origin, member) {
-  const all = { ...keyHeader(asked), ...request.headers };
+export function posted(query, request, origin, member) {
+  const all = { ...keyHeader(query), ...request.headers };
   const headers = Object.keys(all).length ? { headers: all } : {};
   const call = called("requests.post", {
-    url: origin + request.path, ...headers, json: request.body, ...(asked.stream ? { stream: true } : {}),
+    url: origin + request.path, ...headers, json: request.body, ...(query.stream ? { stream: true } : {}),
   });
-  const shown = asked.stream
+  const shown = query.stream
     ? `for line in answer.iter_lines(decode_unicode=True):\n    print(line)\n`
     : `print(answer.json()${member})\n`;
-  return `${imports(asked, "import requests")}answer = ${call}\nanswer.raise_for_status()\n${shown}`;
+  return `${imports(query, "import requests")}answer = ${call}\nanswer.raise_for_status()\n${shown}`;
 }

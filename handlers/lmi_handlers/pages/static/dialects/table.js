@@ -7,7 +7,7 @@ import { ollamaChat, ollamaGenerate } from "./ollama.js";
 import { openaiChat, openaiCompletions, openaiResponses } from "./openai.js";
 import { happyVllm, tgi, triton } from "./prompts.js";
 
-/** @type {import("./asked.js").Dialect[]} */
+/** @type {import("./query.js").Dialect[]} */
 export const DIALECTS = [
   openaiChat,
   openaiCompletions,

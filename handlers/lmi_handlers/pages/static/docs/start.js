@@ -18,8 +18,8 @@ const MAX_TOKENS = 64;
 /** What requests to a model look like, by the first of these that it can do. */
 const KINDS = [
   { can: "chat", name: "chats", first: chat },
-  { can: "completion", name: "completions of a text", first: completion },
-  { can: "embeddings", name: "vectors of texts", first: embeddings },
+  { can: "completion", name: "text completions", first: completion },
+  { can: "embeddings", name: "embeddings", first: embeddings },
 ];
 
 export async function showStart(notice, models, snippets) {
@@ -32,7 +32,7 @@ export async function showStart(notice, models, snippets) {
     notice.textContent = `Not ready yet: ${error.message}`;
   }
   if (!served) return;
-  models.replaceChildren(element("p", {}, "Served here:"), list(served));
+  models.replaceChildren(element("p", {}, "Models:"), list(served));
   const named = served.map((model) => [model, kindOf(model)]).find(([, kind]) => kind);
   if (named) snippets.replaceChildren(...snippetsOf(named[0], named[1].first(named[0].id)));
   else if (served.length) snippets.replaceChildren(bodyOfItsOwn(served[0].id));
@@ -45,7 +45,7 @@ function kindOf(model) {
 function list(served) {
   return element("ul", {}, ...served.map((model) => {
     const length = model.max_model_len ? `, up to ${model.max_model_len} tokens` : "";
-    const what = model.parent ? `adapter of ${model.parent}` : kindOf(model)?.name ?? "requests of its own";
+    const what = model.parent ? `adapter of ${model.parent}` : kindOf(model)?.name ?? "its own request form";
     return element("li", {}, element("code", {}, model.id), `: ${what}${length}`);
   }));
 }
@@ -91,27 +91,27 @@ function called(what, model, ...given) {
 }
 
 function snippetsOf(model, first) {
-  const asked = { stream: false, keyed: hasKey() };
+  const query = { stream: false, keyed: hasKey() };
   const python = [
-    `${imports(asked, "from openai import OpenAI  # pip install openai")}client = OpenAI(base_url=${
-      JSON.stringify(`${origin()}/v1`)}, ${keyArgument(asked)})`,
+    `${imports(query, "from openai import OpenAI  # pip install openai")}client = OpenAI(base_url=${
+      JSON.stringify(`${origin()}/v1`)}, ${keyArgument(query)})`,
     `answer = ${first.call}`,
     `print(${first.result})`,
     "",
   ].join("\n");
-  const told = asked.keyed
-    ? [element("p", { class: "quiet-text" }, "They read the API key from the environment variable ", element("code", {}, KEY_VARIABLE), ".")]
+  const facts = query.keyed
+    ? [element("p", { class: "quiet-text" }, "The examples read the API key from the environment variable ", element("code", {}, KEY_VARIABLE), ".")]
     : [];
   return [
-    ...told,
-    snippet("In a terminal", "curl", curl(first, origin(), asked)),
+    ...facts,
+    snippet("In a terminal", "curl", curl(first, origin(), query)),
     snippet("In Python", "python", python),
   ];
 }
 
 function bodyOfItsOwn(model) {
   const path = `/predictions/${encodeURIComponent(model)}`;
-  return element("p", {}, "Its own code answers ", element("code", {}, `POST ${path}`), ": it knows which bodies it takes.");
+  return element("p", {}, "The model's own code answers ", element("code", {}, `POST ${path}`), " and defines the form of requests.");
 }
 
 function snippet(title, id, text) {

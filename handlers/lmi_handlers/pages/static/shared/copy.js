@@ -1,5 +1,5 @@
 // @ts-check
-// Copies a text, and says so on the button that was pressed.
+// Copies a text, and confirms it on the button.
 
 import { announce } from "./announce.js";
 
@@ -10,26 +10,26 @@ const SHOWN_MS = 1500;
  * @param {string} text
  */
 export async function copy(button, text) {
-  const told = (await copied(text)) ? "Copied" : "Not copied: the browser does not allow it";
-  announce(told);
+  const message = (await copyText(text)) ? "Copied" : "Could not copy: the browser does not allow it";
+  announce(message);
   const before = button.dataset.text ?? button.textContent ?? "";
   button.dataset.text = before;
-  button.textContent = told;
+  button.textContent = message;
   setTimeout(() => (button.textContent = before), SHOWN_MS);
 }
 
 /** @param {string} text */
-async function copied(text) {
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text); // only on https and on this host's own address
     return true;
   } catch {
-    return copiedBySelection(text);
+    return copyBySelection(text);
   }
 }
 
 /** @param {string} text */
-function copiedBySelection(text) {
+function copyBySelection(text) {
   const focused = /** @type {HTMLElement | null} */ (document.activeElement);
   const area = document.createElement("textarea");
   area.value = text;

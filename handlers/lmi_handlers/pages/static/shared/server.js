@@ -41,7 +41,7 @@ export async function request(path, options = {}) {
     response = await fetch(address(path), { ...options, headers: { ...options.headers, ...keyHeaders() } });
   } catch (error) {
     if (options.signal?.aborted) throw error;
-    throw new ServerError("The server does not answer.", 0);
+    throw new ServerError("The server is not responding.", 0);
   }
   if (response.ok) return response;
   const message = messageOf(await response.text(), response);

@@ -4,7 +4,7 @@
 /** @type {Record<string, string>} */
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
 /** @type {Record<string, string>} */
-const NAMES = { auto: "the system's", light: "light", dark: "dark" };
+const NAMES = { auto: "system", light: "light", dark: "dark" };
 /** @type {Record<string, string>} */
 const ICONS = { auto: "sun-moon", light: "sun", dark: "moon" };
 
@@ -15,8 +15,8 @@ export function themeButton(button) {
   const show = () => {
     const theme = chosen();
     button.dataset.icon = ICONS[theme];
-    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change to ${NAMES[NEXT[theme]]}`);
-    button.title = `Colours: ${NAMES[theme]}`;
+    button.setAttribute("aria-label", `Theme: ${NAMES[theme]}. Change to ${NAMES[NEXT[theme]]}`);
+    button.title = `Theme: ${NAMES[theme]}`;
   };
   button.addEventListener("click", () => {
     root.dataset.theme = NEXT[chosen()];

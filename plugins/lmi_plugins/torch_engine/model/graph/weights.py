@@ -52,10 +52,10 @@ def add_weights(
         weight = weights[name].detach()
         if name in bits:
             size = weight.numel() * bits[name] // 8
-            node = _quantized(weight, bits[name], memory[used : used + size])
+            node = _quantize(weight, bits[name], memory[used : used + size])
             used += size
         else:
-            node = _shared(weight)
+            node = _constant(weight)
         parameter.output(0).replace(node.output(0))
         graph.remove_parameter(parameter)
     return_free_memory()  # used to compute the numbers
@@ -73,7 +73,7 @@ def _is_multiplied(parameter: openvino.Node) -> bool:
     )
 
 
-def _shared(weight: torch.Tensor) -> openvino.Node:
+def _constant(weight: torch.Tensor) -> openvino.Node:
     constant = openvino.op.Constant(as_tensor(weight.contiguous()), shared_memory=weight.is_contiguous())
     if weight.dtype != torch.bfloat16:
         return constant
@@ -82,7 +82,7 @@ def _shared(weight: torch.Tensor) -> openvino.Node:
     return node
 
 
-def _quantized(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvino.Node:
+def _quantize(weight: torch.Tensor, bits: int, memory: torch.Tensor) -> openvino.Node:
     """Return the weight, [out, in], as numbers with this many bits, written into `memory`, and their scales.
 
     Numbers of 8 bits have a scale for each row, those of 4 bits one for each group in a row.

@@ -26,7 +26,7 @@ REST_SECONDS = 3.0  # after the most recent very long text
 current_client: ContextVar[str] = ContextVar("current_client", default="")  # the client that the current task works for
 
 
-class BesideLoop:
+class WorkThread:
     """A thread that runs one piece of work at a time, so that it uses at most one core; clients take turns.
 
     The interpreter still lets the event loop run every few milliseconds.
@@ -57,14 +57,14 @@ class BesideLoop:
 
 
 # Work on a text never waits for much longer texts, and reading never waits for huge answers.
-READING = BesideLoop("lmi-reading")
-READING_VERY_LONG = BesideLoop("lmi-reading-very-long")
-READING_HUGE = BesideLoop("lmi-reading-huge")
-WRITING = BesideLoop("lmi-writing")
-LENGTHY = BesideLoop("lmi-lengthy")  # for work that has yielded, which waits only for similar work
+READING = WorkThread("lmi-reading")
+READING_VERY_LONG = WorkThread("lmi-reading-very-long")
+READING_HUGE = WorkThread("lmi-reading-huge")
+WRITING = WorkThread("lmi-writing")
+LENGTHY = WorkThread("lmi-lengthy")  # for work that has yielded, which waits only for similar work
 
 
-async def read_beside(size: int, work: Callable[[], T]) -> T:
+async def run_off_loop(size: int, work: Callable[[], T]) -> T:
     """Return the result of work on a client's data of that many characters or bytes.
 
     Short data is read immediately, and longer data in a thread.
@@ -78,14 +78,14 @@ async def read_beside(size: int, work: Callable[[], T]) -> T:
         return await READING.run(work)
     loop = asyncio.get_running_loop()
 
-    def worked() -> T:
+    def run() -> T:
         try:
             return work()
         finally:  # also if the client has disconnected
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(_memory.return_at_rest)
+                loop.call_soon_threadsafe(_memory.return_when_idle)
 
-    return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(worked)
+    return await (READING_VERY_LONG if size <= HUGE_TEXT else READING_HUGE).run(run)
 
 
 async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T:
@@ -95,10 +95,10 @@ async def read_in_steps(size: int, steps: Callable[[], Iterator[T | None]]) -> T
     InvalidPayload if it takes too much CPU time.
     """
     if size <= LONG_TEXT:
-        return await read_beside(size, lambda: next(found for found in steps() if found is not None))
+        return await run_off_loop(size, lambda: next(found for found in steps() if found is not None))
     running, spent, limit = steps(), 0.0, seconds_for(size)
     while spent <= limit:
-        found, seconds = await read_beside(size, partial(_run_steps, running))
+        found, seconds = await run_off_loop(size, partial(_run_steps, running))
         if found is not None:
             return found
         spent += seconds
@@ -119,7 +119,7 @@ class _Memory:
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
 
-    def return_at_rest(self) -> None:
+    def return_when_idle(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()

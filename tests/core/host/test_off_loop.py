@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.host import beside_loop
-from lmi_core.host.beside_loop import (
+from lmi_core.host import off_loop
+from lmi_core.host.off_loop import (
     HUGE_TEXT,
     LONG_TEXT,
     READING,
     READING_HUGE,
     READING_VERY_LONG,
     VERY_LONG_TEXT,
-    BesideLoop,
+    WorkThread,
     current_client,
-    read_beside,
     read_in_steps,
+    run_off_loop,
 )
 
 LIMIT = 60.0
@@ -27,7 +27,7 @@ LONG = LONG_TEXT + 1
 class Held:
     """A thread with work that ends on request."""
 
-    def __init__(self, beside: BesideLoop) -> None:
+    def __init__(self, beside: WorkThread) -> None:
         self.release = threading.Event()
         self._task = asyncio.ensure_future(beside.run(self.release.wait))
 
@@ -36,7 +36,7 @@ class Held:
         await self._task
 
 
-async def of(client: str, work: Callable[[], None], beside: BesideLoop) -> None:
+async def of(client: str, work: Callable[[], None], beside: WorkThread) -> None:
     current_client.set(client)
     await beside.run(work)
 
@@ -50,14 +50,14 @@ async def of(client: str, work: Callable[[], None], beside: BesideLoop) -> None:
         (VERY_LONG_TEXT + 1, READING),
     ],
 )
-async def test_work_does_not_wait_for_work_on_much_longer_or_shorter_texts(size: int, beside: BesideLoop) -> None:
+async def test_work_does_not_wait_for_work_on_much_longer_or_shorter_texts(size: int, beside: WorkThread) -> None:
     held = Held(beside)
-    assert await asyncio.wait_for(read_beside(size, lambda: 3), LIMIT) == 3
+    assert await asyncio.wait_for(run_off_loop(size, lambda: 3), LIMIT) == 3
     await held.end()
 
 
 async def test_clients_take_turns() -> None:
-    beside, order = BesideLoop("test"), list[str]()
+    beside, order = WorkThread("test"), list[str]()
     held = Held(beside)
     tasks = [
         asyncio.ensure_future(of(name[0], lambda name=name: order.append(name), beside))  # type: ignore[misc]
@@ -70,7 +70,7 @@ async def test_clients_take_turns() -> None:
 
 
 async def test_cancelled_work_does_not_start() -> None:
-    beside, ran = BesideLoop("test"), list[int]()
+    beside, ran = WorkThread("test"), list[int]()
     held = Held(beside)
     waiting = asyncio.ensure_future(beside.run(lambda: ran.append(1)))
     await asyncio.sleep(0)
@@ -84,7 +84,7 @@ async def test_cancelled_work_does_not_start() -> None:
 
 async def test_errors_are_those_of_the_work() -> None:
     with pytest.raises(ZeroDivisionError):
-        await read_beside(LONG, lambda: 1 // 0)
+        await run_off_loop(LONG, lambda: 1 // 0)
 
 
 def endless(advanced: threading.Event) -> Iterator[None]:
@@ -99,18 +99,18 @@ async def test_others_have_turns_between_steps_which_end_with_their_task() -> No
     for size in sizes:
         task: asyncio.Future[None] = asyncio.ensure_future(read_in_steps(size, lambda: endless(advanced)))
         async with asyncio.timeout(LIMIT):
-            while not await read_beside(size, advanced.is_set):
+            while not await run_off_loop(size, advanced.is_set):
                 await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await read_beside(size, advanced.clear)  # after the last step
-        await read_beside(size, lambda: None)
+        await run_off_loop(size, advanced.clear)  # after the last step
+        await run_off_loop(size, lambda: None)
         assert not advanced.is_set()
 
 
 async def test_steps_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside_loop, "seconds_for", lambda size: 0.1)
+    monkeypatch.setattr(off_loop, "seconds_for", lambda size: 0.1)
     with pytest.raises(InvalidPayload, match=r"the text takes more than 0\.1 seconds of processor time"):
         await asyncio.wait_for(read_in_steps(LONG, lambda: endless(threading.Event())), LIMIT)
 
@@ -123,9 +123,9 @@ async def test_the_result_of_steps(size: int) -> None:
 async def test_memory_is_returned_once_after_very_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     returned = asyncio.Queue[int]()
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(beside_loop, "REST_SECONDS", 0.01)
-    monkeypatch.setattr(beside_loop, "return_free_memory", lambda: loop.call_soon_threadsafe(returned.put_nowait, 1))
-    await asyncio.gather(*[read_beside(size, lambda: None) for size in (LONG, VERY_LONG_TEXT + 1, HUGE_TEXT + 1)])
+    monkeypatch.setattr(off_loop, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(off_loop, "return_free_memory", lambda: loop.call_soon_threadsafe(returned.put_nowait, 1))
+    await asyncio.gather(*[run_off_loop(size, lambda: None) for size in (LONG, VERY_LONG_TEXT + 1, HUGE_TEXT + 1)])
     await asyncio.wait_for(returned.get(), LIMIT)
-    await read_beside(LONG, lambda: None)
+    await run_off_loop(LONG, lambda: None)
     assert returned.empty()

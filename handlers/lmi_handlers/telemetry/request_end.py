@@ -18,7 +18,7 @@ from lmi_handlers.base.model_exchange import ModelExchange
 logger = logging.getLogger(ACCESS_LOG)
 
 
-class Ending:
+class RequestEnd:
     """Metrics and the log line of a finished request."""
 
     def __init__(
@@ -42,18 +42,18 @@ class Ending:
         if self._trace is not None:
             TRACE_HEADERS.set(self._trace)
 
-    def failed(self, error: LmiError) -> None:
-        """Record the error that ends the request; `answered` follows."""
+    def note_error(self, error: LmiError) -> None:
+        """Record the error that ends the request; `note_answer` follows."""
         self.reason, self._message, self._level = error.kind, without_values(error.message), logging.INFO
 
-    def answered(self, status: int, shown: str | None = None) -> None:
+    def note_answer(self, status: int, shown: str | None = None) -> None:
         """Record a sent answer; `shown` is its status in the protocol's own terms."""
         if self.reason is not None and self._message is not None:
             self._keep(self.reason, self._message, status)
         seconds = self._end(status, self.reason)
         self._log(f"{shown or status} in {1000 * seconds:.0f} ms", status, seconds)
 
-    def left(self) -> None:
+    def note_disconnect(self) -> None:
         """Record that the client disconnected before the end of the answer."""
         self.reason = LEFT
         seconds = self._end(CLIENT_LEFT, LEFT)

@@ -8,27 +8,27 @@ import { chatBody, completionBody } from "../dialects/openai.js";
 const TOP = 5; // likeliest tokens at each place
 
 /**
- * Send what is asked, and tell of each part of the answer as it comes. Throw ServerError where it fails.
- * @param {import("../dialects/asked.js").Asked} asked
+ * Send the query, and report each part of the answer as it arrives. Throw ServerError on failure.
+ * @param {import("../dialects/query.js").Query} query
  * @param {import("./answer.js").Answer} answer
- * @param {{ logprobs: boolean, signal: AbortSignal, came: (pieces: import("./answer.js").Piece[]) => void }} how
+ * @param {{ logprobs: boolean, signal: AbortSignal, onPieces: (pieces: import("./answer.js").Piece[]) => void }} how
  */
-export async function ask(asked, answer, { logprobs, signal, came }) {
-  const isChat = asked.mode === "chat";
+export async function ask(query, answer, { logprobs, signal, onPieces }) {
+  const isChat = query.mode === "chat";
   const path = isChat ? "/v1/chat/completions" : "/v1/completions";
   const probabilities = isChat ? { logprobs: true, top_logprobs: TOP } : { logprobs: TOP };
   const body = {
-    ...(isChat ? chatBody(asked) : completionBody(asked)),
+    ...(isChat ? chatBody(query) : completionBody(query)),
     ...(logprobs ? probabilities : {}),
     stream: true,
     stream_options: { include_usage: true },
   };
   const response = await post(path, body, signal);
   if (!response.headers.get("content-type")?.startsWith("text/event-stream")) {
-    for await (const text of texts(response)) came(answer.readOther(text));
+    for await (const text of texts(response)) onPieces(answer.readOther(text));
     return;
   }
   for await (const data of events(response)) {
-    if (data !== "[DONE]") came(answer.read(JSON.parse(data)));
+    if (data !== "[DONE]") onPieces(answer.read(JSON.parse(data)));
   }
 }
