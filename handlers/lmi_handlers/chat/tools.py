@@ -12,7 +12,7 @@ from lmi_core.parsing.tool_calls.parser import FirstCall, IdentifiedCalls, Named
 from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.fields.calls_schema import ANY_OBJECT, JsonObject, calls_schema
-from lmi_handlers.fields.tool_fields import CHOICES, AnyTool, CustomTool, ToolChoice, ToolNames
+from lmi_handlers.fields.tool_fields import CHOICES, AnyTool, ChatCustomTool, ToolChoice, ToolNames
 
 MakeParser = Callable[[], ToolCallParser]
 
@@ -77,7 +77,7 @@ def _identified(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
 
 def _with_inputs(use: ToolUse, tools: Sequence[AnyTool]) -> ToolUse:
     """Turn the arguments in calls of custom tools into plain text."""
-    make, custom = use.parser, {tool.custom.name for tool in tools if isinstance(tool, CustomTool)}
+    make, custom = use.parser, {tool.custom.name for tool in tools if isinstance(tool, ChatCustomTool)}
     if make is None or not custom:
         return use
     return replace(use, parser=lambda: CustomCalls(make(), custom))

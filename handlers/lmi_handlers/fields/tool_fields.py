@@ -18,7 +18,9 @@ INPUT = "input"  # the only argument of the function that represents a custom to
 
 def _tag(given: object) -> str | None:
     kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
-    return {None: FUNCTION, "function": FUNCTION, "custom": CUSTOM}.get(kind)
+    if kind is None or kind == "function":
+        return FUNCTION
+    return CUSTOM if kind == "custom" else None
 
 
 BY_TYPE = Discriminator(_tag, "unknown_tool", "must be of the type function or custom")
@@ -93,7 +95,7 @@ class CustomDefinition(FunctionName):
     format: InputFormat | None = Field(None, description="Part of the description for the model; not enforced.")
 
 
-class CustomTool(RequestPart):
+class ChatCustomTool(RequestPart):
     """A tool whose input is plain text."""
 
     type: Literal["custom"]
@@ -120,7 +122,7 @@ class CustomTool(RequestPart):
         )
 
 
-AnyTool = Annotated[Annotated[Tool, Tag(FUNCTION)] | Annotated[CustomTool, Tag(CUSTOM)], BY_TYPE]
+AnyTool = Annotated[Annotated[Tool, Tag(FUNCTION)] | Annotated[ChatCustomTool, Tag(CUSTOM)], BY_TYPE]
 
 
 def input_as_arguments(text: str) -> str:

@@ -14,12 +14,12 @@ from lmi_handlers.fields.tool_fields import (
     CUSTOM,
     FUNCTION,
     AnyTool,
+    ChatCustomTool,
     CustomDefinition,
     FunctionDefinition,
     Tool,
     ToolChoice,
 )
-from lmi_handlers.fields.tool_fields import CustomTool as CustomChatTool
 
 NAMESPACE = "namespace"
 TYPES = "function or custom"
@@ -49,11 +49,11 @@ class CustomTool(CustomDefinition):
 
     type: Literal["custom"]
 
-    def for_chat(self, namespace: str | None = None) -> CustomChatTool:
+    def for_chat(self, namespace: str | None = None) -> ChatCustomTool:
         definition = CustomDefinition(
             name=name_in_chat(namespace, self.name), description=self.description, format=self.format
         )
-        return CustomChatTool(type="custom", custom=definition)
+        return ChatCustomTool(type="custom", custom=definition)
 
     def listed(self) -> JsonObject:
         """Return the tool in the form of answers."""

@@ -288,6 +288,8 @@ async def test_lmi_form(server: RunningServer) -> None:
             {"tools": [{"type": "code"}]},
             "`tools.0` must be of the type function or custom. Given: {'type': 'code'}",
         ),
+        ({"tools": [{"type": []}]}, "`tools.0` must be of the type function or custom. Given: {'type': []}"),
+        ({"tools": ["weather"]}, "`tools.0` must be an object. Given: 'weather'"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}},
             "`tool_choice` must have `allowed_tools` if and only if its `type` is allowed_tools.",

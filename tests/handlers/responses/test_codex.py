@@ -67,7 +67,7 @@ def call(name: str) -> Script:
 async def test_turn_with_a_call(server: RunningServer, said: str, function: dict[str, str]) -> None:
     server.scripted.enqueue(call(said))
     answer = await ask(server, QUESTION, stream=True, **REQUEST)
-    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search, client_metadata"
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search"
     found = events(answer)
     items = [event["item"] for event in found if event["type"] == "response.output_item.done"]
     assert [item["type"] for item in items] == ["reasoning", "message", "function_call"]
@@ -105,7 +105,7 @@ async def test_reasoning_that_only_another_server_can_read(server: RunningServer
         answer = await ask(server, [*QUESTION, *items, QUESTION[1]], **REQUEST | {"store": True})
         assert answer.status == 200, answer.body
         found = answer.headers["X-Lmi-Ignored-Parameters"].split(", ")
-        assert found == ["tools.web_search", *ignored, "client_metadata"]
+        assert found == ["tools.web_search", *ignored]
         written = server.scripted.history[-1].prompt
         messages = orjson.loads(written[: written.index(" tool: ")])
         assert [each["role"] for each in messages] == ["system", "system", "user", "assistant", "user"]
