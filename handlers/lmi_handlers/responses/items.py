@@ -1,5 +1,6 @@
 """The items of a response's input: messages, calls and their results, reasoning, and references to items."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from lmi_handlers.chat.messages import ContentPart, ImageUrl
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import input_as_arguments
-from lmi_handlers.responses.tools import name_in_chat
+from lmi_handlers.responses.tools import OfferedTools, listed_tools, name_in_chat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -200,6 +201,16 @@ class ReasoningItem(InputItem):
         }
 
 
+class AdditionalToolsItem(InputItem):
+    """Tools in addition to those of the request, in the form in which Codex offers all of its own."""
+
+    type: Literal["additional_tools"]
+    tools: OfferedTools
+
+    def listed(self) -> JsonObject:
+        return {"type": self.type, **super().listed(), "role": "developer", "tools": listed_tools(self.tools)}
+
+
 class ItemReference(InputItem):
     """An item of a stored response, by its id."""
 
@@ -214,6 +225,7 @@ TYPES: dict[str, type[InputItem]] = {
     "custom_tool_call": CustomCallItem,
     "custom_tool_call_output": FunctionOutputItem,
     "reasoning": ReasoningItem,
+    "additional_tools": AdditionalToolsItem,
     "item_reference": ItemReference,
     **dict.fromkeys(get_args(HostedCallItem.model_fields["type"].annotation), HostedCallItem),
 }
@@ -224,6 +236,7 @@ ID_PREFIXES: dict[type[InputItem], str] = {
     CustomCallItem: "ctc",
     HostedCallItem: "hc",
     ReasoningItem: "rs",
+    AdditionalToolsItem: "at",
     ItemReference: "ref",
 }
 
@@ -250,12 +263,19 @@ Item = Annotated[
     | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
     | Annotated[CustomCallItem, Tag("<custom_tool_call>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[AdditionalToolsItem, Tag("<additional_tools>")]
     | Annotated[ItemReference, Tag("<item_reference>")]
     | Annotated[HostedCallItem, Tag("<web_search_call>")],
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
 CallItem = FunctionCallItem | CustomCallItem
-Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items that contain their content
+# Items that contain their content
+Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem | AdditionalToolsItem
+
+
+def offered_tools(tools: OfferedTools | None, items: Iterable[InputItem]) -> OfferedTools:
+    """Return the tools of a request, and those that items of the conversation add."""
+    return [*(tools or ()), *(tool for item in items if isinstance(item, AdditionalToolsItem) for tool in item.tools)]
 
 
 def _as_items(given: object) -> object:

@@ -12,7 +12,7 @@ from lmi_handlers.fields.offered_tools import left_out
 from lmi_handlers.fields.openai_tolerance import Refused, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.responses.items import Items
+from lmi_handlers.responses.items import Items, offered_tools
 from lmi_handlers.responses.tools import TYPES, GivenChoice, OfferedTools
 
 Includable = Literal[
@@ -142,7 +142,8 @@ def read_fields(
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     payload, ignored = take_fields(rest, payload_type, strict)
-    return payload, (*left_out(payload.tools or (), TYPES, strict), *_unreadable(payload, strict), *ignored)
+    tools = offered_tools(payload.tools, payload.input)
+    return payload, (*left_out(tools, TYPES, strict), *_unreadable(payload, strict), *ignored)
 
 
 def _unreadable(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:

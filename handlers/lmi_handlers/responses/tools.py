@@ -99,6 +99,11 @@ def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> Iterator[tuple[str 
                 yield from ((tool.name, each) for each in tool.tools)
 
 
+def listed_tools(tools: Iterable[OwnTool | HostedTool]) -> list[JsonObject]:
+    """Return the tools in the form of answers, without those of hosted services."""
+    return [tool.listed() for tool in tools if not isinstance(tool, HostedTool)]
+
+
 def chat_tools(tools: Iterable[OwnTool | HostedTool]) -> list[AnyTool]:
     return [tool.for_chat(namespace) for namespace, tool in callable_tools(tools)]
 

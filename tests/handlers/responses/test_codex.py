@@ -97,6 +97,29 @@ async def test_stored_call_in_a_namespace(server: RunningServer) -> None:
     assert [item["namespace"] for item in listed if item["type"] == "function_call"] == ["mcp__weather"]
 
 
+async def test_tools_as_an_item(server: RunningServer) -> None:
+    """Codex offers the tools so to those models that it knows."""
+    tools = [{**NAMESPACE, "name": "functions", "tools": [SHELL, TOOLS[1]]}, TOOLS[3]]
+    added = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": tools}
+    server.scripted.enqueue(call("functions__exec_command"))
+    answer = await ask(server, [added, *QUESTION], tool_choice="auto")
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search"
+    response = answer.json()
+    called = response["output"][-1]
+    assert (called["type"], called["namespace"], called["name"]) == ("function_call", "functions", "exec_command")
+    result = {"type": "function_call_output", "call_id": called["call_id"], "output": "a.txt"}
+    server.scripted.enqueue(
+        Script('<tool_call>{"name": "functions__apply_patch", "arguments": {"input": "x"}}</tool_call>')
+    )
+    second = await respond(server, [result], previous_response_id=response["id"])
+    assert server.scripted.history[-1].prompt.endswith(" tool: functions__exec_command tool: functions__apply_patch")
+    called = second["output"][-1]
+    assert (called["type"], called["namespace"], called["input"]) == ("custom_tool_call", "functions", "x")
+    listed = (await server.get(f"/v1/responses/{second['id']}/input_items?order=asc")).json()["data"]
+    assert [tool["type"] for tool in listed[0]["tools"]] == ["namespace"]
+    assert [tool["name"] for tool in listed[0]["tools"][0]["tools"]] == ["exec_command", "apply_patch"]
+
+
 async def test_reasoning_that_only_another_server_can_read(server: RunningServer) -> None:
     hidden = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}

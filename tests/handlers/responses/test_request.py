@@ -148,7 +148,11 @@ async def test_schemas_that_are_nested_too_deeply(server: RunningServer) -> None
     schema: dict[str, Any] = {}
     for _ in range(300):
         schema = {"not": schema}
-    for fields in {"tools": [WEATHER | {"parameters": schema}]}, {"text": {"format": JSON | {"schema": schema}}}:
+    for fields in (
+        {"tools": [WEATHER | {"parameters": schema}]},
+        {"text": {"format": JSON | {"schema": schema}}},
+        {"input": [SEARCH | {"action": schema}, {"role": "user", "content": "Hi"}]},
+    ):
         answer = await ask(server, **fields)
         (name,) = fields
         assert (answer.status, answer.json()["error"]["param"]) == (400, name)
