@@ -59,7 +59,7 @@ class AnswerCheck:
             return [error.message for error in self._validator.iter_errors(value)]
         if self._validator is not None and self._validator.is_valid(value):
             return []
-        return [fault for each in self._client_types for fault in _faults(each, _with_known_finish_reasons(value))]
+        return [fault for each in self._client_types for fault in _faults(each, _with_known_values(value))]
 
 
 class Documented:
@@ -212,12 +212,15 @@ def _faults(adapter: TypeAdapter[Any], value: Any) -> list[str]:
     return []
 
 
-def _with_known_finish_reasons(value: Any) -> Any:
-    """Return a chunk in which the finish reasons of this server alone are one that clients know."""
+def _with_known_values(value: Any) -> Any:
+    """Return a chunk in which values that the client's type lacks are replaced by known ones."""
     if not isinstance(value, dict) or not isinstance(value.get("choices"), list):
         return value
-    choices = [
-        choice | {"finish_reason": "stop"} if choice.get("finish_reason") in OWN_FINISH_REASONS else choice
-        for choice in value["choices"]
-    ]
+    choices = deepcopy(value["choices"])
+    for choice in choices:
+        if choice.get("finish_reason") in OWN_FINISH_REASONS:
+            choice["finish_reason"] = "stop"
+        for call in choice.get("delta", {}).get("tool_calls", ()):
+            if call.get("type") == "custom":  # OpenAI's API streams these, but its types lack them
+                call["type"] = "function"
     return value | {"choices": choices}

@@ -119,7 +119,7 @@ class IgnoredParameters:
                 "option.strict_parameters=true refuses such requests.)",
                 self._model,
                 name,
-                did_you_mean(name, known()),
+                "" if "." in name else did_you_mean(name, known()),  # `tools.web_search` is no misspelt field
             )
             if len(self._reported) == MAX_REPORTED_NAMES:
                 logger.warning("model %s: further ignored request parameters are not logged", self._model)

@@ -18,8 +18,8 @@ The features of common clients that are tested, with the tested versions. Each t
 The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools, reasoning and
 scores, models with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
 [suites.md](suites.md) has the results of other projects' test suites. Claude Code 2.1.197, Codex 0.171.0, Continue's
-CLI 1.5.47, crewai 1.15.30 (each with a tool call) and aider 0.86.2 were run by hand; tests repeat the requests of the
-first two.
+CLI 1.5.47, crewai 1.15.30, openai-agents 0.24.0 (each with a tool call) and aider 0.86.2 were run by hand; tests repeat
+the requests of the first two.
 
 | client | version | dialect | features |
 |---|---|---|---|

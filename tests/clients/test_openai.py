@@ -151,6 +151,24 @@ async def test_tool_call_and_its_result(server: RunningServer, client: AsyncOpen
     assert "tool: sunny" in server.scripted.history[-1].prompt
 
 
+async def test_custom_tool(server: RunningServer, client: AsyncOpenAI) -> None:
+    script = Script('<tool_call>{"name": "apply_patch", "arguments": {"input": "one \\"two\\""}}</tool_call>')
+    server.scripted.enqueue(script, script)
+    tool: Any = {"type": "custom", "custom": {"name": "apply_patch"}}
+    message = (await client.chat.completions.create(model="model", messages=QUESTION, tools=[tool])).choices[0].message
+    (call,) = message.tool_calls or []
+    assert call.type == "custom"
+    assert (call.custom.name, call.custom.input) == ("apply_patch", 'one "two"')
+    stream = await client.chat.completions.create(model="model", messages=QUESTION, tools=[tool], stream=True)
+    deltas = [delta.to_dict() async for chunk in stream for delta in chunk.choices[0].delta.tool_calls or []]
+    texts: list[Any] = [delta["custom"] for delta in deltas]
+    assert "".join(text["input"] for text in texts) == call.custom.input
+    result: ChatCompletionMessageParam = {"role": "tool", "tool_call_id": call.id, "content": "edited"}
+    said: Any = message
+    await client.chat.completions.create(model="model", messages=[*QUESTION, said, result], tools=[tool])
+    assert "tool: edited" in server.scripted.history[-1].prompt
+
+
 async def test_tool_calls_of_a_stream(server: RunningServer, client: AsyncOpenAI) -> None:
     server.scripted.enqueue(Script(f"Let me see. {TAGGED_CALL} {TAGGED_CALL}"))
     async with client.chat.completions.stream(model="model", messages=QUESTION, tools=[WEATHER]) as stream:

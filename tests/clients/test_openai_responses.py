@@ -9,6 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import (
+    CustomToolParam,
     FunctionToolParam,
     Response,
     ResponseIncludable,
@@ -33,6 +34,11 @@ WEATHER: FunctionToolParam = {
     "name": "weather",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     "strict": True,
+}
+PATCH: CustomToolParam = {
+    "type": "custom",
+    "name": "apply_patch",
+    "format": {"type": "grammar", "syntax": "regex", "definition": ".+"},
 }
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 LOG_PROBS: Any = ["message.output_text.logprobs"]
@@ -137,6 +143,26 @@ async def test_loop_of_tools(server: RunningServer, client: AsyncOpenAI) -> None
     second = await client.responses.create(model="model", input=items, tools=[WEATHER])
     assert second.output_text == "It is sunny."
     assert server.scripted.history[-1].prompt.endswith("tool: sunny\nassistant:")
+
+
+async def test_custom_tool(server: RunningServer, client: AsyncOpenAI) -> None:
+    called = '<tool_call>{"name": "apply_patch", "arguments": {"input": "one \\"two\\"\\n"}}</tool_call>'
+    server.scripted.enqueue(Script(f"{THOUGHT}{called}"), Script("<think>so</think>Done."))
+    items: list[Any] = [{"role": "user", "content": "Edit it."}]
+    async with client.responses.stream(model="model", input=items, tools=[PATCH]) as stream:
+        deltas = [event.delta async for event in stream if event.type == "response.custom_tool_call_input.delta"]
+        first = await stream.get_final_response()
+    (call,) = (item for item in first.output if item.type == "custom_tool_call")
+    assert call.input == "".join(deltas) == 'one "two"\n'
+    items += [*first.output, {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "edited"}]
+    choice: Any = {"type": "custom", "name": "apply_patch"}
+    second = await client.responses.create(model="model", input=items, tools=[PATCH])
+    assert second.output_text == "Done."
+    assert server.scripted.history[-1].prompt.endswith("tool: edited\nassistant:")
+    assert [tool.to_dict() for tool in second.tools] == [PATCH]
+    server.scripted.enqueue(Script(THOUGHT + '{"input": "three"}'))
+    third = await client.responses.create(model="model", input=items, tools=[PATCH], tool_choice=choice)
+    assert third.output[-1].to_dict().items() >= {"type": "custom_tool_call", "input": "three"}.items()
 
 
 async def test_conversation_on_the_server(server: RunningServer, client: AsyncOpenAI) -> None:

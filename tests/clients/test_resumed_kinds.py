@@ -54,6 +54,7 @@ RESPONSE_CALLS = {
     "tools": [{"type": "function", **PAINT}],
     "tool_choice": "required",
 }
+RESPONSE_INPUT = RESPONSE_CALLS | {"tools": [{"type": "custom", "name": "paint"}], "max_output_tokens": 350}
 OLLAMA = {"model": "model", "options": {"num_predict": 900, **SEEDED}, "format": ARGUMENTS}
 BEAMS = {"inputs": STORY, "parameters": {"num_beams": 3, "max_new_tokens": 300, "ignore_eos_token": True}}
 SEVERAL = {"prompt": STORY, "n": 2, "best_of": 3, "max_tokens": 350, **LONG}
@@ -130,6 +131,7 @@ def all_kinds() -> dict[str, Kind]:
         "response, streamed": Kind("/v1/responses", RESPONSE | STREAM, blocks),
         "response with calls": Kind("/v1/responses", RESPONSE_CALLS),
         "response with calls, streamed": Kind("/v1/responses", RESPONSE_CALLS | STREAM, blocks),
+        "response with a custom call, streamed": Kind("/v1/responses", RESPONSE_INPUT | STREAM, blocks),
         "vectors": Kind("/v1/embeddings", {"input": TEXTS}),
         "vectors of Ollama": Kind("/api/embed", {"model": "model", "input": TEXTS}),
         "beams": Kind("/invocations", BEAMS),
@@ -184,7 +186,7 @@ def vectors(answer: Any) -> Any:
 
 async def go_on(server: RunningServer, response: Any) -> object:
     """Return the next response of the conversation."""
-    calls = [item["call_id"] for item in response["output"] if item["type"] == "function_call"]
+    calls = [item["call_id"] for item in response["output"] if item["type"].endswith("_call")]
     results = [{"type": "function_call_output", "call_id": call, "output": "done"} for call in calls]
     payload = {"input": results or "Go on.", "previous_response_id": response["id"], "max_output_tokens": 30, **SEEDED}
     answer = await server.post("/v1/responses", payload)

@@ -153,13 +153,14 @@ def test_names_of_objects_within_payloads() -> None:
 
 def test_log_line_comes_once_for_each_name(caplog: pytest.LogCaptureFixture) -> None:
     ignored = IgnoredParameters("m")
-    for names in (["temprature", "zzz"], ["zzz"], ["bad\nline"]):
+    for names in (["temprature", "zzz"], ["zzz"], ["bad\nline", "temperature.x"]):
         ignored.report(names, lambda: ["temperature"])
     said = " (Logged once; option.strict_parameters=true refuses such requests.)"
     assert caplog.messages == [
         f"model m: the request parameter `temprature` is unknown and is ignored. Did you mean `temperature`?{said}",
         f"model m: the request parameter `zzz` is unknown and is ignored.{said}",
         f"model m: the request parameter `bad?line` is unknown and is ignored.{said}",
+        f"model m: the request parameter `temperature.x` is unknown and is ignored.{said}",
     ]
 
 

@@ -69,12 +69,27 @@ class AnsweredToolCall(TypedDict):
     function: CalledFunction
 
 
+class CalledCustomTool(TypedDict):
+    """The custom tool of a call, and its input as plain text."""
+
+    name: str
+    input: str
+
+
+class AnsweredCustomCall(TypedDict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustomTool
+
+
 class AnswerMessage(TypedDict):
     """The message of an answer."""
 
     role: Literal["assistant"]
     content: str | None
-    tool_calls: NotRequired[list[AnsweredToolCall]]
+    tool_calls: NotRequired[list[AnsweredToolCall | AnsweredCustomCall]]
     function_call: NotRequired[CalledFunction | None]
     reasoning_content: NotRequired[str | None]
     reasoning: NotRequired[str | None]

@@ -113,7 +113,10 @@ def _check_image(source: Source) -> None:
 
 def _check_document(source: Source) -> None:
     if source.type not in ("text", "content"):
-        raise ValueError(f"must have a `source` of the type text or content, not {source.type}: PDFs are not read")
+        raise ValueError(
+            f"must have a `source` of the type text or content, not {source.type}: PDFs and stored files are not read. "
+            "Send the text of the document instead, extracted with a program such as pdftotext"
+        )
     if (source.data if source.type == "text" else source.content) is None:
         raise ValueError(f"must have `source.{'data' if source.type == 'text' else 'content'}`")
     check_blocks(source.content or (), BLOCKS_OF_DOCUMENTS, "a document")

@@ -67,7 +67,7 @@ def _tool_result(block: ContentBlock, path: str) -> chat.Message:
 def _assistant(blocks: list[ContentBlock]) -> chat.Message:
     """Return the message without redacted thinking, which is unreadable."""
     thinking = [block.thinking for block in blocks if block.type == "thinking" and block.thinking]
-    calls = [_call(block) for block in blocks if block.type == "tool_use"]
+    calls: list[chat.AnyToolCall] = [_call(block) for block in blocks if block.type == "tool_use"]
     message = chat.Message(role="assistant", content=list(_parts(blocks, "")), tool_calls=calls or None)
     return _with_reasoning(message, "\n".join(thinking))
 

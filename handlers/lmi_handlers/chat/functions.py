@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from lmi_core.parsing.tool_calls.template_formats import template_format
-from lmi_handlers.chat.messages import Message, ToolCall
+from lmi_handlers.chat.messages import AnyToolCall, Message, ToolCall
 from lmi_handlers.fields.tool_fields import FunctionDefinition, FunctionName, Tool, ToolChoice, ToolNames
 
 OLDER_NAMES = ToolNames(tools="functions", choice="function_call")
@@ -60,7 +60,7 @@ def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
     A result without an id belongs to the first call without a result; with a `name`, to the first of that function.
     """
     written: list[Message] = []
-    waiting: list[ToolCall] = []  # calls so far that have no result yet
+    waiting: list[AnyToolCall] = []  # calls so far that have no result yet
     number = 0
     for message in messages:
         if message.tool_calls:
@@ -80,7 +80,7 @@ def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
     return written
 
 
-def _find_call(result: Message, waiting: Iterable[ToolCall]) -> ToolCall | None:
+def _find_call(result: Message, waiting: Iterable[AnyToolCall]) -> AnyToolCall | None:
     """Return the call that a result answers, if it is one of these."""
     given, name = getattr(result, "tool_call_id", None), getattr(result, "name", None)
     if given is not None:

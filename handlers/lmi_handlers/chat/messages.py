@@ -6,11 +6,21 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from lmi_core.backend import Backend
 from lmi_core.payloads.exact_json import exact_json
 from lmi_core.texts.chat_template import takes_parts
+from lmi_handlers.fields.tool_fields import BY_TYPE, CUSTOM, FUNCTION, input_as_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +100,31 @@ class ToolCall(BaseModel):
     function: FunctionCall
 
 
+class CustomCall(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    name: str
+    input: str
+
+
+class CustomToolCall(BaseModel):
+    """A past call of a tool whose input is plain text."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str | None = None
+    type: Literal["custom"]
+    custom: CustomCall
+
+    @property
+    def function(self) -> FunctionCall:
+        """The call of the function that represents the tool in chat templates."""
+        return FunctionCall(name=self.custom.name, arguments=input_as_arguments(self.custom.input))
+
+
+AnyToolCall = Annotated[Annotated[ToolCall, Tag(FUNCTION)] | Annotated[CustomToolCall, Tag(CUSTOM)], BY_TYPE]
+
+
 REASONING = (("reasoning", "reasoning_content"), ("reasoning_content", "reasoning"))  # templates read one or the other
 
 
@@ -137,7 +172,7 @@ class Message(BaseModel):
     content: Parts | None = Field(
         None, validate_default=True, description="A string, or a list of parts, of which strings are texts."
     )
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[AnyToolCall] | None = None
     function_call: FunctionCall | None = Field(None, description="The older form of `tool_calls`.")
 
     @model_validator(mode="before")
@@ -221,9 +256,9 @@ def _template_message(message: Message, template: str, contents: PartsWriter | T
     return rendered
 
 
-def _template_call(call: ToolCall) -> dict[str, Any]:
+def _template_call(call: AnyToolCall) -> dict[str, Any]:
     function = {"name": call.function.name, "arguments": _arguments(call.function)}
-    return {"id": call.id, "type": call.type, "function": function}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def _arguments(call: FunctionCall) -> dict[str, Any]:

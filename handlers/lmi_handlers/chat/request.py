@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_valida
 from lmi_handlers.chat.functions import OLDER_NAMES, GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.fields.tool_fields import FunctionDefinition, GivenToolChoice, Tool, ToolChoice, ToolNames
+from lmi_handlers.fields.tool_fields import AnyTool, FunctionDefinition, GivenToolChoice, ToolChoice, ToolNames
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
@@ -47,8 +47,8 @@ class ChatRequest(ChatFields):
     top_logprobs: int | None = Field(
         None, ge=0, le=20, description="With `logprobs`: the number of most likely tokens to return at each position."
     )
-    tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
-    tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required or the function to call.")
+    tools: list[AnyTool] | None = Field(None, description="The tools that the model may call.")
+    tool_choice: GivenToolChoice | None = Field(None, description="none, auto, required or the tool to call.")
     functions: list[FunctionDefinition] | None = Field(None, description="The older form of `tools`, for one call.")
     function_call: GivenFunctionCall | None = Field(None, description="The older form of `tool_choice`.")
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
@@ -112,9 +112,9 @@ class ChatRequest(ChatFields):
         return f"messages.{message}.content.{part}"
 
     @property
-    def offered_tools(self) -> list[Tool]:
+    def offered_tools(self) -> list[AnyTool]:
         """The tools that the model may call, from `tools` or the older `functions`."""
-        return as_tools(self.functions) if self.functions else self.tools or []
+        return [*as_tools(self.functions)] if self.functions else self.tools or []
 
     @property
     def choice(self) -> ToolChoice | None:

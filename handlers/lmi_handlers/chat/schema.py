@@ -114,7 +114,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
-        if reason == "length" and not _is_json(calls[-1]["function"]["arguments"]):
+        if reason == "length" and _is_cut(calls[-1], pieces[-1]):
             calls.pop()
             if not calls:
                 return {"content": text}
@@ -128,6 +128,7 @@ class ChatStream:
     def __init__(self, reader: AnswerReader, older_calls: bool = False) -> None:
         self.called = False  # whether the sequence has a tool call so far
         self._older_calls = older_calls
+        self._plain = False  # whether the open call is one of a custom tool
         self._reader = reader
         self.all_content = reader.all_content  # whether the text of each token is content
 
@@ -144,19 +145,25 @@ class ChatStream:
                 return {"content": text}
             case CallBegun(index):
                 self.called = True
+                self._plain = piece.plain
                 call = _call(piece, "")
                 return {"function_call": call["function"]} if self._older_calls else _call_delta(index, call)
             case CallArguments(index, text):
-                function = {"arguments": text}
-                return {"function_call": function} if self._older_calls else _call_delta(index, {"function": function})
+                part = {"input": text} if self._plain else {"arguments": text}
+                if self._older_calls:
+                    return {"function_call": part}
+                return _call_delta(index, {"custom" if self._plain else "function": part})
 
 
-def _is_json(text: str) -> bool:
+def _is_cut(call: JsonObject, last: Piece) -> bool:
+    """Return whether the last call of a sequence is truncated; one of a custom tool is if nothing follows it."""
+    if "custom" in call:
+        return not isinstance(last, Content)
     try:
-        orjson.loads(text)
+        orjson.loads(call["function"]["arguments"])
     except orjson.JSONDecodeError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _call_delta(index: int, call: JsonObject) -> JsonObject:
@@ -206,5 +213,7 @@ def _whole_call(begun: CallBegun, pieces: Sequence[Piece]) -> JsonObject:
 
 
 def _call(begun: CallBegun, arguments: str) -> JsonObject:
+    if begun.plain:
+        return {"id": call_id(begun), "type": "custom", "custom": {"name": begun.name, "input": arguments}}
     function = {"name": begun.name, "arguments": arguments}
     return {"id": call_id(begun), "type": "function", "function": function}

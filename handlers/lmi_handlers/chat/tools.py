@@ -10,8 +10,9 @@ from lmi_core.parsing.tool_calls.formats import ToolCallFormat, find_format
 from lmi_core.parsing.tool_calls.marked_json import BareJson
 from lmi_core.parsing.tool_calls.parser import FirstCall, IdentifiedCalls, NamedCall, ToolCallParser
 from lmi_core.parsing.tool_calls.template_formats import template_format
+from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.fields.calls_schema import ANY_OBJECT, JsonObject, calls_schema
-from lmi_handlers.fields.tool_fields import CHOICES, Tool, ToolChoice, ToolNames
+from lmi_handlers.fields.tool_fields import CHOICES, AnyTool, ChatCustomTool, ToolChoice, ToolNames
 
 MakeParser = Callable[[], ToolCallParser]
 
@@ -28,7 +29,7 @@ class ToolUse:
 
 
 def use_tools(
-    tools: Sequence[Tool],
+    tools: Sequence[AnyTool],
     choice: ToolChoice | None,
     parallel: bool,
     template: str,
@@ -46,23 +47,24 @@ def use_tools(
         raise InvalidPayload(f"`{fields.choice}` requires `{fields.tools}`. Given: {choice.type if choice else kind}")
     if not tools or kind == "none":
         return ToolUse()
-    forced = kind == "required" or bool(choice and choice.function)  # calls by grammar, whatever the model is told
+    forced = kind == "required" or bool(choice and choice.named)  # calls by grammar, whatever the model is told
     if "tools" not in template and not forced:
         raise InvalidPayload(f"`{fields.tools}` are not supported by this model: its chat template does not use them")
     tools = choice.select(tools, fields) if choice else tools
     name = call_format or template_format(template)
     written = find_format(name) if name else None
-    definitions = [tool.for_template for tool in tools]
-    if choice and choice.function:
-        return _with_call_ids(_require_tool(tools, choice.function.name, definitions, fields), written)
-    if kind == "required":
+    definitions = [tool.function.for_template for tool in tools]
+    if choice and choice.named:
+        use = _require_tool(tools, choice.named, definitions, fields)
+    elif kind == "required":
         use = ToolUse(
             definitions, calls_schema([tool.function for tool in tools], parallel), partial(BareJson, _schemas(tools))
         )
-        return _with_call_ids(use, written)
-    if not automatic:
+    elif automatic:
+        use = _automatic(tools, parallel, definitions, written, fields)
+    else:
         return ToolUse(definitions)
-    return _with_call_ids(_automatic(tools, parallel, definitions, written, fields), written)
+    return _with_inputs(_with_call_ids(use, written), tools)
 
 
 def _with_call_ids(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
@@ -73,7 +75,15 @@ def _with_call_ids(use: ToolUse, written: ToolCallFormat | None) -> ToolUse:
     return replace(use, parser=lambda: IdentifiedCalls(make(), call_id))
 
 
-def _require_tool(tools: Sequence[Tool], name: str, definitions: list[JsonObject], fields: ToolNames) -> ToolUse:
+def _with_inputs(use: ToolUse, tools: Sequence[AnyTool]) -> ToolUse:
+    """Turn the arguments in calls of custom tools into plain text."""
+    make, custom = use.parser, {tool.custom.name for tool in tools if isinstance(tool, ChatCustomTool)}
+    if make is None or not custom:
+        return use
+    return replace(use, parser=lambda: CustomCalls(make(), custom))
+
+
+def _require_tool(tools: Sequence[AnyTool], name: str, definitions: list[JsonObject], fields: ToolNames) -> ToolUse:
     for tool in tools:
         if tool.function.name == name:
             return ToolUse(definitions, tool.function.parameters or ANY_OBJECT, partial(NamedCall, name), named=True)
@@ -82,7 +92,7 @@ def _require_tool(tools: Sequence[Tool], name: str, definitions: list[JsonObject
 
 
 def _automatic(
-    tools: Sequence[Tool],
+    tools: Sequence[AnyTool],
     parallel: bool,
     definitions: list[JsonObject],
     written: ToolCallFormat | None,
@@ -97,6 +107,6 @@ def _automatic(
     return ToolUse(definitions, None, parser if parallel else lambda: FirstCall(parser()), markers=written.markers)
 
 
-def _schemas(tools: Sequence[Tool]) -> dict[str, JsonObject]:
+def _schemas(tools: Sequence[AnyTool]) -> dict[str, JsonObject]:
     """Return the JSON schema of each function's parameters."""
     return {tool.function.name: tool.function.parameters or ANY_OBJECT for tool in tools}

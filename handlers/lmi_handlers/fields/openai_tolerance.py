@@ -23,6 +23,7 @@ class Refusal(NamedTuple):
 # Hints for a hosted service, or for features that this server does not have: any value is accepted.
 HINTS = frozenset(
     {
+        "client_metadata",
         "guided_decoding_backend",
         "metadata",
         "mm_payload",

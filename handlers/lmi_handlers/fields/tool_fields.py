@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+import orjson
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
@@ -11,6 +12,18 @@ from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_schemas import check_tool_schema
 
 CHOICES = ("none", "auto", "required")
+FUNCTION, CUSTOM = "<function>", "<custom>"  # internal tags of the types of tools
+INPUT = "input"  # the only argument of the function that represents a custom tool
+
+
+def _tag(given: object) -> str | None:
+    kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
+    if kind is None or kind == "function":
+        return FUNCTION
+    return CUSTOM if kind == "custom" else None
+
+
+BY_TYPE = Discriminator(_tag, "unknown_tool", "must be of the type function or custom")
 
 
 class ToolNames(NamedTuple):
@@ -39,19 +52,82 @@ class FunctionDefinition(FunctionName):
         return parameters
 
     @property
-    def members(self) -> dict[str, Any]:
-        """The fields that are not null."""
-        return {name: value for name, value in self if value is not None}
+    def for_template(self) -> dict[str, Any]:
+        """The function as the client wrote it, including null values in its parameters, such as defaults."""
+        return {"type": "function", "function": {name: value for name, value in self if value is not None}}
 
 
 class Tool(RequestPart):
     type: Literal["function"] = "function"
     function: FunctionDefinition
 
+
+class InputGrammar(RequestPart):
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class InputFormat(RequestPart):
+    """The format of a custom tool's input: a grammar in the form of chats, or in that of responses."""
+
+    type: Literal["text", "grammar"]
+    grammar: InputGrammar | None = Field(None, description="In chats: the grammar.")
+    syntax: Literal["lark", "regex"] | None = Field(None, description="In responses: the syntax of the grammar.")
+    definition: str | None = Field(None, description="In responses: the grammar.")
+
+    @model_validator(mode="after")
+    def _has_a_grammar(self) -> "InputFormat":
+        if self.type == "grammar" and (self.syntax is None or self.definition is None) and self.grammar is None:
+            raise ValueError("must have the `syntax` and the `definition` of the grammar")
+        return self
+
     @property
-    def for_template(self) -> dict[str, Any]:
-        """The tool as the client wrote it, including null values in its parameters, such as defaults."""
-        return {"type": self.type, "function": self.function.members}
+    def instruction(self) -> str:
+        """The format in words, for the model."""
+        if self.type == "text":
+            return ""
+        grammar = self.grammar or self
+        return f"The input must match this {grammar.syntax} grammar:\n{grammar.definition}"
+
+
+class CustomDefinition(FunctionName):
+    description: str | None = None
+    format: InputFormat | None = Field(None, description="Part of the description for the model; not enforced.")
+
+
+class ChatCustomTool(RequestPart):
+    """A tool whose input is plain text."""
+
+    type: Literal["custom"]
+    custom: CustomDefinition
+
+    @property
+    def function(self) -> FunctionDefinition:
+        """The function that represents the tool for the model."""
+        given = self.custom
+        texts = (
+            given.description,
+            f"Pass the whole text as the argument `{INPUT}`.",
+            given.format.instruction if given.format else None,
+        )
+        return FunctionDefinition.model_construct(
+            name=given.name,
+            description="\n\n".join(filter(None, texts)),
+            parameters={
+                "type": "object",
+                "properties": {INPUT: {"type": "string"}},
+                "required": [INPUT],
+                "additionalProperties": False,
+            },
+        )
+
+
+AnyTool = Annotated[Annotated[Tool, Tag(FUNCTION)] | Annotated[ChatCustomTool, Tag(CUSTOM)], BY_TYPE]
+
+
+def input_as_arguments(text: str) -> str:
+    """Return the input of a custom tool as the arguments of the function that represents it."""
+    return orjson.dumps({INPUT: text}).decode()
 
 
 class AllowedTool(RequestPart):
@@ -59,32 +135,48 @@ class AllowedTool(RequestPart):
     function: FunctionName
 
 
+class AllowedCustomTool(RequestPart):
+    type: Literal["custom"]
+    custom: FunctionName
+
+    @property
+    def function(self) -> FunctionName:
+        return self.custom
+
+
 class AllowedTools(RequestPart):
     mode: Literal["auto", "required"]
-    tools: list[AllowedTool] = Field(
-        min_length=1, description="The subset of the request's `tools` that may be called."
-    )
+    tools: list[
+        Annotated[Annotated[AllowedTool, Tag(FUNCTION)] | Annotated[AllowedCustomTool, Tag(CUSTOM)], BY_TYPE]
+    ] = Field(min_length=1, description="The subset of the request's `tools` that may be called.")
 
 
 class ToolChoice(RequestPart):
-    type: Literal["none", "auto", "required", "function", "allowed_tools"]
+    type: Literal["none", "auto", "required", "function", "custom", "allowed_tools"]
     function: FunctionName | None = None
+    custom: FunctionName | None = None
     allowed_tools: AllowedTools | None = None
 
     @model_validator(mode="after")
     def _check_fields(self) -> "ToolChoice":
-        if (self.type == "function") != (self.function is not None):
-            raise ValueError("must be none, auto, required or a named function")
+        if any((self.type == kind) != (getattr(self, kind) is not None) for kind in ("function", "custom")):
+            raise ValueError("must be none, auto, required or a named tool")
         if (self.type == "allowed_tools") != (self.allowed_tools is not None):
             raise ValueError("must have `allowed_tools` if and only if its `type` is allowed_tools")
         return self
 
     @property
-    def mode(self) -> Literal["none", "auto", "required", "function", "allowed_tools"]:
+    def mode(self) -> Literal["none", "auto", "required", "function", "custom", "allowed_tools"]:
         """The choice among the allowed tools."""
         return self.allowed_tools.mode if self.allowed_tools else self.type
 
-    def select(self, tools: Sequence[Tool], fields: ToolNames) -> list[Tool]:
+    @property
+    def named(self) -> str | None:
+        """The name of the tool to call."""
+        chosen = self.function or self.custom
+        return chosen.name if chosen else None
+
+    def select(self, tools: Sequence[AnyTool], fields: ToolNames) -> list[AnyTool]:
         """Return the tools that may be called. Raise InvalidPayload if the choice names others."""
         if self.allowed_tools is None:
             return list(tools)

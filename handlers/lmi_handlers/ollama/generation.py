@@ -79,7 +79,7 @@ def next_message(payload: OllamaChat, asked: OllamaCall) -> Generation:
             f'"{asked.name}" does not support tools: its chat template has no place for `tools`, or does not show how '
             "the model writes calls (option.tool_call_parser)"
         )
-    tools = [tool.for_template for tool in payload.tools or ()]
+    tools = [tool.function.for_template for tool in payload.tools or ()]
     return template_generation(payload.messages or [], asked, OllamaChatRequest, tools)
 
 

@@ -68,7 +68,19 @@ class OutputCall(TypedDict):
     arguments: str
 
 
-ResponseItem = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(TypedDict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    status: Status
+    call_id: str
+    namespace: NotRequired[str]
+    name: str
+    input: str
+
+
+ResponseItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 
 
 class ResponseFailure(TypedDict):

@@ -16,9 +16,9 @@ from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import ToolNames
 from lmi_handlers.responses.history import PlacedItem, PlacedMessage, chat_messages
-from lmi_handlers.responses.items import MessageItem
+from lmi_handlers.responses.items import MessageItem, offered_tools
 from lmi_handlers.responses.request import ResponsesRequest
-from lmi_handlers.responses.tools import functions
+from lmi_handlers.responses.tools import chat_tools
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # from the chat's field to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
@@ -67,9 +67,7 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
         "max_completion_tokens": payload.max_output_tokens,
         "logprobs": payload.logprobs,
         "top_logprobs": payload.top_logprobs,
-        "tools": None
-        if payload.tools is None
-        else [tool.for_chat(namespace) for namespace, tool in functions(payload.tools)],
+        "tools": chat_tools(offered_tools(payload.tools, (item for item, _ in items))),
         "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
         "reasoning_effort": payload.reasoning and payload.reasoning.effort,
         "continue_final_message": True if unfinished and last.status is not None else None,

@@ -25,6 +25,7 @@ from lmi_handlers.responses.answers import RESPONSES, InputTokens
 from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncate
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
 from lmi_handlers.responses.history import PREVIOUS, PlacedItem, conversation, previous_turn
+from lmi_handlers.responses.items import offered_tools
 from lmi_handlers.responses.request import ResponsesRequest, read_fields
 from lmi_handlers.responses.response import ResponseFacts, request_members
 from lmi_handlers.responses.stored import ROUTES as STORED
@@ -120,21 +121,26 @@ def _describe(
 ) -> ResponseFacts:
     stored = _stores(payload, model)
     members = request_members(payload, model.name_asked(payload.model)) | {"store": stored}
-    # orjson reads deeper nesting than it can write, and the response repeats both.
     for name in ("text", "tools"):
-        try:
-            orjson.dumps(members[name])
-        except orjson.JSONEncodeError as error:
-            raise InvalidPayload(f"`{name}` cannot be taken: {error}") from None
-    asked = ResponseFacts(members, call.request_id, call.key, functions=members_of_calls(payload.tools or ()))
+        _written(name, members[name])
+    functions = members_of_calls(offered_tools(payload.tools, (item for item, _ in items)))
+    asked = ResponseFacts(members, call.request_id, call.key, functions=functions)
     if not stored:
         return asked
-    own = orjson.dumps([placed.item.listed() for placed in items if placed.is_new])
+    own = _written("input", [placed.item.listed() for placed in items if placed.is_new])
 
     def keep(answer: bytes, item_ids: Sequence[str]) -> None:
         model.conversations.keep(asked.response_id, Turn(own, answer, previous, item_ids, asked.key))
 
     return replace(asked, keep=keep)
+
+
+def _written(field: str, value: object) -> bytes:
+    """Return the JSON of a field that is repeated. Raise InvalidPayload if orjson, which could read it, cannot."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise InvalidPayload(f"`{field}` cannot be taken: {error}") from None
 
 
 def _stores(payload: ResponsesRequest, model: ServedModel) -> bool:

@@ -14,6 +14,7 @@ from lmi_handlers.chat.messages import ContentPart, FunctionCall, Message, ToolC
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.process.front import elsewhere
 from lmi_handlers.responses.items import (
+    AdditionalToolsItem,
     CallItem,
     FunctionOutputItem,
     HostedCallItem,
@@ -170,7 +171,9 @@ def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list
         )
     answer: AssistantMessage | None = None
     for item, field in items:
-        if isinstance(item, HostedCallItem) or (isinstance(item, ReasoningItem) and not item.written):
+        if isinstance(item, HostedCallItem | AdditionalToolsItem):
+            continue
+        if isinstance(item, ReasoningItem) and not item.written:
             continue
         if not isinstance(item, FunctionOutputItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
             if answer is None or not answer.takes(item):

@@ -1,15 +1,16 @@
 """The items of a response's input: messages, calls and their results, reasoning, and references to items."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 from uuid import uuid4
 
-import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from lmi_handlers.chat.messages import ContentPart, ImageUrl
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.parameter_fields import RequestPart
-from lmi_handlers.responses.tools import name_in_chat
+from lmi_handlers.fields.tool_fields import input_as_arguments
+from lmi_handlers.responses.tools import OfferedTools, listed_tools, name_in_chat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -19,6 +20,11 @@ class InputItem(RequestPart):
 
     id: str | None = None
     status: Status | None = None
+
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        """The name and the reason, for the client, of an item that has nothing for the chat."""
+        return None
 
     def listed(self) -> JsonObject:
         """Return the item in the form of the list of input items, always with an id."""
@@ -84,14 +90,12 @@ class MessageItem(InputItem):
         return {"type": "message", **super().listed(), "role": self.role, "content": content}
 
 
-class FunctionCallItem(InputItem):
-    """A call by the model."""
+class CalledItem(InputItem):
+    """The base of calls by the model."""
 
-    type: Literal["function_call"]
     call_id: str = Field(min_length=1)
-    namespace: str | None = Field(None, description="The namespace of the function.")
+    namespace: str | None = Field(None, description="The namespace of the tool.")
     name: str = Field(min_length=1)
-    arguments: str = Field(description="A JSON object, as text.")
 
     @property
     def name_in_chat(self) -> str:
@@ -99,30 +103,32 @@ class FunctionCallItem(InputItem):
 
     def listed(self) -> JsonObject:
         namespace = {"namespace": self.namespace} if self.namespace else {}
-        call = {"call_id": self.call_id, **namespace, "name": self.name, "arguments": self.arguments}
-        return {"type": "function_call", **super().listed(), **call}
+        return {**super().listed(), "call_id": self.call_id, **namespace, "name": self.name}
 
 
-class CustomCallItem(InputItem):
-    """A call, by another server's model, of a tool with free text as input."""
+class FunctionCallItem(CalledItem):
+    """A call of a function."""
+
+    type: Literal["function_call"]
+    arguments: str = Field(description="A JSON object, as text.")
+
+    def listed(self) -> JsonObject:
+        return {"type": self.type, **super().listed(), "arguments": self.arguments}
+
+
+class CustomCallItem(CalledItem):
+    """A call of a custom tool, whose input is plain text."""
 
     type: Literal["custom_tool_call"]
-    call_id: str = Field(min_length=1)
-    name: str = Field(min_length=1)
     input: str
 
     @property
-    def name_in_chat(self) -> str:
-        return self.name
-
-    @property
     def arguments(self) -> str:
-        """The input as a function's arguments, for chat templates."""
-        return orjson.dumps({"input": self.input}).decode()
+        """The arguments of the function that represents the tool in chats."""
+        return input_as_arguments(self.input)
 
     def listed(self) -> JsonObject:
-        call = {"call_id": self.call_id, "name": self.name, "input": self.input}
-        return {"type": "custom_tool_call", **super().listed(), **call}
+        return {"type": self.type, **super().listed(), "input": self.input}
 
 
 class HostedCallItem(InputItem):
@@ -139,6 +145,10 @@ class HostedCallItem(InputItem):
         "mcp_call",
     ]
     status: Any = None  # the allowed values depend on the type
+
+    @property
+    def unreadable(self) -> tuple[str, str]:
+        return self.type, f"{self.type} belongs to a tool that another server ran"
 
     def listed(self) -> JsonObject:
         return {"type": self.type, **(self.model_extra or {}), **super().listed()}
@@ -170,14 +180,12 @@ class ReasoningItem(InputItem):
     summary: list[ReasoningPart] | None = Field(None, description="The reasoning, if `content` is empty.")
     encrypted_content: str | None = None
 
-    @model_validator(mode="after")
-    def _readable(self) -> "ReasoningItem":
-        if self.encrypted_content is not None and not self.written:
-            raise ValueError(
-                "must have the reasoning as `content`: `encrypted_content` comes from another server, and cannot be "
-                "read"
-            )
-        return self
+    @property
+    def unreadable(self) -> tuple[str, str] | None:
+        if self.encrypted_content is None or self.written:
+            return None
+        name = "reasoning.encrypted_content"
+        return name, f"only the server that wrote {name} can read it"
 
     @property
     def written(self) -> str:
@@ -189,8 +197,18 @@ class ReasoningItem(InputItem):
             **super().listed(),
             "summary": [{"type": "summary_text", "text": part.text} for part in self.summary or ()],
             "content": [{"type": "reasoning_text", "text": part.text} for part in self.content or ()],
-            "encrypted_content": None,
+            "encrypted_content": self.encrypted_content,
         }
+
+
+class AdditionalToolsItem(InputItem):
+    """Tools in addition to those of the request, in the form in which Codex offers all of its own."""
+
+    type: Literal["additional_tools"]
+    tools: OfferedTools
+
+    def listed(self) -> JsonObject:
+        return {"type": self.type, **super().listed(), "role": "developer", "tools": listed_tools(self.tools)}
 
 
 class ItemReference(InputItem):
@@ -207,6 +225,7 @@ TYPES: dict[str, type[InputItem]] = {
     "custom_tool_call": CustomCallItem,
     "custom_tool_call_output": FunctionOutputItem,
     "reasoning": ReasoningItem,
+    "additional_tools": AdditionalToolsItem,
     "item_reference": ItemReference,
     **dict.fromkeys(get_args(HostedCallItem.model_fields["type"].annotation), HostedCallItem),
 }
@@ -217,6 +236,7 @@ ID_PREFIXES: dict[type[InputItem], str] = {
     CustomCallItem: "ctc",
     HostedCallItem: "hc",
     ReasoningItem: "rs",
+    AdditionalToolsItem: "at",
     ItemReference: "ref",
 }
 
@@ -243,12 +263,19 @@ Item = Annotated[
     | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
     | Annotated[CustomCallItem, Tag("<custom_tool_call>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[AdditionalToolsItem, Tag("<additional_tools>")]
     | Annotated[ItemReference, Tag("<item_reference>")]
     | Annotated[HostedCallItem, Tag("<web_search_call>")],
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
 CallItem = FunctionCallItem | CustomCallItem
-Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem  # items that contain their content
+# Items that contain their content
+Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem | AdditionalToolsItem
+
+
+def offered_tools(tools: OfferedTools | None, items: Iterable[InputItem]) -> OfferedTools:
+    """Return the tools of a request, and those that items of the conversation add."""
+    return [*(tools or ()), *(tool for item in items if isinstance(item, AdditionalToolsItem) for tool in item.tools)]
 
 
 def _as_items(given: object) -> object:

@@ -124,7 +124,11 @@ class MessageOutput(PartItem):
 
 
 class CallOutput(OutputItem):
+    """A call of a function."""
+
     prefix = "fc"
+    type: ClassVar[str] = "function_call"
+    member: ClassVar[str] = "arguments"  # the member for its text, also used in the names of its events
 
     def __init__(self, index: int, function: JsonObject, call_id: str) -> None:
         super().__init__(index)
@@ -135,14 +139,22 @@ class CallOutput(OutputItem):
 
     def grow(self, text: str) -> JsonObject:
         self._texts.append(text)
-        return event("function_call_arguments.delta", {**self.place, "delta": text})
+        return event(f"{self.type}_{self.member}.delta", {**self.place, "delta": text})
 
     def end(self, status: str) -> list[JsonObject]:
-        call = {"name": self._call["name"], "arguments": self.text}
-        return [event("function_call_arguments.done", {**self.place, **call}), self.done(status)]
+        call = {"name": self._call["name"], self.member: self.text}
+        return [event(f"{self.type}_{self.member}.done", {**self.place, **call}), self.done(status)]
 
     def whole(self, status: str) -> JsonObject:
-        return {"id": self.id, "type": "function_call", "status": status, **self._call, "arguments": self.text}
+        return {"id": self.id, "type": self.type, "status": status, **self._call, self.member: self.text}
+
+
+class CustomCallOutput(CallOutput):
+    """A call of a custom tool, whose input is plain text."""
+
+    prefix = "ctc"
+    type = "custom_tool_call"
+    member = "input"
 
 
 def event(kind: str, members: JsonObject) -> JsonObject:
@@ -153,7 +165,7 @@ class ResponseOutput:
     """The items of one sequence so far. Its methods return the events that they cause."""
 
     def __init__(self, reader: AnswerReader, functions: Mapping[str, JsonObject]) -> None:
-        """Set the members in calls of functions whose names in the chat differ from the client's."""
+        """Set the members in calls of tools whose names in the chat differ from the client's."""
         self._reader = reader
         self._functions = functions
         self._done: list[JsonObject] = []
@@ -197,7 +209,8 @@ class ResponseOutput:
             case CallBegun():
                 self._waiting = []
                 function = self._functions.get(piece.name, {"name": piece.name})
-                return self._begin(CallOutput(len(self.item_ids), function, call_id(piece)))
+                kind = CustomCallOutput if piece.plain else CallOutput
+                return self._begin(kind(len(self.item_ids), function, call_id(piece)))
             case CallArguments(_, text):
                 assert isinstance(self._open, CallOutput), "a parser returns the calls one at a time"
                 self._waiting = []

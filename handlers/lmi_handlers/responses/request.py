@@ -12,8 +12,8 @@ from lmi_handlers.fields.offered_tools import hosted_names
 from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.responses.items import HostedCallItem, Items
-from lmi_handlers.responses.tools import FUNCTION, GivenChoice, OfferedTools
+from lmi_handlers.responses.items import Items, offered_tools
+from lmi_handlers.responses.tools import TYPES, GivenChoice, OfferedTools
 
 Includable = Literal[
     "file_search_call.results",
@@ -107,8 +107,8 @@ class ResponsesRequest(ChatFields):
     )
     tools: OfferedTools | None = Field(
         None,
-        description="The functions that the model may call; tools of other types are ignored if there are any "
-        "functions.",
+        description="The tools that the model may call: functions and custom tools. Beside these, other types are "
+        "ignored.",
     )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
     max_tool_calls: int | None = Field(None, ge=1, description="Ignored: the server has no tools of its own.")
@@ -142,15 +142,13 @@ def read_fields(
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     payload, ignored = take_fields(rest, payload_type, strict)
-    return payload, (*hosted_names(payload.tools or (), FUNCTION, strict), *_hosted_calls(payload, strict), *ignored)
+    tools = offered_tools(payload.tools, payload.input)
+    return payload, (*hosted_names(tools, TYPES, strict), *_unreadable(payload, strict), *ignored)
 
 
-def _hosted_calls(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:
+def _unreadable(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:
     """Return the names of items that are dropped from the chat. Raise InvalidPayload for one if strict."""
-    for index, item in enumerate(payload.input) if strict else ():
-        if isinstance(item, HostedCallItem):
-            raise InvalidPayload(
-                f"`input.{index}` has no effect: {item.type} belongs to a tool that another server ran. "
-                "option.strict_parameters refuses it"
-            )
-    return tuple(dict.fromkeys(f"input.{item.type}" for item in payload.input if isinstance(item, HostedCallItem)))
+    dropped = [(index, *found) for index, item in enumerate(payload.input) if (found := item.unreadable)]
+    for index, _, reason in dropped if strict else ():
+        raise InvalidPayload(f"`input.{index}` has no effect: {reason}. option.strict_parameters refuses it")
+    return tuple(dict.fromkeys(f"input.{name}" for _, name, _ in dropped))

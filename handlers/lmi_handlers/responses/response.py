@@ -9,8 +9,8 @@ from uuid import uuid4
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import FinishReason
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.offered_tools import HostedTool
 from lmi_handlers.responses.request import ResponsesRequest
+from lmi_handlers.responses.tools import listed_tools
 
 # Members that only OpenAI's own service fills.
 UNUSED = (
@@ -93,7 +93,7 @@ def request_members(payload: ResponsesRequest, model: str) -> JsonObject:
         "temperature": 1.0 if payload.temperature is None else payload.temperature,
         "text": {"format": text_format, "verbosity": (text and text.verbosity) or "medium"},
         "tool_choice": payload.tool_choice.listed() if payload.tool_choice else "auto",
-        "tools": [tool.listed() for tool in payload.tools or () if not isinstance(tool, HostedTool)],
+        "tools": listed_tools(payload.tools or ()),
         "top_logprobs": payload.top_logprobs or 0,
         "top_p": 1.0 if payload.top_p is None else payload.top_p,
         "truncation": payload.truncation or "disabled",

@@ -8,10 +8,21 @@ from pydantic import BeforeValidator, Field, Tag, model_validator
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
 from lmi_handlers.fields.parameter_fields import RequestPart
-from lmi_handlers.fields.tool_fields import CHOICES, FunctionDefinition, Tool, ToolChoice
+from lmi_handlers.fields.tool_fields import (
+    BY_TYPE,
+    CHOICES,
+    CUSTOM,
+    FUNCTION,
+    AnyTool,
+    ChatCustomTool,
+    CustomDefinition,
+    FunctionDefinition,
+    Tool,
+    ToolChoice,
+)
 
-FUNCTION = "function"
 NAMESPACE = "namespace"
+TYPES = "function or custom"
 
 
 def name_in_chat(namespace: str | None, name: str) -> str:
@@ -33,66 +44,94 @@ class FunctionTool(FunctionDefinition):
         return {"type": "function", **self.model_dump(exclude={"type"})}
 
 
+class CustomTool(CustomDefinition):
+    """A tool whose input is plain text, such as Codex's `apply_patch`."""
+
+    type: Literal["custom"]
+
+    def for_chat(self, namespace: str | None = None) -> ChatCustomTool:
+        definition = CustomDefinition(
+            name=name_in_chat(namespace, self.name), description=self.description, format=self.format
+        )
+        return ChatCustomTool(type="custom", custom=definition)
+
+    def listed(self) -> JsonObject:
+        """Return the tool in the form of answers."""
+        return self.model_dump(exclude_none=True)
+
+
 class NamespaceTool(RequestPart):
-    """Functions under a common name, as Codex offers those of an MCP server."""
+    """Tools under a common name, as Codex offers those of an MCP server."""
 
     type: Literal["namespace"]
     name: str = Field(min_length=1)
     description: str | None = None
-    tools: list[FunctionTool] = Field(min_length=1)
+    tools: list[Annotated[Annotated[FunctionTool, Tag(FUNCTION)] | Annotated[CustomTool, Tag(CUSTOM)], BY_TYPE]] = (
+        Field(min_length=1)
+    )
 
     def listed(self) -> JsonObject:
         return self.model_dump() | {"tools": [tool.listed() for tool in self.tools]}
 
 
-OwnTool = FunctionTool | NamespaceTool
+OwnTool = FunctionTool | CustomTool | NamespaceTool
 OfferedTools = Annotated[
     list[
         Annotated[
             Annotated[FunctionTool, Tag(OWN)]
+            | Annotated[CustomTool, Tag(CUSTOM)]
             | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
             | Annotated[HostedTool, Tag(HOSTED)],
-            by_type(FUNCTION, NAMESPACE),
+            by_type("function", "custom", NAMESPACE),
         ]
     ],
-    some_own(FUNCTION),
+    some_own(TYPES),
 ]
 
 
-def functions(tools: Iterable[OwnTool | HostedTool]) -> Iterator[tuple[str | None, FunctionTool]]:
-    """Yield the functions, each with its namespace."""
+def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> Iterator[tuple[str | None, FunctionTool | CustomTool]]:
+    """Yield the functions and custom tools, each with its namespace."""
     for tool in tools:
         match tool:
-            case FunctionTool():
+            case FunctionTool() | CustomTool():
                 yield None, tool
             case NamespaceTool():
-                yield from ((tool.name, function) for function in tool.tools)
+                yield from ((tool.name, each) for each in tool.tools)
+
+
+def listed_tools(tools: Iterable[OwnTool | HostedTool]) -> list[JsonObject]:
+    """Return the tools in the form of answers, without those of hosted services."""
+    return [tool.listed() for tool in tools if not isinstance(tool, HostedTool)]
+
+
+def chat_tools(tools: Iterable[OwnTool | HostedTool]) -> list[AnyTool]:
+    return [tool.for_chat(namespace) for namespace, tool in callable_tools(tools)]
 
 
 def members_of_calls(tools: Iterable[OwnTool | HostedTool]) -> dict[str, JsonObject]:
-    """Map the names in the chat of functions in namespaces to the members that name them in calls."""
+    """Map the names in the chat of tools in namespaces to the members that name them in calls."""
     return {
         name_in_chat(namespace, tool.name): {"namespace": namespace, "name": tool.name}
-        for namespace, tool in functions(tools)
+        for namespace, tool in callable_tools(tools)
         if namespace is not None
     }
 
 
 class ChosenTool(RequestPart):
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
     name: str = Field(min_length=1)
 
 
 class ResponseToolChoice(RequestPart):
-    type: Literal["none", "auto", "required", "function", "allowed_tools"]
-    name: str | None = Field(None, min_length=1, description="The function to call.")
+    type: Literal["none", "auto", "required", "function", "custom", "allowed_tools"]
+    name: str | None = Field(None, min_length=1, description="The tool to call.")
     mode: Literal["auto", "required"] | None = Field(None, description="auto, or required: call a tool.")
     tools: list[ChosenTool] | None = Field(None, min_length=1, description="The tools that may be called.")
 
     @model_validator(mode="after")
     def _check_fields(self) -> "ResponseToolChoice":
-        if (self.type == "function") != (self.name is not None):
-            raise ValueError("must be none, auto, required, or an object that names a function")
+        if (self.type in ("function", "custom")) != (self.name is not None):
+            raise ValueError("must be none, auto, required, or an object that names a tool")
         if (self.type == "allowed_tools") != (self.mode is not None and self.tools is not None):
             raise ValueError("must have `mode` and `tools` if and only if its `type` is allowed_tools")
         return self
@@ -100,9 +139,9 @@ class ResponseToolChoice(RequestPart):
     def for_chat(self) -> ToolChoice:
         choice: dict[str, Any] = {"type": self.type}
         if self.name is not None:
-            choice["function"] = {"name": self.name}
+            choice[self.type] = {"name": self.name}
         if self.tools is not None:
-            names = [{"type": "function", "function": {"name": tool.name}} for tool in self.tools]
+            names = [{"type": tool.type, tool.type: {"name": tool.name}} for tool in self.tools]
             choice["allowed_tools"] = {"mode": self.mode, "tools": names}
         return ToolChoice.model_validate(choice)
 

@@ -148,7 +148,11 @@ PLACE = "`messages.1.content.0"
             f"{PLACE}` must have a `source` of the type base",
         ),
         (block(type="image", source={"type": "url", "url": "data:,x"}), f"{PLACE}` must have an http or https URL as"),
-        (block(type="document", source=PDF), f"{PLACE}` must have a `source` of the type text or content, not base64"),
+        (
+            block(type="document", source=PDF),
+            f"{PLACE}` must have a `source` of the type text or content, not base64: PDFs and stored files are not "
+            "read. Send the text of the document instead, extracted with a program such as pdftotext",
+        ),
         (
             block(type="document", source={"type": "text", "data": "x"}, citations={"enabled": True}),
             f"{PLACE}` must have no `citations`: they are not supported",

@@ -278,17 +278,18 @@ async def test_lmi_form(server: RunningServer) -> None:
         ),
         (
             {"tools": TOOLS, "tool_choice": {"type": "function"}},
-            "`tool_choice` must be none, auto, required or a named function.",
+            "`tool_choice` must be none, auto, required or a named tool.",
         ),
         (
             {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
             "`tool_choice` and `response_format` cannot be used together: both constrain the output",
         ),
-        ({"tools": [{"type": "code"}]}, "`tools.0.type` must be 'function'. Given: 'code'"),
         (
-            {"tools": [{"type": "custom", "custom": {"name": "weather"}}]},
-            "`tools.0.type` must be 'function'. Given: 'custom'",
+            {"tools": [{"type": "code"}]},
+            "`tools.0` must be of the type function or custom. Given: {'type': 'code'}",
         ),
+        ({"tools": [{"type": []}]}, "`tools.0` must be of the type function or custom. Given: {'type': []}"),
+        ({"tools": ["weather"]}, "`tools.0` must be an object. Given: 'weather'"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}},
             "`tool_choice` must have `allowed_tools` if and only if its `type` is allowed_tools.",

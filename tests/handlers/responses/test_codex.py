@@ -67,7 +67,7 @@ def call(name: str) -> Script:
 async def test_turn_with_a_call(server: RunningServer, said: str, function: dict[str, str]) -> None:
     server.scripted.enqueue(call(said))
     answer = await ask(server, QUESTION, stream=True, **REQUEST)
-    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.custom, tools.web_search, client_metadata"
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search"
     found = events(answer)
     items = [event["item"] for event in found if event["type"] == "response.output_item.done"]
     assert [item["type"] for item in items] == ["reasoning", "message", "function_call"]
@@ -75,12 +75,12 @@ async def test_turn_with_a_call(server: RunningServer, said: str, function: dict
     assert ("namespace" in items[2]) == ("namespace" in function)
     (done,) = (event for event in found if event["type"] == "response.function_call_arguments.done")
     assert (done["name"], done["arguments"]) == (function["name"], '{"a": 1}')
-    assert found[-1]["response"]["tools"][1]["tools"][0]["name"] == "city"
+    assert found[-1]["response"]["tools"][2]["tools"][0]["name"] == "city"
     result = {"type": "function_call_output", "call_id": items[2]["call_id"], "output": "a.txt"}
     assert events(await ask(server, [*QUESTION, *items, result], stream=True, **REQUEST))
     written = server.scripted.history[-1].prompt
     messages = orjson.loads(written[: written.index(" tool: ")])
-    assert written.endswith(" tool: exec_command tool: mcp__weather__city")
+    assert written.endswith(" tool: exec_command tool: apply_patch tool: mcp__weather__city")
     assert [each["role"] for each in messages] == ["system", "system", "user", "assistant", "tool"]
     assert (messages[3]["content"], messages[3]["reasoning"]) == ("I look.", "Hm.")
     assert messages[3]["tool_calls"][0]["function"]["name"] == said
@@ -97,6 +97,43 @@ async def test_stored_call_in_a_namespace(server: RunningServer) -> None:
     assert [item["namespace"] for item in listed if item["type"] == "function_call"] == ["mcp__weather"]
 
 
-async def test_namespace_without_functions(server: RunningServer) -> None:
-    answer = await ask(server, tools=[{**NAMESPACE, "tools": [{"type": "custom", "name": "x"}]}])
-    assert (answer.status, answer.json()["error"]["param"]) == (400, "tools.0.tools.0.type")
+async def test_tools_as_an_item(server: RunningServer) -> None:
+    """Codex offers the tools so to those models that it knows."""
+    tools = [{**NAMESPACE, "name": "functions", "tools": [SHELL, TOOLS[1]]}, TOOLS[3]]
+    added = {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": tools}
+    server.scripted.enqueue(call("functions__exec_command"))
+    answer = await ask(server, [added, *QUESTION], tool_choice="auto")
+    assert answer.headers["X-Lmi-Ignored-Parameters"] == "tools.web_search"
+    response = answer.json()
+    called = response["output"][-1]
+    assert (called["type"], called["namespace"], called["name"]) == ("function_call", "functions", "exec_command")
+    result = {"type": "function_call_output", "call_id": called["call_id"], "output": "a.txt"}
+    server.scripted.enqueue(
+        Script('<tool_call>{"name": "functions__apply_patch", "arguments": {"input": "x"}}</tool_call>')
+    )
+    second = await respond(server, [result], previous_response_id=response["id"])
+    assert server.scripted.history[-1].prompt.endswith(" tool: functions__exec_command tool: functions__apply_patch")
+    called = second["output"][-1]
+    assert (called["type"], called["namespace"], called["input"]) == ("custom_tool_call", "functions", "x")
+    listed = (await server.get(f"/v1/responses/{second['id']}/input_items?order=asc")).json()["data"]
+    assert [tool["type"] for tool in listed[0]["tools"]] == ["namespace"]
+    assert [tool["name"] for tool in listed[0]["tools"][0]["tools"]] == ["exec_command", "apply_patch"]
+
+
+async def test_reasoning_that_only_another_server_can_read(server: RunningServer) -> None:
+    hidden = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+    readable = hidden | {"summary": [{"type": "summary_text", "text": "Hm."}]}
+    for items, ignored in (([hidden, said], ["input.reasoning.encrypted_content"]), ([readable, said], [])):
+        answer = await ask(server, [*QUESTION, *items, QUESTION[1]], **REQUEST | {"store": True})
+        assert answer.status == 200, answer.body
+        found = answer.headers["X-Lmi-Ignored-Parameters"].split(", ")
+        assert found == ["tools.web_search", *ignored]
+        written = server.scripted.history[-1].prompt
+        messages = orjson.loads(written[: written.index(" tool: ")])
+        assert [each["role"] for each in messages] == ["system", "system", "user", "assistant", "user"]
+        assert messages[3].get("reasoning") == (None if ignored else "Hm.")
+        listed = (await server.get(f"/v1/responses/{answer.json()['id']}/input_items?order=asc")).json()["data"]
+        assert listed[2]["encrypted_content"] == "gAAAA"
+        again = await ask(server, "Go on", previous_response_id=answer.json()["id"])
+        assert again.status == 200, again.body

@@ -19,11 +19,12 @@ class CallBegun:
     index: int
     name: str
     id: str | None = None  # set if the model's chat template requires a certain form
+    plain: bool = False  # the arguments that follow are plain text
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """The next part of a call's arguments, as JSON text."""
+    """The next part of a call's arguments, as JSON text unless the call is `plain`."""
 
     index: int
     text: str
