@@ -131,7 +131,7 @@ class ServingRuntime(ABC, Generic[P]):
 
     def placement(self, of_group: ReplicaCount) -> Placement:
         """Return where the `replicas` run, with this many on each group of devices that holds the whole model."""
-        return Placement(replicas=of_group)
+        return Placement(replicas=Placement().changed(of_group))
 
     def figures(self) -> EngineFigures:
         """Return the current figures of the engine, immediately and in any thread."""

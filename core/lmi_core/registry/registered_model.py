@@ -6,6 +6,7 @@ import time
 from enum import StrEnum
 
 from lmi_core.errors import LmiError, ModelNotReady
+from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.registry.registration import PreparedModel, Registration, nothing
 from lmi_core.serving.model import Model
@@ -79,7 +80,9 @@ class RegisteredModel:
     def seconds_until_idle(self) -> float | None:
         """The seconds until the model can be unloaded as idle; None if it stays loaded."""
         model = self.model
-        if model is None or not model.server.unload_idle or self.state is not ModelState.READY:
+        if model is None or self.state is not ModelState.READY:
+            return None
+        if not model.server.unload_idle and model.server.workers(visible_gpus())[0] > 0:
             return None
         return model.server.max_idle_time - model.usage.unused_seconds
 

@@ -200,7 +200,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     def placement(self, of_group: ReplicaCount) -> Placement:
         if is_cpu_build() or self._over_nodes:  # Ray chooses the devices
-            return Placement(replicas=of_group)
+            return Placement(replicas=Placement().changed(of_group))
         gpus = visible_gpus()
         tensor = self.arguments["tensor_parallel_size"]
         degree = gpus if tensor == MAX else int(tensor)
