@@ -83,6 +83,7 @@ class ServingRuntime(ABC, Generic[P]):
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
         self.progress = LoadingProgress()  # of `start`; replaced before it by the model's
+        self.former: Replicas[Any] | None = None  # of a version that this one replaces; for `Replicas.start`
 
     @property
     def adapters(self) -> Collection[str]:

@@ -96,6 +96,10 @@ class NewModel(ModelChange):
         None, description="The name of the model in requests; by default the last part of the URL."
     )
     model_version: str | None = Field(None, description="The version of the model.")
+    replace: bool = Field(
+        False,
+        description="Replace the default version, which is removed: engine by engine if both do not fit in memory.",
+    )
     engine: str | None = Field(
         None, description="DJLServing's engine: Python, MPI, DeepSpeed or FasterTransformer, which mean the same here."
     )

@@ -181,7 +181,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             available = int(psutil.virtual_memory().available)
             with reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING)):
                 adapters = adapter_folders(self.setup.directory, self.setup.properties)
-                self.max_length = await self._service.start(adapters)
+                self.max_length = await self._service.start(adapters, self.former)
             self.max_images = self._service.images.most
             self.embedding = self._service.embedding
             self.generates = self.embedding is None

@@ -54,7 +54,7 @@ class EnginesBackend(ScriptedBackend):
         self._resumption = Resumption(self.engines)
 
     async def start(self) -> None:
-        await self.engines.start()
+        await self.engines.start(self.former)
 
     async def stop(self) -> None:
         await self.engines.stop()
