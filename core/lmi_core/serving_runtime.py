@@ -83,6 +83,7 @@ class ServingRuntime(ABC, Generic[P]):
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
         self.progress = LoadingProgress()  # of `start`; replaced before it by the model's
+        self.former: Replicas[Any] | None = None  # of a version that this one replaces; for `Replicas.start`
 
     @property
     def adapters(self) -> Collection[str]:
@@ -131,7 +132,7 @@ class ServingRuntime(ABC, Generic[P]):
 
     def placement(self, of_group: ReplicaCount) -> Placement:
         """Return where the `replicas` run, with this many on each group of devices that holds the whole model."""
-        return Placement(replicas=of_group)
+        return Placement(replicas=Placement().total(of_group))
 
     def figures(self) -> EngineFigures:
         """Return the current figures of the engine, immediately and in any thread."""

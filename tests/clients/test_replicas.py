@@ -1,4 +1,4 @@
-"""Three engines of one model behind all dialects: killed, removed and added under load, which no client sees."""
+"""Three engines of one model behind all dialects: killed, removed, added and replaced under load, unseen by clients."""
 
 import asyncio
 import os
@@ -64,3 +64,11 @@ async def test_no_client_sees_it(serve: Serve, tmp_path: Path) -> None:
     answering = [asyncio.create_task(ask(server, *each)) for each in asked]
     await all_are_at_work()
     assert await asyncio.gather(*answering) == expected
+
+    server.dispatcher.registry.memory_planner.free = lambda _: 0  # no room for two versions
+    answering = [asyncio.create_task(ask(server, *each)) for each in asked]
+    new = f"/models?url={directory}&model_version=2&min_worker=2&max_worker=2&replace=true"
+    assert (await manage(server, "POST", new)).status == 200
+    assert (server.dispatcher.models["hello"].version, len(await workers(server))) == ("2", 2)
+    answering += [asyncio.create_task(ask(server, *each)) for each in asked]
+    assert await asyncio.gather(*answering) == expected * 2

@@ -128,7 +128,7 @@ def _weights(plan: ModelPlan, device: Device) -> int:
         return 0
     size = _size_of_weights(folder)
     if plan.backend.replicates:
-        size *= plan.setup.replicas.minimum
+        size *= max(1, plan.setup.replicas.minimum)
     if device is Device.GPU:
         for name in DEGREES:
             degree = getattr(properties, name, None)

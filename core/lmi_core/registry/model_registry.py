@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +10,6 @@ from lmi_core.configuration.host_patterns import Host
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import (
     ConfigurationError,
-    InvalidModel,
     LmiError,
     ModelExists,
     ModelNotFound,
@@ -18,9 +17,10 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.registry.memory_planner import MemoryPlanner
-from lmi_core.registry.registered_model import ModelState, RegisteredModel
+from lmi_core.registry.registered_model import ModelState, RegisteredModel, loading_error
 from lmi_core.registry.registration import ModelReader, Registration
 from lmi_core.registry.versions import Versions
+from lmi_core.served_model import ManagedModel
 from lmi_core.serving.model import Model
 from lmi_core.serving.own_code import code_that_runs
 
@@ -65,6 +65,7 @@ class ModelRegistry:
         self.drain_seconds = DRAIN_SECONDS
         self.memory_planner = MemoryPlanner()
         self.reader = reader
+        self.gaps: dict[ManagedModel, asyncio.Event] = {}  # of models whose only engine is being replaced
         self._versions: dict[str, Versions] = {}
         self._limits: Limits | None = None  # None: to be determined again
         self._leaving: set[RegisteredModel] = set()
@@ -146,12 +147,14 @@ class ModelRegistry:
         """Return why a registered model is not served now; None if no model of that name is registered."""
         return self._versions[name].default.refuse() if name in self._versions else None
 
-    def register(self, registration: Registration, *, default: bool = False) -> RegisteredModel:
+    def register(
+        self, registration: Registration, *, default: bool = False, load: "Load | None" = None
+    ) -> RegisteredModel:
         """Start loading a model, and return it immediately; its `loading` ends when it is served or has failed.
 
         With `default`, it becomes the default version once it is served, unless another one is chosen in the meantime.
-        Raise
-        ModelExists if this version is already registered and has not failed.
+        `load` loads it instead of the method of this name. Raise ModelExists if this version is already registered and
+        has not failed.
         """
         if self.reader is None:
             raise ConfigurationError("this server accepts no more models")
@@ -165,26 +168,38 @@ class ModelRegistry:
         self._add(registered)
         if default:
             self._versions[registration.name].choose(registered)
-        registered.begin(self.spawn(self._load(registered, self.reader)))
+        registered.begin(self.spawn(self._read_and_load(registered, self.reader, load or ModelRegistry.load)))
         return registered
 
-    async def _load(self, registered: RegisteredModel, reader: ModelReader) -> None:
+    async def _read_and_load(self, registered: RegisteredModel, reader: ModelReader, load: "Load") -> None:
         """Load a model that is being registered; on failure, set `failure` and leave nothing behind."""
         name = registered.name
         try:
             model = registered.take(await reader(registered.registration, registered.progress.report))
             self._check_served_names(model)
-            async with self.memory_planner.reserve(model, self._all, self.make_idle):
-                await model.start()
+            await load(self, registered)
         except BaseException as error:
-            await asyncio.shield(self.spawn(registered.discard()))
+            if registered.loaded_at is None:  # otherwise it may have calls
+                await asyncio.shield(self.spawn(registered.discard()))
             if not isinstance(error, Exception):
                 raise
-            registered.failure = _loading_error(error, name)
+            registered.failure = loading_error(error, name)
             logger.error("model %s was not registered: %s", name, registered.failure.message)
-            return
+
+    async def load(self, registered: RegisteredModel) -> None:
+        """Load a version whose directory has been read. Raise LmiError if that fails."""
+        model = registered.model
+        assert model is not None
+        async with self.memory_planner.reserve(model, self._all, self.make_idle):
+            await model.start()
+        self.note_loaded(registered)
+
+    def note_loaded(self, registered: RegisteredModel) -> None:
+        """Serve a version that has been loaded."""
+        model = registered.model
+        assert model is not None
         registered.note_loaded()
-        self.publish(name)
+        self.publish(name := registered.name)
         logger.info("model %s is registered%s: %s", name, _in_version(model.version), model.plan.served_by)
         logger.info("model %s runs this code: %s", name, code_that_runs(model.plan))
 
@@ -199,26 +214,31 @@ class ModelRegistry:
 
     def forget_failed(self, registered: RegisteredModel) -> None:
         """Remove a failed model after its failure has been reported."""
-        versions = self._versions.get(registered.name)
-        if versions is not None and versions.get(registered.version) is registered:
+        if self.has(registered) and not registered.is_served:
             self._remove(registered)
 
-    async def unregister(self, registered: RegisteredModel) -> None:
+    def has(self, registered: RegisteredModel) -> bool:
+        """Return whether this version is still registered."""
+        versions = self._versions.get(registered.name)
+        return versions is not None and versions.get(registered.version) is registered
+
+    async def unregister(self, registered: RegisteredModel, *, patiently: bool = False) -> None:
         """Remove a model: new requests do not find it, and it is unloaded after its running calls.
 
-        After `drain_seconds`, these end with an error. Loading stops.
+        After `drain_seconds`, these end with an error, and loading stops at once, unless this waits `patiently`.
         """
         self._remove(registered)
         registered.leaving = True
         self._leaving.add(registered)
-        await asyncio.shield(self.spawn(self._leave(registered)))
+        await asyncio.shield(self.spawn(self._leave(registered, None if patiently else self.drain_seconds)))
 
-    async def _leave(self, registered: RegisteredModel) -> None:
+    async def _leave(self, registered: RegisteredModel, seconds: float | None) -> None:
         try:
-            if registered.loading is not None:
-                registered.loading.cancel()
-                await asyncio.wait([registered.loading])
-            await registered.drain(self.drain_seconds, ModelNotReady(f"model {registered.name} was unregistered"))
+            if (loading := registered.loading) is not None:
+                if seconds is not None:
+                    loading.cancel()
+                await asyncio.wait([loading])
+            await registered.drain(seconds, ModelNotReady(f"model {registered.name} was unregistered"))
             async with registered.changing:
                 await registered.discard()
         finally:
@@ -232,6 +252,11 @@ class ModelRegistry:
         self._versions[registered.name].choose(registered)
         self.publish(registered.name)
 
+    async def bridge(self, model: ManagedModel) -> bool:
+        """Wait if a model has no engine because it is being replaced; if so, return True: look it up again."""
+        gap = self.gaps.get(model)
+        return gap is not None and await gap.wait()
+
     async def wake(self, model: Model) -> None:
         """Load an idle model, and wait for it. Raise ModelNotReady if it cannot be loaded."""
         if model.ready:
@@ -241,8 +266,14 @@ class ModelRegistry:
             raise ModelNotReady(f"model {model.name} was unregistered")
         if registered.loading is None:
             registered.begin(self.spawn(self._wake(registered, model)))
-        assert registered.loading is not None
-        await asyncio.shield(registered.loading)
+        loading = registered.loading
+        assert loading is not None
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            if not loading.cancelled():
+                raise
+            raise ModelNotReady(f"model {model.name} was unregistered") from None
 
     async def _wake(self, registered: RegisteredModel, model: Model) -> None:
         async with registered.changing:
@@ -256,7 +287,7 @@ class ModelRegistry:
                 await asyncio.shield(self.spawn(model.unload()))
                 if not isinstance(error, Exception):
                     raise
-                registered.failure = _loading_error(error, model.name)
+                registered.failure = loading_error(error, model.name)
                 logger.error("model %s could not be loaded again: %s", model.name, registered.failure.message)
                 refused = registered.failure if isinstance(registered.failure, OutOfMemory) else registered.refuse()
                 raise refused from error
@@ -271,9 +302,7 @@ class ModelRegistry:
             model = registered.model
             if model is None or not model.ready or model.usage.calls:
                 return False
-            model.idle_adapters, model.idle_pinned = dict(model.adapters.folders), tuple(model.adapters.pinned)
-            model.idle = True  # set first, so that requests wait instead of being refused
-            await model.unload()
+            await model.become_idle()
         self.publish(model.name)
         logger.info("model %s is unloaded until %s", model.name, "PUT" if model.shut_down else "its next request")
         return True
@@ -359,11 +388,4 @@ def _in_version(version: str | None) -> str:
     return "" if version is None else f" in version {version}"
 
 
-def _loading_error(error: Exception, name: str) -> LmiError:
-    """Return the error that explains why a model was not loaded."""
-    if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
-        return InvalidModel(error.message)
-    if isinstance(error, LmiError):
-        return error
-    logger.error("model %s: loading raised", name, exc_info=error)
-    return InvalidModel(f"loading model {name} raised {type(error).__name__}: {error}")
+Load = Callable[[ModelRegistry, RegisteredModel], Coroutine[Any, Any, None]]

@@ -5,7 +5,8 @@ import logging
 import time
 from enum import StrEnum
 
-from lmi_core.errors import LmiError, ModelNotReady
+from lmi_core.errors import ConfigurationError, InvalidModel, LmiError, ModelNotReady, OutOfMemory
+from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.registry.registration import PreparedModel, Registration, nothing
 from lmi_core.serving.model import Model
@@ -79,7 +80,9 @@ class RegisteredModel:
     def seconds_until_idle(self) -> float | None:
         """The seconds until the model can be unloaded as idle; None if it stays loaded."""
         model = self.model
-        if model is None or not model.server.unload_idle or self.state is not ModelState.READY:
+        if model is None or self.state is not ModelState.READY:
+            return None
+        if not model.server.unload_idle and model.server.workers(visible_gpus())[0] > 0:
             return None
         return model.server.max_idle_time - model.usage.unused_seconds
 
@@ -97,8 +100,8 @@ class RegisteredModel:
         stage = f": {self.progress}" if self.progress.what else ""
         return ModelNotReady(f"model {self.name} is loading{stage}")
 
-    async def drain(self, seconds: float, error: LmiError) -> None:
-        """Wait at most this long for the model's calls, and end the rest with the error."""
+    async def drain(self, seconds: float | None, error: LmiError) -> None:
+        """Wait at most this long for the model's calls, and end the rest with the error; None: wait for all."""
         model = self.model
         if model is None or await _wait_unused(model, seconds):
             return
@@ -136,9 +139,19 @@ class RegisteredModel:
         self.failure, self.loaded_at = None, time.time()
 
 
-async def _wait_unused(model: Model, seconds: float) -> bool:
+async def _wait_unused(model: Model, seconds: float | None) -> bool:
     try:
         await asyncio.wait_for(model.usage.wait_unused(), seconds)
     except TimeoutError:
         return False
     return True
+
+
+def loading_error(error: Exception, name: str) -> LmiError:
+    """Return the error that explains why a model was not loaded."""
+    if isinstance(error, ConfigurationError) and not isinstance(error, OutOfMemory):
+        return InvalidModel(error.message)
+    if isinstance(error, LmiError):
+        return error
+    logger.error("model %s: loading raised", name, exc_info=error)
+    return InvalidModel(f"loading model {name} raised {type(error).__name__}: {error}")

@@ -49,6 +49,7 @@ from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.validation import drop_all_unknown, validate_all
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
+from lmi_core.workers.replicas import Replicas
 
 
 class NoBackend:
@@ -163,13 +164,16 @@ class Model:
         """The folder on this host that contains the model's weights, when loaded; None without one."""
         return weights_folder(self.runtime.setup.directory, self.runtime.setup.properties)
 
-    async def start(self) -> None:
-        """Load the model. Raise ConfigurationError if it cannot be loaded, or not in time."""
+    async def start(self, former: Replicas[Any] | None = None) -> None:
+        """Load the model. Raise ConfigurationError if it cannot be loaded, or not in time.
+
+        With the replicas of a former version, load only one replica, on a device that they have left.
+        """
         limit = self.options.model_loading_timeout
         try:
             async with asyncio.timeout(limit) as deadline:
                 await self._download()
-                self.runtime.progress = self.progress
+                self.runtime.progress, self.runtime.former = self.progress, former
                 await start_runtime(self.runtime, self.name)
         except TimeoutError:
             if not deadline.expired():  # the runtime's own timeout
@@ -209,6 +213,12 @@ class Model:
         """Stop the runtime and release its resources; `start` loads the model again."""
         await self.stop()
         self._create_runtime(self.plan.setup)
+
+    async def become_idle(self) -> None:
+        """Unload the model until its next call, and remember its adapters."""
+        self.idle_adapters, self.idle_pinned = dict(self.adapters.folders), tuple(self.adapters.pinned)
+        self.idle = True  # set first, so that calls wait instead of being refused
+        await self.unload()
 
     def change_server(self, server: ServerProperties, setup: RuntimeSetup[Any]) -> None:
         """Change the server's options, and the runtime's setup at the next load."""

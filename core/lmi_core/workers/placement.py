@@ -29,8 +29,8 @@ class Placement(NamedTuple):
         return f"{count}, on GPU {groups}{idle}"
 
     def total(self, of_group: ReplicaCount) -> ReplicaCount:
-        """Return the number of replicas, given the number in each group."""
-        return ReplicaCount(of_group.minimum * len(self.groups), of_group.maximum * len(self.groups))
+        """Return the number of replicas, given the number in each group; a minimum of 0 there means one in all."""
+        return ReplicaCount(max(1, of_group.minimum * len(self.groups)), of_group.maximum * len(self.groups))
 
 
 ANYWHERE = Placement()

@@ -158,7 +158,9 @@ class RayActor:
                 self.place = await asyncio.wrap_future(self._actor.place.remote().future())
         except TimeoutError:
             wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
-            raise WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s") from None
+            full = WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s")
+            full.out_of_memory = True
+            raise full from None
         except Exception as error:  # Ray raises exceptions of many classes
             raise WorkerDied(_in_a_line(error)) from None
         connections = zip(self._targets, self._connections, strict=True)

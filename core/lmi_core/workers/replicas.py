@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from lmi_core.workers.routing import Router
 
 logger = logging.getLogger(__name__)
 
+UNLIMITED = sys.maxsize
 DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue in other replicas
 
 R = TypeVar("R", bound=Replica)
@@ -50,6 +52,8 @@ class Replicas(Generic[R]):
         """
         self.members: list[R] = []
         self.count = count
+        self.limit = UNLIMITED  # of replicas, while another version of the model has some of their devices
+        self.former: Replicas[Any] | None = None  # the other version's, with whose numbers its own must differ
         self.on_change: Callable[[], None] = lambda: None  # called after replicas were added or removed
         self._changed = asyncio.Event()  # replaced whenever it is set, which is when replicas were added or removed
         self._create = create
@@ -71,10 +75,15 @@ class Replicas(Generic[R]):
         """Return the number that the replica was created with."""
         return self._numbers[replica]
 
-    async def start(self) -> None:
-        """Load the model into the minimum number of replicas. Raise ConfigurationError if that fails for one."""
+    async def start(self, former: "Replicas[Any] | None" = None) -> None:
+        """Load the model into the minimum number of replicas. Raise ConfigurationError if that fails for one.
+
+        With the replicas of a former version, load it into one, on devices that they have left.
+        """
+        if former is not None:
+            self.limit, self.former = 1, former
         await self._add(1)  # alone, because it may download the model, and so that a fault is reported once
-        await self._add(self.count.minimum - 1)
+        await self._add(self._least - 1)
 
     async def stop(self) -> None:
         """End all replicas. Safe to call repeatedly, at any time."""
@@ -87,11 +96,16 @@ class Replicas(Generic[R]):
         """Change the number of replicas. Raise LmiError if one cannot be started; the others then stay."""
         self.count = count
         async with self.changing:
-            if (missing := count.minimum - len(self.members)) > 0:
+            if (missing := self._least - len(self.members)) > 0:
                 await self._add(missing)
             idlest = sorted(self.members, key=lambda each: (each.is_available, each.isolation.tokens))
-            await asyncio.gather(*(self._remove(each) for each in idlest[: -count.maximum]))
+            await asyncio.gather(*(self._remove(each) for each in idlest[: -self._most]))
         self._begin_shrinking()
+
+    async def limit_to(self, limit: int) -> None:
+        """Have at most so many replicas for now. Raise LmiError if a missing one cannot be started."""
+        self.limit = limit
+        await self.scale(self.count)
 
     def choose(self, work: Work) -> R:
         """Return the replica for a request; an unavailable one only if all are unavailable."""
@@ -100,7 +114,7 @@ class Replicas(Generic[R]):
             accepting = [each for each in self.members if _accepts(each)]
             accepting = accepting or [each for each in self.members if each.is_available]
             chosen = self._router.choose(accepting, work) if accepting else chosen
-        if len(self.members) < self.count.maximum and self._are_full() and not self.changing.locked():
+        if len(self.members) < self._most and self._are_full() and not self.changing.locked():
             self._begin(self._grow())
         return chosen
 
@@ -164,12 +178,20 @@ class Replicas(Generic[R]):
     def process_ids(self) -> Collection[int]:
         return [process_id for each in self.members for process_id in each.process_ids]
 
+    @property
+    def _least(self) -> int:
+        return min(self.count.minimum, self.limit)
+
+    @property
+    def _most(self) -> int:
+        return min(self.count.maximum, self.limit)
+
     def _are_full(self) -> bool:
         return all(each.isolation.sequences >= self._max_sequences for each in self.members)
 
     async def _grow(self) -> None:
         async with self.changing:
-            if len(self.members) >= self.count.maximum or not self._are_full():
+            if len(self.members) >= self._most or not self._are_full():
                 return
             logger.info("all %d replicas are full: another one is started", len(self.members))
             await self._add(1)
@@ -200,7 +222,8 @@ class Replicas(Generic[R]):
                 raise result
 
     async def _start_one(self) -> None:
-        number = next(n for n in range(len(self._numbers) + 1) if n not in self._numbers.values())
+        taken = {*self._numbers.values(), *(() if self.former is None else self.former._numbers.values())}
+        number = next(n for n in range(len(taken) + 1) if n not in taken)
         replica = self._create(number)
         self._numbers[replica] = number
         replica.on_death = partial(self._router.forget, replica)
@@ -218,8 +241,13 @@ class Replicas(Generic[R]):
         self.members.remove(replica)
         self._router.forget(replica)
         self._notify()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(replica.isolation.wait_empty(), DRAIN_SECONDS)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(replica.isolation.wait_empty(), DRAIN_SECONDS)
+        except asyncio.CancelledError:
+            self.members.append(replica)
+            self._notify()
+            raise
         before = self._ended_ones
         figures = replica.figures.after(before)
         self._ended_ones = replace(figures, restarts=figures.restarts + before.restarts)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from lmi_core.errors import ModelNotFound, ModelNotReady
 from lmi_core.handler import Call
 from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_handlers.base.plain_handler import registry_of
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 
 
@@ -17,7 +18,10 @@ async def generating_model(
 
     Raise ModelNotFound, also for a model function, which has no tokenizer.
     """
-    model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER) or name)
+    name = call.headers.get(TARGET_MODEL_HEADER) or name
+    model = dispatcher.find(name)
+    while await registry_of(dispatcher).bridge(model):
+        model = dispatcher.find(name)
     with dispatcher.admit(model):
         await dispatcher.wake(model)
         check_tokenizer(model)

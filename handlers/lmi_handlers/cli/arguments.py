@@ -84,7 +84,7 @@ Servers = Annotated[
         min=1,
         metavar="N",
         help="Processes that read, tokenize and answer requests on the same port and share the engines of the "
-        "backend torch. Linux only.",
+        "backends torch and trtllm. Linux only.",
     ),
 ]
 Options = Annotated[

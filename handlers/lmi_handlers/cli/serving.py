@@ -124,8 +124,8 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
             raise ConfigurationError("--servers works with engines on this host: not with ray_address (--ray)")
         if plan.backend is None or not plan.backend.shares_engines:
             raise ConfigurationError(
-                f"--servers works with models of the backend torch, whose engines front ends can share; {plan.name} is "
-                f"{plan.served_by}"
+                "--servers works with the backends torch and trtllm, whose engines front ends can share; "
+                f"{plan.name} is {plan.served_by}"
             )
 
 

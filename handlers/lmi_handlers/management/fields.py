@@ -55,9 +55,14 @@ class ModelChange(BaseModel):
     unload_idle: bool | None = Field(
         None, description="Unload the model after max_idle_time without requests; the next request loads it again."
     )
-    min_worker: CountOrNone = Field(None, description="The minimum number of processes that run a model function.")
+    min_worker: CountOrNone = Field(
+        None,
+        description="The minimum number of engines, or of processes that run a model function; with 0, the last one is "
+        "stopped after max_idle_time without requests.",
+    )
     max_worker: CountOrNone = Field(
-        None, description="The maximum number of processes that run a model function; 0 shuts the model down."
+        None,
+        description="The maximum number of engines, or of processes that run a model function; 0 shuts the model down.",
     )
     synchronous: bool = Field(True, description="Answer once the change is complete; if false, at once.")
     default: bool = Field(False, description="Make this the default version for requests that name none.")
@@ -91,6 +96,10 @@ class NewModel(ModelChange):
         None, description="The name of the model in requests; by default the last part of the URL."
     )
     model_version: str | None = Field(None, description="The version of the model.")
+    replace: bool = Field(
+        False,
+        description="Replace the default version, which is removed: engine by engine if both do not fit in memory.",
+    )
     engine: str | None = Field(
         None, description="DJLServing's engine: Python, MPI, DeepSpeed or FasterTransformer, which mean the same here."
     )

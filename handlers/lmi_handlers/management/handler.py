@@ -15,6 +15,7 @@ from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.payloads.payload import check_payload
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.registry.registration import Registration
+from lmi_core.registry.replacement import replace_default
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals, registry_of
 from lmi_handlers.base.statuses import Statuses
@@ -114,7 +115,9 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
         )
     registration = Registration(name, fields.url, fields.model_version, fields.overrides(options, SOURCE))
     registry = registry_of(served)
-    registered = registry.register(registration, default=fields.default)
+    registered = registry.register(
+        registration, default=fields.default, load=replace_default if fields.replace else None
+    )
     if not fields.synchronous:
         watch_loading(call, served, registered)
         return _status_answer(f'Model "{name}" registration scheduled.', ACCEPTED)

@@ -24,8 +24,8 @@ async def show_response(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the response, even while it is generated. Raise ResponseNotFound if it is not stored."""
     if call.query.get("stream", "").lower() in ("true", "1"):
         raise InvalidPayload("`stream` must be false here: only the request for a response streams it")
-    if running := _running(call, dispatcher):
-        return _json(running[1].so_far("in_progress"))
+    if (answer := _running(call, dispatcher)) is not None:
+        return _json(answer.so_far("in_progress"))
     return _json(_turn(call, dispatcher)[1].answer)
 
 
@@ -39,9 +39,9 @@ async def delete_response(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def cancel_response(call: Call, dispatcher: ServedModels) -> Answer:
     """Abort the generation of a streamed response. Raise InvalidPayload if it has ended."""
-    if running := _running(call, dispatcher):
-        model, answer = running
-        model.running.abort_one(answer.request_id, answer.requests)
+    if (answer := _running(call, dispatcher)) is not None:
+        for model in dispatcher.all_models():  # a version and the one that replaces it store their responses together
+            model.running.abort_one(answer.request_id, answer.requests)
         return _json(answer.so_far("cancelled"))
     _turn(call, dispatcher)
     raise InvalidPayload("Cannot cancel a synchronous response, or one that has ended")
@@ -85,11 +85,11 @@ def _start(items: list[dict[str, Any]], after: str | None) -> int:
     return ids.index(after) + 1
 
 
-def _running(call: Call, dispatcher: ServedModels) -> tuple[ManagedModel, RunningAnswer] | None:
+def _running(call: Call, dispatcher: ServedModels) -> RunningAnswer | None:
     response_id = call.path_parameters["response_id"]
     for model in dispatcher.all_models():
         if (answer := model.conversations.find_running(response_id, call.key)) is not None:
-            return model, answer
+            return answer
     return None
 
 

@@ -220,7 +220,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.engine.report = self.progress.report
         self.progress.report("starting the engine's process")
         try:
-            self.tokenizer = await with_tokenizer(self.options, self.engine.start())
+            self.tokenizer = await with_tokenizer(self.options, self.engine.start(self.former))
         except BaseException:
             await self.stop()
             raise

@@ -39,7 +39,6 @@ class TrtllmBackend(TorchBackend, TensorBackend):
     parameters_type = TrtllmParameters
     tensor_inputs = INPUTS
     tensor_outputs = OUTPUTS
-    shares_engines = False  # requests name the adapters of earlier ones
     client_type = TensorClient
     engine: TensorClient
 

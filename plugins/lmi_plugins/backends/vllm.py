@@ -181,7 +181,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             available = int(psutil.virtual_memory().available)
             with reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING)):
                 adapters = adapter_folders(self.setup.directory, self.setup.properties)
-                self.max_length = await self._service.start(adapters)
+                self.max_length = await self._service.start(adapters, self.former)
             self.max_images = self._service.images.most
             self.embedding = self._service.embedding
             self.generates = self.embedding is None
@@ -200,7 +200,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     def placement(self, of_group: ReplicaCount) -> Placement:
         if is_cpu_build() or self._over_nodes:  # Ray chooses the devices
-            return Placement(replicas=of_group)
+            return Placement(replicas=Placement().total(of_group))
         gpus = visible_gpus()
         tensor = self.arguments["tensor_parallel_size"]
         degree = gpus if tensor == MAX else int(tensor)

@@ -122,9 +122,12 @@ class VllmService:
         self._speculates = "speculative_config" in arguments
         self._acceptance = AcceptanceLog() if "per_request_spec_decode_metrics" in arguments else None
 
-    async def start(self, adapters: Mapping[str, Path]) -> int:
-        """Start the engine, and return the maximum length of a sequence. Raise ConfigurationError if that fails."""
-        await self.replicas.start()
+    async def start(self, adapters: Mapping[str, Path], former: Replicas[Any] | None = None) -> int:
+        """Start the engines, and return the maximum length of a sequence. Raise ConfigurationError if that fails.
+
+        For `former` see Replicas.
+        """
+        await self.replicas.start(former)
         if embeds(self._engine.vllm):
             self.embedding = embedding_model(self._engine.vllm.model_config, await pooling_task(self._engine.vllm))
         own_end = self._tokenizer.pretrained.eos_token_id  # also ends a generation in vLLM

@@ -203,3 +203,21 @@ async def test_a_request_that_kills_engines_spares_the_others() -> None:
     with pytest.raises(GenerationFailed, match="it is not tried again"):
         await poison()
     assert await asyncio.gather(*asked) == [WHOLE] * 6
+
+
+@in_virtual_time
+async def test_another_version_takes_the_numbers_that_are_left() -> None:
+    old, new = Engines(THREE), Engines(THREE)
+    await old.replicas.start()
+    asked = old.asking(2)
+    await asyncio.sleep(1)
+    await old.replicas.limit_to(2)
+    await new.replicas.start(old.replicas)
+    assert [[each.number for each in engines.replicas.members] for engines in (old, new)] == [[0, 1], [2]]
+    removing = asyncio.create_task(old.replicas.limit_to(1))
+    await asyncio.sleep(1)
+    assert len(old.replicas.members) == 1
+    removing.cancel()  # its requests have not ended
+    await asyncio.wait([removing])
+    assert len(old.replicas.members) == 2
+    assert await asyncio.gather(*asked) == [WHOLE] * 2

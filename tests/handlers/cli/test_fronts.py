@@ -264,5 +264,5 @@ async def test_nothing_outlives_the_parent() -> None:
 
 async def test_models_whose_engines_cannot_be_shared(model_dir: ModelDirectory) -> None:
     async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0, "--servers", 2) as server:
-        await server.line_with("--servers works with models of the backend torch")
+        await server.line_with("--servers works with the backends torch and trtllm")
         assert await server.process.wait() == 2

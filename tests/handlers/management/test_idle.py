@@ -16,6 +16,7 @@ from lmi_core.registry.registration import Registration
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.management.asking import ask, describe, generated, register
+from tests.handlers.management.engines import Engine, EnginesBackend
 from tests.handlers.management.test_models import HANDLE
 from tests.longest_hold import slowness
 
@@ -93,6 +94,35 @@ async def test_requests_to_an_idle_model_load_it_once(server: RunningServer, sec
     answers = await asyncio.gather(*(generated(server, "/predictions/second") for _ in range(8)))
     assert answers == ["two"] * 8
     assert CountedBackend.starts == 2
+
+
+async def test_engines_end_down_to_the_last_one_and_start_with_the_next_request(
+    server: RunningServer, model_dir: ModelDirectory
+) -> None:
+    server.dispatcher.registry.reader._plugins.backends.register(EnginesBackend)  # type: ignore[union-attr]
+    Engine.owners.clear()
+    properties = "option.rolling_batch=engines\noption.scripted_text=one\noption.max_rolling_batch_size=1\n"
+    directory = model_dir(
+        {"serving.properties": f"{properties}minWorkers=0\nmaxWorkers=2\nmax_idle_time=1\n"}, "second"
+    )
+    assert (await register(server, directory)).status == 200
+    assert len(Engine.owners) == 1
+    backend = server.dispatcher.models["second"].backend
+    assert isinstance(backend, EnginesBackend)
+    scripts = [Script("one", prefilled=asyncio.Event()) for _ in range(3)]
+    backend.enqueue(*scripts)
+    asked = [asyncio.create_task(generated(server, "/predictions/second")) for _ in scripts]
+    while len(Engine.owners) < 2:
+        await asyncio.sleep(0.005)
+    for each in scripts:
+        assert each.prefilled is not None
+        each.prefilled.set()
+    assert await asyncio.gather(*asked) == ["one"] * 3
+    await until_idle(server, "second")
+    assert Engine.owners == {}
+    assert (await ask(server, "GET", "/models/second")).json()[0]["models"][0]["workerGroups"][0]["minWorkers"] == 0
+    assert await generated(server, "/predictions/second") == "one"
+    assert len(Engine.owners) == 1
 
 
 async def test_model_in_use_is_not_unloaded(server: RunningServer, second: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from lmi_core.backend import BackendSetup
 from lmi_core.configuration.configuration import Configuration
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
+from lmi_core.workers.shared_worker import HOST_VARIABLE
+from lmi_core.workers.worker_host import WorkerHost
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import SamplingParameters
@@ -163,6 +166,29 @@ async def test_adapters_of_requests(
         wrong: dict[str, Any] = {"lora_weights": [[0.0] * 2000], "lora_config": [row]}
         with pytest.raises(InvalidParameter, match=f"^{message}"):
             await generated(backend, lora_task_id=task_id(9), **wrong)
+
+
+async def test_servers_that_share_an_engine(
+    model_directory: ModelDirectory, reference: ReferenceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the one that got the weights knows the id; the other asks for them."""
+    given: dict[str, Any] = lora_tensors(save_adapter(tmp_path / "adapter", reference("llama"), 5, rank=4))
+    with tempfile.TemporaryDirectory() as folder:
+        host = WorkerHost(Path(folder))
+        await host.start()
+        monkeypatch.setenv(HOST_VARIABLE, str(host.address))
+        model = model_directory("llama")
+        async with started(tmp_path, model) as first, started(tmp_path, model) as second:
+            assert first.engine.replicas.process_ids == second.engine.replicas.process_ids
+            plain = await asyncio.gather(generated(first), generated(second))
+            assert plain[0] == plain[1]
+            expected = await generated(first, lora_task_id=task_id(5), **given)
+            assert await generated(first, lora_task_id=task_id(5)) == expected != plain[0]
+            with pytest.raises(InvalidParameter, match=r"^`lora_task_id` must be cached"):
+                await generated(second, lora_task_id=task_id(5))
+            assert await generated(second, lora_task_id=task_id(5), **given) == expected
+            assert await generated(second, lora_task_id=task_id(5)) == expected
+        await host.stop()
 
 
 async def test_other_weights_under_the_same_id_at_the_same_time(

@@ -77,7 +77,8 @@ class ServerProperties(Properties):
     ] = Field(
         default=1,
         description="Minimum number of engines on each group of devices that one engine needs, or of processes that "
-        "run the model function; 0 means 1.",
+        "run the model function. With 0, the last one is stopped, too, after max_idle_time without requests; the next "
+        "request starts one.",
     )
     max_workers: Annotated[
         PositiveInt,
@@ -109,8 +110,8 @@ class ServerProperties(Properties):
     )
     max_idle_time: PositiveInt = Field(
         default=60,
-        description="Time after which an idle engine or process beyond minWorkers is stopped and, with unload_idle, "
-        "an idle model is unloaded, in seconds.",
+        description="Time after which an idle engine or process beyond minWorkers is stopped and, with unload_idle or "
+        "minWorkers=0, an idle model is unloaded, in seconds.",
     )
     unload_idle: bool = Field(
         default=False,
@@ -181,9 +182,12 @@ class ServerProperties(Properties):
         return _host_patterns(self.allowed_hosts or "")
 
     def workers(self, gpus: int) -> tuple[int, int]:
-        """Return the minimum and maximum numbers of model function processes on a host with `gpus` GPUs."""
+        """Return the minimum and maximum numbers of engines or processes on a host with `gpus` GPUs.
+
+        A minimum of 0 means that a model in use has at least one.
+        """
         own_min, own_max = (
             (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
         )
-        minimum = max(1, self.min_workers if own_min is None else own_min)
+        minimum = self.min_workers if own_min is None else own_min
         return minimum, max(minimum, self.max_workers if own_max is None else own_max)

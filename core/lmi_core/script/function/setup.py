@@ -87,7 +87,7 @@ def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSetti
     devices = max(1, len(server.devices))  # each has its own workers, as in DJLServing
     return replace(
         settings,
-        min_workers=min_workers * devices,
+        min_workers=max(1, min_workers) * devices,
         max_workers=max_workers * devices,
         batch_size=1 if settings.rolling else server.batch_size,
         max_batch_delay=server.max_batch_delay / 1000,

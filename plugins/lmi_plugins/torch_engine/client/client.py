@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -74,9 +75,9 @@ class EngineClient:
         self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time, first)
         self._resumption = Resumption(self.replicas, enabled=resume)
 
-    async def start(self) -> None:
-        """Load the model into each replica. Raise ConfigurationError if that fails."""
-        await self.replicas.start()
+    async def start(self, former: Replicas[Any] | None = None) -> None:
+        """Load the model into each replica. Raise ConfigurationError if that fails. For `former` see Replicas."""
+        await self.replicas.start(former)
 
     async def stop(self) -> None:
         await self.replicas.stop()

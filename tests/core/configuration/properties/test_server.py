@@ -29,7 +29,7 @@ def test_invalid_server_value(directory: Directory, line: str, message: str) -> 
 
 @pytest.mark.parametrize(
     ("gpus", "expected"),
-    [(0, (1, 4)), (2, (3, 3))],
+    [(0, (0, 4)), (2, (3, 3))],
 )
 def test_workers_of_each_kind_of_device(directory: Directory, gpus: int, expected: tuple[int, int]) -> None:
     text = "minWorkers=0\ncpu.maxWorkers=4\ngpu.minWorkers=3\ngpu.maxWorkers=2"

@@ -1,0 +1,167 @@
+"""The replacement of a version by another one, side by side or engine by engine, in which no request is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_plugins.backends.scripted import Script, ScriptedBackend
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.handlers.management.asking import ask, describe, generated, register
+from tests.handlers.management.engines import Engine, EnginesBackend
+
+PATH = "/predictions/second"
+
+
+@pytest.fixture(autouse=True)
+def no_engines() -> None:
+    Engine.owners.clear()
+    Engine.faulty.clear()
+
+
+@pytest.fixture
+async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
+    server = await serve(model_dir({"serving.properties": SCRIPTED}, "first"))
+    server.dispatcher.registry.reader._plugins.backends.register(EnginesBackend)  # type: ignore[union-attr]
+    return server
+
+
+@pytest.fixture
+def versions(model_dir: ModelDirectory) -> list[Path]:
+    """Two versions, each of whose answers are its number as a word."""
+    properties = "option.rolling_batch=engines\noption.scripted_text={}\n"
+    return [model_dir({"serving.properties": properties.format(text)}, text) for text in ("one", "two")]
+
+
+async def begin(server: RunningServer, directory: Path, engines: int) -> "tuple[asyncio.Task[str], asyncio.Event]":
+    """Register the first version, and begin a request that ends once the event is set."""
+    answer = await register(server, directory, model_name="second", model_version="1", min_worker=engines)
+    assert answer.status == 200, answer.body
+    backend = server.dispatcher.models["second"].backend
+    assert isinstance(backend, ScriptedBackend)
+    backend.enqueue(Script("one", prefilled=(release := asyncio.Event())))
+    asked = asyncio.create_task(generated(server, PATH))
+    while not backend.history:
+        await asyncio.sleep(0.005)
+    return asked, release
+
+
+def replace(server: RunningServer, directory: Path, engines: int) -> "asyncio.Task[Any]":
+    fields = {"model_name": "second", "model_version": "2", "min_worker": engines, "replace": True}
+    return asyncio.create_task(register(server, directory, **fields))
+
+
+async def until_owned(owners: dict[int, str]) -> None:
+    while Engine.owners != owners:  # the test's time limit applies
+        await asyncio.sleep(0.005)
+
+
+async def test_engines_go_one_by_one_each_after_its_requests(server: RunningServer, versions: list[Path]) -> None:
+    asked, release = await begin(server, versions[0], 3)
+    texts = list[str]()
+
+    async def ask_on() -> None:
+        while True:
+            texts.append(await generated(server, PATH))
+
+    asking = asyncio.create_task(ask_on())
+    replacing = replace(server, versions[1], 3)
+    await until_owned({0: "one", 1: "two", 2: "two"})
+    while "two" not in texts:
+        await asyncio.sleep(0.005)
+    assert not replacing.done()
+    release.set()
+    assert await asked == "one"
+    assert (await replacing).status == 200
+    assert Engine.owners == {0: "two", 1: "two", 2: "two"}
+    asking.cancel()
+    assert texts == sorted(texts)  # once the new version is the default, it answers everything
+    assert set(texts) == {"one", "two"}
+    assert (await server.post(f"{PATH}/1", {"inputs": "Hello"})).status == 404
+    assert (await ask(server, "PUT", "/models/second", min_worker=2)).status == 200
+    assert len(Engine.owners) == 2
+
+
+@pytest.mark.parametrize("faulty", [0, 1, 2])  # devices are exchanged in this order
+async def test_version_that_fails_gives_the_engines_back(
+    server: RunningServer, versions: list[Path], faulty: int
+) -> None:
+    asked, release = await begin(server, versions[0], 4)
+    Engine.faulty["two"] = faulty
+    release.set()
+    answer = await replace(server, versions[1], 4)
+    assert (answer.status, answer.json()["error"]) == (400, f"device {faulty} is faulty")
+    assert dict.fromkeys(range(4), "one") == Engine.owners
+    assert [await asked, await generated(server, PATH)] == ["one", "one"]
+    assert (await describe(server, "second"))["default"]
+
+
+async def test_last_engine_that_fails_is_reported(server: RunningServer, versions: list[Path]) -> None:
+    asked, release = await begin(server, versions[0], 2)
+    Engine.faulty["two"] = 0
+    replacing = replace(server, versions[1], 2)
+    await until_owned({0: "one", 1: "two"})
+    release.set()
+    assert (await replacing).json()["error"] == "device 0 is faulty"
+    assert [await asked, await generated(server, PATH)] == ["one", "two"]
+    assert (await describe(server, "second"))["reason"] == "device 0 is faulty"
+
+
+async def test_replacement_that_is_removed_gives_the_engines_back(server: RunningServer, versions: list[Path]) -> None:
+    asked, release = await begin(server, versions[0], 3)
+    other, release_other = asyncio.Event(), asyncio.Event()
+    backend = server.dispatcher.models["second"].backend
+    assert isinstance(backend, ScriptedBackend)
+    backend.enqueue(Script("one", prefilled=release_other, started=other))
+    others = asyncio.create_task(generated(server, PATH))
+    while len(backend.history) < 2:
+        await asyncio.sleep(0.005)
+    replacing = replace(server, versions[1], 3)
+    await until_owned({0: "one", 1: "one", 2: "two"})
+    assert (await ask(server, "DELETE", "/models/second/2")).status == 200
+    await replacing
+    await until_owned(dict.fromkeys(range(3), "one"))
+    release.set()
+    release_other.set()
+    assert [await asked, await others, await generated(server, PATH)] == ["one", "one", "one"]
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+async def test_requests_wait_while_the_only_engine_is_replaced(
+    server: RunningServer, versions: list[Path], faulty: bool
+) -> None:
+    asked, release = await begin(server, versions[0], 1)
+    if faulty:
+        Engine.faulty["two"] = 0
+    replacing = replace(server, versions[1], 1)
+    while not server.dispatcher.registry.gaps:
+        await asyncio.sleep(0.005)
+    waiting = [asyncio.create_task(generated(server, PATH)) for _ in range(3)]
+    counting = asyncio.create_task(server.post("/tokenize", {"model": "second", "prompt": "Hello"}))
+    assert (await server.get("/ping")).status == 200
+    release.set()
+    assert await asked == "one"
+    assert await asyncio.gather(*waiting) == ["one" if faulty else "two"] * 3
+    assert (await counting).status == 200
+    assert (await replacing).status == (400 if faulty else 200)
+
+
+async def test_versions_that_fit_are_side_by_side(server: RunningServer, model_dir: ModelDirectory) -> None:
+    two = model_dir({"serving.properties": f"{SCRIPTED}option.scripted_text=two\n"}, "two")
+    backend = server.dispatcher.models["first"].backend
+    assert isinstance(backend, ScriptedBackend)
+    kept = (await server.post("/v1/responses", {"model": "first", "input": "Hello"})).json()
+    backend.enqueue(Script("one", prefilled=(release := asyncio.Event())))
+    asked = asyncio.create_task(generated(server, "/predictions/first"))
+    while len(backend.history) < 2:
+        await asyncio.sleep(0.005)
+    replacing = asyncio.create_task(register(server, two, model_name="first", model_version="2", replace=True))
+    while await generated(server, "/predictions/first") != "two":
+        pass
+    assert not replacing.done()
+    release.set()
+    assert [await asked, (await replacing).status] == ["one", 200]
+    body = {"model": "first", "input": "And?", "previous_response_id": kept["id"]}
+    assert (await server.post("/v1/responses", body)).status == 200
+    assert [each["models"][0]["state"] for each in (await ask(server, "GET", "/models/first")).json()] == ["ready"]
