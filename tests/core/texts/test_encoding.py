@@ -1,4 +1,4 @@
-"""Which tokenizers may encode short texts on the event loop."""
+"""Tokenizers may encode short texts on the event loop if none of their expressions can take long."""
 
 from pathlib import Path
 from typing import Any

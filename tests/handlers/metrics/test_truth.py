@@ -266,7 +266,7 @@ async def test_a_model_that_is_not_loaded(server: RunningServer) -> None:
 
 
 async def test_a_model_whose_engine_is_replaced(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is loaded, but takes no requests, as the readiness routes say."""
+    """A model with a dead engine is loaded, but not ready, as for the readiness routes."""
     monkeypatch.setattr(server.model.runtime, "health", AsyncMock(side_effect=BackendUnhealthy("it is restarted")))
     assert (await server.get("/readiness")).status == 503
     assert value(await scrape(server), "lmi_model_ready") == 0
