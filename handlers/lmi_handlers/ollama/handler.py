@@ -50,11 +50,11 @@ class OllamaHandler(OpenAiHandler):
         body, own = take_own_options(call.json_object(), model)
         if call.path == CHAT:
             chat, ignored = take_payload(body, OllamaChat, strict)
-            asked = _read(chat, call, model, stopwatch, CHAT_MEMBERS)
+            asked = _read(chat, call, model, stopwatch, CHAT_MEMBERS, chat.messages)
             parsed = next_message(chat, asked) if chat.messages else asked.answer_load()
         else:
             prompt, ignored = take_payload(body, OllamaGenerate, strict)
-            asked = _read(prompt, call, model, stopwatch, GENERATE_MEMBERS)
+            asked = _read(prompt, call, model, stopwatch, GENERATE_MEMBERS, prompt.prompt)
             parsed = answer_to_prompt(prompt, prompt.prompt, asked) if prompt.prompt else asked.answer_load()
         parsed = replace(parsed, ignored=ignored)
         return with_own(parsed, own, "options.") if isinstance(parsed, Generation) else parsed
@@ -63,10 +63,12 @@ class OllamaHandler(OpenAiHandler):
         return json_answer({"error": error.message}, USUAL.of(error, model))
 
 
-def _read(payload: OllamaRequest, call: Call, model: ServedModel, watch: Stopwatch, members: Members) -> OllamaCall:
+def _read(
+    payload: OllamaRequest, call: Call, model: ServedModel, watch: Stopwatch, members: Members, content: object
+) -> OllamaCall:
     """Return the call with the name of its model. Raise ModelNotFound for another name, or InvalidPayload."""
     asked = OllamaCall(payload, check_name(payload.model, call, model), call, model, watch, members)
-    if not model.backend.generates:
+    if not model.backend.generates and (content or not payload.unloads):
         what = "chat" if call.path == CHAT else "generate"
         raise InvalidPayload(f'"{asked.name}" does not support {what}: it makes no texts')
     asked.check_thinking()

@@ -40,7 +40,9 @@ CONFIGURATION_NAMES: Mapping[str, str] = {
     "vocab_size": "vocab_size",
 }
 
-_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()  # clients ask repeatedly
+# Clients ask for both repeatedly.
+_files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()
+_capabilities_of: WeakKeyDictionary[ServingRuntime[Any], Capabilities] = WeakKeyDictionary()
 
 
 class ShowRequest(NamedModel):
@@ -124,9 +126,10 @@ async def _describe(model: ManagedModel, name: str) -> dict[str, Any]:
 async def _tag(model: ManagedModel, name: str) -> dict[str, Any]:
     """Return the list's entry, with the capabilities and sizes that only a loaded model has."""
     listed = await _describe(model, name)
-    known = known_capabilities(model)
+    known = _capabilities_of.get(model.runtime) or known_capabilities(model)
     if known is None:
         return listed
+    _capabilities_of[model.runtime] = known
     width = (await _files(model)).text_configuration.get("hidden_size")
     details = {"context_length": model.backend.max_length, "embedding_length": width}
     listed["details"] |= {member: value for member, value in details.items() if isinstance(value, int)}

@@ -103,3 +103,5 @@ async def test_model_that_only_makes_vectors(server: RunningServer, path: str, b
     assert answer.status == 400  # a client would download the model after a 404
     assert answer.json()["error"].startswith(f'"model" does not support {path}')
     assert (await server.get("/api/tags")).json()["models"][0]["capabilities"] == ["embedding"]
+    unloading = await server.post(f"/api/{path}", {"model": "model", "keep_alive": 0})
+    assert (unloading.status, unloading.json()["done_reason"]) == (200, "unload")

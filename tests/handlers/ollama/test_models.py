@@ -82,6 +82,7 @@ async def test_tags(server: RunningServer, directory: Path) -> None:
 async def test_files_are_read_once(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     first = (await server.get("/api/tags")).json()
     monkeypatch.setattr("lmi_handlers.ollama.models.read_files", None)
+    monkeypatch.setattr("lmi_handlers.ollama.models.known_capabilities", None)
     assert (await server.get("/api/tags")).json() == first
     assert (await server.get("/api/ps")).status == 200
 
