@@ -42,6 +42,10 @@ class RunningCalls:
             for call in calls:
                 call.fail(error)
 
+    def accept(self) -> None:
+        """Let calls start again after `fail_all`."""
+        self._error = None
+
     @property
     def queued_tokens(self) -> int:
         """The prompt tokens of the calls that have no first token."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
@@ -66,6 +67,7 @@ class ModelRegistry:
         self.memory_planner = MemoryPlanner()
         self.reader = reader
         self.gaps: dict[ManagedModel, asyncio.Event] = {}  # of models whose only engine is being replaced
+        self.replacing = defaultdict[str, asyncio.Lock](asyncio.Lock)  # by name: one replacement after the other
         self._versions: dict[str, Versions] = {}
         self._limits: Limits | None = None  # None: to be determined again
         self._leaving: set[RegisteredModel] = set()
@@ -86,12 +88,12 @@ class ModelRegistry:
 
         Raise ConfigurationError if that fails, OutOfMemory if it does not fit.
         """
-        async with self.memory_planner.reserve(model, self._all, self.make_idle):
+        async with self.memory_planner.reserve(model, self.all_versions, self.make_idle):
             await model.start()
 
     def begin(self) -> None:
         """Finish the start of the server, and begin to unload idle models whose options allow it."""
-        for registered in self._all():
+        for registered in self.all_versions():
             registered.note_loaded()
         self.publish(*self._versions)
         self.spawn(self._unload_idle())
@@ -111,7 +113,7 @@ class ModelRegistry:
             raise ModelNotFound(f"model `{name}` has no version `{version}`. Registered: {known}")
         return found
 
-    def _all(self) -> Iterator[RegisteredModel]:
+    def all_versions(self) -> Iterator[RegisteredModel]:
         """Yield every version of every registered model."""
         for versions in self._versions.values():
             yield from versions
@@ -123,7 +125,7 @@ class ModelRegistry:
 
     def all_models(self) -> Iterator[Model]:
         """Yield every version of every model, including those being loaded or removed."""
-        for each in (*self._all(), *self._leaving):
+        for each in (*self.all_versions(), *self._leaving):
             if each.model is not None:
                 yield each.model
 
@@ -190,7 +192,7 @@ class ModelRegistry:
         """Load a version whose directory has been read. Raise LmiError if that fails."""
         model = registered.model
         assert model is not None
-        async with self.memory_planner.reserve(model, self._all, self.make_idle):
+        async with self.memory_planner.reserve(model, self.all_versions, self.make_idle):
             await model.start()
         self.note_loaded(registered)
 
@@ -243,6 +245,7 @@ class ModelRegistry:
                 await registered.discard()
         finally:
             self._leaving.discard(registered)
+            registered.left.set()
         logger.info("model %s is unregistered%s", registered.name, _in_version(registered.version))
 
     def choose_default(self, registered: RegisteredModel) -> None:
@@ -279,8 +282,10 @@ class ModelRegistry:
         async with registered.changing:
             if model.ready:
                 return
+            if registered.leaving:  # it was replaced meanwhile
+                raise ModelNotReady(f"model {model.name} was unregistered")
             try:
-                async with self.memory_planner.reserve(model, self._all, self.make_idle):
+                async with self.memory_planner.reserve(model, self.all_versions, self.make_idle):
                     await model.start()
                 await model.adapters.restore(model.idle_adapters, model.idle_pinned)
             except BaseException as error:
@@ -317,7 +322,7 @@ class ModelRegistry:
         """Unload models after their `max_idle_time` without requests."""
         while True:
             changed = self.changed
-            waits = {each: wait for each in self._all() if (wait := each.seconds_until_idle) is not None}
+            waits = {each: wait for each in self.all_versions() if (wait := each.seconds_until_idle) is not None}
             for registered in [each for each, wait in waits.items() if wait <= 0]:
                 await self.make_idle(registered)
             pause = min((wait for wait in waits.values() if wait > 0), default=None)

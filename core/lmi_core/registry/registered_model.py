@@ -36,6 +36,7 @@ class RegisteredModel:
         self.at_startup = at_startup
         self.failure: LmiError | None = None
         self.leaving = False
+        self.left = asyncio.Event()  # set once it is removed and unloaded
         self.changing = asyncio.Lock()  # held while the model is loaded or unloaded
         self.loading: asyncio.Task[None] | None = None  # started by a registration, or by a request to an idle model
         self.loaded_at: float | None = None  # seconds since 1970
@@ -110,6 +111,7 @@ class RegisteredModel:
         )
         model.fail_calls(error)
         await _wait_unused(model, ERROR_SECONDS)
+        model.running.accept()  # it may be loaded again
 
     async def discard(self) -> None:
         """Stop the model, and release everything it holds on this host."""

@@ -16,12 +16,15 @@ LOADED = (ModelState.READY, ModelState.IDLE)
 
 async def replace_default(registry: ModelRegistry, new: RegisteredModel) -> None:
     """Load a version that becomes the default in place of the present one, if any. Raise LmiError if that fails."""
-    old = registry.find_registered(new.name)
-    if old.state in LOADED:
-        await Replacement(registry, old, new).run()
-    else:
-        await registry.load(new)
-        registry.choose_default(new)
+    async with registry.replacing[new.name]:
+        old = registry.find_registered(new.name)
+        if old is not new and old.loading is not None:
+            await asyncio.wait([old.loading])
+        if old.state in LOADED:
+            await Replacement(registry, old, new).run()
+        else:
+            await registry.load(new)
+            registry.choose_default(new)
 
 
 class Replacement:
@@ -43,7 +46,7 @@ class Replacement:
         """Load the new version, and remove the old one. Raise LmiError if loading fails; then the old one stays."""
         _share_state(self._former, self._model)
         try:
-            async with self._registry.memory_planner.reserve(self._model, tuple, self._registry.make_idle):
+            async with self._registry.memory_planner.reserve(self._model, self._others, self._registry.make_idle):
                 await self._model.start()
         except OutOfMemory as error:
             if not self._former.ready:
@@ -57,7 +60,12 @@ class Replacement:
             self._registry.choose_default(self._new)
             if self._registry.has(self._old):
                 await self._registry.unregister(self._old, patiently=True)
+            await self._old.left.wait()  # its operator may have removed it
             await self._complete()
+
+    def _others(self) -> list[RegisteredModel]:
+        """Return the models that may be unloaded to make room."""
+        return [each for each in self._registry.all_versions() if each not in (self._old, self._new)]
 
     async def _take_over(self) -> None:
         """Load the new version in place of the old one; if that fails, undo it."""
@@ -103,7 +111,7 @@ class Replacement:
             async with self._old.changing:
                 refusal = ModelNotReady(f"model {self._former.name} is being replaced")
                 await self._old.drain(self._registry.drain_seconds, refusal)
-                await self._former.become_idle()
+                await asyncio.shield(self._registry.spawn(self._former.become_idle()))
                 try:
                     await self._model.start()
                 except BaseException:
@@ -112,7 +120,7 @@ class Replacement:
             self._registry.note_loaded(self._new)
             self._registry.choose_default(self._new)
         finally:
-            del self._registry.gaps[self._former]
+            self._registry.gaps.pop(self._former, None)
             gap.set()
 
     async def _withdraw(self) -> None:

@@ -174,7 +174,10 @@ class Model:
             async with asyncio.timeout(limit) as deadline:
                 await self._download()
                 self.runtime.progress, self.runtime.former = self.progress, former
-                await start_runtime(self.runtime, self.name)
+                try:
+                    await start_runtime(self.runtime, self.name)
+                finally:
+                    self.runtime.former = None  # it would keep all former versions in memory
         except TimeoutError:
             if not deadline.expired():  # the runtime's own timeout
                 raise

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from lmi_core.calls.answer import json_answer
 from lmi_core.configuration.location import without_secrets
-from lmi_core.errors import InvalidPayload, LmiError
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotReady
 from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.metrics.recent_errors import RecentError, without_values
@@ -129,6 +129,8 @@ async def register_model(call: Call, served: ServedModels) -> Answer:
     if registered.failure is not None:
         registry.forget_failed(registered)
         raise registered.failure
+    if not registry.has(registered):
+        raise ModelNotReady(f"model {name} was unregistered while it was being loaded")
     return _status_answer(f'Model "{name}" registered.')
 
 
