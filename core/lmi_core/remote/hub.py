@@ -33,7 +33,7 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
     try:
         info = _fetch_info(model)
     except Unreachable as error:
-        folder = _require_cached(model, error)
+        folder = _require_cached(model, _kind_of(_status(error.__cause__))(error.message))
         report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
@@ -65,11 +65,20 @@ def _fetch_info(model: RemoteModel) -> "ModelInfo":
     except errors.HFValidationError as error:
         raise ConfigurationError(f"{model} is neither a folder nor a valid model id of the hub") from error
     except errors.HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else "an error"
-        raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {status}") from error
+        raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {_status(error) or 'an error'}") from error
     except Exception as error:  # the HTTP library, and thus its exceptions, depend on the version of huggingface_hub
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error
+
+
+def _status(error: BaseException | None) -> int:
+    """Return the status of an answer; 0 without one."""
+    return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+def _kind_of(status: int) -> type[ConfigurationError]:
+    """Return the error for a status: Unreachable unless it will be the same at the next start, as for a wrong token."""
+    return ConfigurationError if 400 <= status < 500 and status not in (408, 429) else Unreachable
 
 
 def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
@@ -116,9 +125,7 @@ def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        status = getattr(getattr(error, "response", None), "status_code", 0)
-        kind = ConfigurationError if 400 <= status < 500 else Unreachable
-        raise kind(f"{model} cannot be downloaded from the hub: {reason}") from error
+        raise _kind_of(_status(error))(f"{model} cannot be downloaded from the hub: {reason}") from error
     return snapshot
 
 

@@ -56,7 +56,7 @@ class ChatSession:
         self._client = client
         self._runner = runner
         self._conversation = conversation
-        self._ignored = ""  # what the server parts last that it ignores
+        self._ignored = ""  # what the server said last that it ignores
         self._console = Console(highlight=False, markup=False, soft_wrap=True)
         self._prompt = message_prompt(os.environ) if sys.stdin.isatty() and sys.stdout.isatty() else None
         self._commands: dict[str, Callable[[str], None]] = {

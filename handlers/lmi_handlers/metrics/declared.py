@@ -91,7 +91,7 @@ SERVER_TIME = _counter(
 
 READY = _gauge(
     "lmi_model_ready",
-    "1 while the model accepts requests, also if it is idle; 0 while it loads, or its engine restarts.",
+    "1 while the model accepts requests, also if idle; 0 while it loads, its engine restarts, or max_worker is 0.",
     of_engine=True,
 )
 IN_FLIGHT = _gauge("lmi_requests_in_flight", "Places taken in the model's queue; a request takes one per sequence.")

@@ -1,5 +1,6 @@
 """The handler of the routes that Prometheus scrapes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -19,6 +20,8 @@ from lmi_handlers.process.front import this_front
 if TYPE_CHECKING:
     from lmi_core.serving.model import Model
     from lmi_handlers.metrics.scrape import Scraped
+
+HEALTH_SECONDS = 1.0  # for a backend to tell its health, which usually takes no time
 
 SCRAPED = (AnswerForm(None, TEXT), AnswerForm(None, OPEN_METRICS))
 
@@ -42,15 +45,17 @@ async def metrics(call: Call, models: ServedModels) -> Answer:
 async def write_metrics(models: ServedModels, asked: Scrape) -> tuple[str, bytes]:
     """Return the content type and this process's metrics."""
     # In this thread, because models and requests also change in it.
-    loaded = list(registry_of(models).all_models())
-    served = [(model, await _is_healthy(model), model.metrics.tokens_so_far()) for model in loaded]
+    loaded = [(model, model.metrics.tokens_so_far()) for model in registry_of(models).all_models()]
+    healthy = await asyncio.gather(*(_is_healthy(model) for model, _ in loaded))
+    served = [(model, is_healthy, tokens) for (model, tokens), is_healthy in zip(loaded, healthy, strict=True)]
     return await WRITING.run(lambda: exposition(models.metrics, served, asked))
 
 
 async def _is_healthy(model: "Model") -> bool:
     try:
-        await model.health()
-    except LmiError:
+        async with asyncio.timeout(HEALTH_SECONDS):
+            await model.health()
+    except (LmiError, TimeoutError):
         return False
     return True
 

@@ -23,7 +23,6 @@ from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
 from vllm.lora.request import LoRARequest
-from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
 from vllm.model_executor.model_loader import get_model_cls
 from vllm.multimodal.media import ImageMediaIO as ImageReader
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput

@@ -26,10 +26,14 @@ GPT_4O = (
         (LLAMA, True),
         (GPT_4O, True),
         (r"(x+x+)+y", False),
-        (r"(?:ab){2,}", False),
+        (r"(?:ab){2,}", True),
         (r"x*x*x*y", False),
         (r"a{1,}b{,}c+", False),
         (r"(x+)\1", False),
+        (r"(?:[A-Za-z]+|[0-9])[A-Za-z0-9]*\w*[@#]", False),
+        (r"a{0,400}b{0,400}c{0,400}d", False),
+        (r"[!*+|(){}]+[a*b]|\(+\)+", True),
+        (r"[+*]x+y+z+", False),
     ],
 )
 def test_expressions(expression: str, quick: bool) -> None:

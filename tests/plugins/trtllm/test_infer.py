@@ -25,6 +25,7 @@ from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
+from lmi_plugins.trtllm.requests.word_lists import MAX_WORDS, PADDING
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
@@ -105,8 +106,9 @@ async def test_requests_are_refused_one_by_one(backend: TrtllmBackend) -> None:
 
 
 async def test_megabytes_of_words_are_read_beside_the_event_loop(backend: TrtllmBackend) -> None:
-    words = numpy.full((1, 2, 200_000), VOCABULARY, "int32")
-    words[0, 1] = range(1, words.shape[-1] + 1)
+    words = numpy.full((1, 2, 1000 * MAX_WORDS), VOCABULARY, "int32")
+    words[0, 1] = PADDING
+    words[0, 1, :MAX_WORDS] = range(1000, words.shape[-1] + 1, 1000)
     reading, turns = asyncio.create_task(generated(backend, stop_words_list=words)), 0
     while not reading.done():
         await asyncio.sleep(0)

@@ -7,14 +7,8 @@ from functools import cache
 from typing import NoReturn
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX
-from lmi_plugins.vllm_engine.library import (
-    QUANTIZATION_METHODS,
-    AsyncEngineArgs,
-    FlexibleArgumentParser,
-    current_platform,
-)
+from lmi_plugins.vllm_engine.library import AsyncEngineArgs, FlexibleArgumentParser, current_platform
 from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
 
 BOOLEANS = {"true": True, "false": False}
@@ -62,12 +56,6 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
         except argparse.ArgumentError as error:
             raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
     arguments = AsyncEngineArgs.from_cli_args(engine_parser().parse_args([], values))
-    method = arguments.quantization
-    if method is not None and method not in QUANTIZATION_METHODS:  # vLLM's parser accepts any text
-        raise ConfigurationError(
-            f"option.quantize must be one of {', '.join(sorted(QUANTIZATION_METHODS))}."
-            f"{did_you_mean(method, QUANTIZATION_METHODS)} Given: {method}"
-        )
     if arguments.speculative_config is None:  # vLLM accepts only one of the two
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments

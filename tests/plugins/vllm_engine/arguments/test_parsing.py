@@ -134,7 +134,6 @@ def test_a_draft_model(arguments: Any) -> None:
         ("option.tensor_parallel_degree=0", "option.tensor_parallel_degree must be"),
         ("option.max_rolling_batch_size=0", "option.max_rolling_batch_size must be"),
         ("option.kv_cache_dtype=fp17", "option.kv_cache_dtype: "),
-        ("option.quantize=awg", "Did you mean `awq`? Given: awg"),
     ],
 )
 def test_a_wrong_option_is_named(arguments: Any, line: str, message: str) -> None:
