@@ -70,7 +70,7 @@ async def test_stream_of_a_subclass(server: RunningServer) -> None:
 async def test_service_s_adapter_in_the_query(server: RunningServer) -> None:
     answer = await server.post("/predictions/huggingface_stream?adapter=french", {"inputs": [NAME]})
     assert answer.status == 424
-    assert answer.json()["error"].endswith("Adapter french is not registered")
+    assert answer.json()["error"] == "there is no adapter `french`. Known: this model has none"
 
 
 @of_the_module

@@ -1,6 +1,8 @@
 """The replacement of a version by another one, side by side or engine by engine, in which no request is lost."""
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,8 @@ async def begin(server: RunningServer, directory: Path, engines: int) -> "tuple[
     return asked, release
 
 
-def replace(server: RunningServer, directory: Path, engines: int) -> "asyncio.Task[Any]":
-    fields = {"model_name": "second", "model_version": "2", "min_worker": engines, "replace": True}
+def replace(server: RunningServer, directory: Path, engines: int, version: str = "2") -> "asyncio.Task[Any]":
+    fields = {"model_name": "second", "model_version": version, "min_worker": engines, "replace": True}
     return asyncio.create_task(register(server, directory, **fields))
 
 
@@ -165,3 +167,44 @@ async def test_versions_that_fit_are_side_by_side(server: RunningServer, model_d
     body = {"model": "first", "input": "And?", "previous_response_id": kept["id"]}
     assert (await server.post("/v1/responses", body)).status == 200
     assert [each["models"][0]["state"] for each in (await ask(server, "GET", "/models/first")).json()] == ["ready"]
+
+
+async def test_requests_after_a_drain_and_a_failure(server: RunningServer, versions: list[Path]) -> None:
+    server.dispatcher.registry.drain_seconds = 0.1
+    asked, _ = await begin(server, versions[0], 1)
+    Engine.faulty["two"] = 0
+    assert (await replace(server, versions[1], 1)).status == 400
+    assert "being replaced" in await asked
+    assert await generated(server, PATH) == "one"
+
+
+async def test_requests_after_a_drain_and_a_shutdown(server: RunningServer, versions: list[Path]) -> None:
+    server.dispatcher.registry.drain_seconds = 0.1
+    asked, _ = await begin(server, versions[0], 1)
+    assert (await ask(server, "PUT", "/models/second", max_worker=0)).status == 200
+    assert "was shut down" in await asked
+    assert (await ask(server, "PUT", "/models/second", max_worker=1)).status == 200
+    assert await generated(server, PATH) == "one"
+
+
+async def test_two_at_once(server: RunningServer, versions: list[Path]) -> None:
+    """The second one waits, and then replaces what the first one brought."""
+    asked, release = await begin(server, versions[0], 1)
+    replacing = [replace(server, versions[1], 1)]
+    registry = server.dispatcher.registry
+    while not registry.gaps:
+        await asyncio.sleep(0.005)
+    replacing.append(replace(server, versions[0], 1, "3"))
+    waiting = asyncio.create_task(generated(server, PATH))
+    release.set()
+    assert [each.status for each in await asyncio.gather(*replacing)] == [200, 200]
+    assert (await asked, await waiting in ("one", "two")) == ("one", True)
+    assert ([each.version for each in registry.versions("second")], registry.gaps) == (["3"], {})
+
+
+async def test_former_versions_are_freed(server: RunningServer, versions: list[Path]) -> None:
+    await register(server, versions[0], model_name="second", model_version="1", min_worker=2)
+    former = weakref.ref(server.dispatcher.models["second"])
+    assert (await replace(server, versions[1], 2)).status == 200
+    gc.collect()
+    assert former() is None
