@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import (
     BY_TYPE,
@@ -75,17 +75,14 @@ class NamespaceTool(RequestPart):
 
 
 OwnTool = FunctionTool | CustomTool | NamespaceTool
-OfferedTools = Annotated[
-    list[
-        Annotated[
-            Annotated[FunctionTool, Tag(OWN)]
-            | Annotated[CustomTool, Tag(CUSTOM)]
-            | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
-            | Annotated[HostedTool, Tag(HOSTED)],
-            by_type("function", "custom", NAMESPACE),
-        ]
-    ],
-    some_own(TYPES),
+OfferedTools = list[
+    Annotated[
+        Annotated[FunctionTool, Tag(OWN)]
+        | Annotated[CustomTool, Tag(CUSTOM)]
+        | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
+        | Annotated[HostedTool, Tag(HOSTED)],
+        by_type("function", "custom", NAMESPACE),
+    ]
 ]
 
 
