@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, Tag, field_v
 from lmi_handlers.anthropic.blocks import BLOCKS_OF_ROLES, ContentBlock, as_blocks, check_blocks
 from lmi_handlers.chat.request import TEMPLATE_CALL
 from lmi_handlers.fields import tool_fields as chat
-from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import PassedFields
 from lmi_handlers.fields.tool_schemas import check_tool_schema
@@ -55,10 +55,7 @@ class AnthropicTool(RequestPart):
         return chat.Tool.model_construct(type="function", function=function)
 
 
-OfferedTools = Annotated[
-    list[Annotated[Annotated[AnthropicTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(CUSTOM)]],
-    some_own(CUSTOM),
-]
+OfferedTools = list[Annotated[Annotated[AnthropicTool, Tag(OWN)] | Annotated[HostedTool, Tag(HOSTED)], by_type(CUSTOM)]]
 
 
 class AnthropicToolChoice(RequestPart):

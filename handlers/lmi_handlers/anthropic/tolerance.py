@@ -10,7 +10,7 @@ from lmi_handlers.anthropic.payload import CUSTOM, CountTokensRequest
 from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning import takes_limit
 from lmi_handlers.fields import openai_tolerance
-from lmi_handlers.fields.offered_tools import hosted_names
+from lmi_handlers.fields.offered_tools import check_own_tools, hosted_names
 from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, without_effect
 
 BUDGET = "thinking.budget_tokens"
@@ -63,7 +63,9 @@ def take_fields(given: Mapping[str, Any], payload_type: type[M], strict: bool) -
     if given.get("thread") is not None:
         raise ThreadRefused(f"`thread` must be null: {NO_THREADS}. Given: {quote(given['thread'])}")
     payload, ignored = openai_tolerance.take_fields(given, payload_type, strict, TOLERANCE)
-    return payload, (*hosted_names(payload.tools or (), CUSTOM, strict), *ignored)
+    tools = {"tools": payload.tools or ()}
+    check_own_tools(tools, CUSTOM)
+    return payload, (*hosted_names(tools, CUSTOM, strict), *ignored)
 
 
 def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tuple[str, ...]:

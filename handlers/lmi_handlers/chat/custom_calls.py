@@ -30,10 +30,10 @@ class InputReader:
     def __init__(self) -> None:
         self._unread = ""
         self._begun = False
-        self._ended = False
+        self.ended = False  # the whole input has been read
 
     def push(self, arguments: str) -> str:
-        if self._ended:
+        if self.ended:
             return ""
         self._unread += arguments
         if not self._begun:
@@ -47,19 +47,22 @@ class InputReader:
     def finish(self) -> str:
         """Return the rest of the input."""
         if self._begun:
-            return "" if self._ended else self._read(REST)
-        return _input_of(self._unread)
+            return "" if self.ended else self._read(REST)
+        text, self.ended = _input_of(self._unread)
+        return text
 
     def _read(self, pattern: re.Pattern[str]) -> str:
         found = pattern.match(self._unread)
         assert found is not None, "the pattern matches an empty text"
         self._unread = self._unread[found.end() :]
-        self._ended = self._unread.startswith('"')
+        self.ended = self._unread.startswith('"')
         return _decoded(found[0])
 
 
 class CustomCalls(ToolCallParser):
     """A filter that turns the arguments in calls of these tools into plain text."""
+
+    cut = False  # the text ended within the input of a custom tool's call
 
     def __init__(self, parser: ToolCallParser, names: Collection[str]) -> None:
         self._parser = parser
@@ -71,7 +74,10 @@ class CustomCalls(ToolCallParser):
         return self._converted(self._parser.push(text))
 
     def finish(self) -> list[Piece]:
-        return [*self._converted(self._parser.finish()), *self._end()]
+        pieces, last = self._converted(self._parser.finish()), self._input
+        pieces += self._end()
+        self.cut = last is not None and not last.ended
+        return pieces
 
     def _converted(self, pieces: list[Piece]) -> list[Piece]:
         converted: list[Piece] = []
@@ -94,16 +100,21 @@ class CustomCalls(ToolCallParser):
         return self._part(ended.finish()) if ended else []
 
 
-def _input_of(arguments: str) -> str:
-    """Return the input in arguments that do not begin with it, or the arguments themselves unless they are cut."""
+def _input_of(arguments: str) -> tuple[str, bool]:
+    """Return the input in arguments that do not begin with it, or the arguments themselves unless they are cut.
+
+    The second value is whether they are complete.
+    """
     if f'{{"{INPUT}":"'.startswith("".join(arguments.split())):
-        return ""
+        return "", False
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
-        return arguments
+        return arguments, False
+    if value == {}:
+        return "", True
     text = value.get(INPUT) if isinstance(value, dict) else value
-    return text if isinstance(text, str) else arguments
+    return text if isinstance(text, str) else arguments, True
 
 
 def _decoded(text: str) -> str:

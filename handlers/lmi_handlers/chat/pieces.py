@@ -9,7 +9,7 @@ from uuid import uuid4
 from lmi_core.generation.output import NO_TOKEN, GenerationStep, Token
 from lmi_core.parsing.reasoning.parser import SplitText
 from lmi_core.parsing.reasoning.reader import ReasoningReader
-from lmi_core.parsing.tool_calls.parser import CallBegun, Content, Piece, ToolCallParser
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,10 @@ AnswerPiece = ReasoningText | Piece
 
 
 class AnswerReader:
-    """A splitter of one sequence's tokens into pieces; returned pieces are final."""
+    """A splitter of one sequence's tokens into pieces; returned pieces are final.
+
+    The pieces of a call follow each other: reasoning that begins before the call's end is held back until then.
+    """
 
     def __init__(
         self, parser: ToolCallParser | None, reasoning: ReasoningReader | None, include_reasoning: bool = True
@@ -31,6 +34,8 @@ class AnswerReader:
         self._parser = parser
         self._reasoning = reasoning
         self._include_reasoning = include_reasoning
+        self._calling = False  # the last piece belongs to a call, which may continue
+        self._held = ""  # reasoning to return after the call
         self.all_content = parser is None and reasoning is None  # whether the text of each token is content
 
     @property
@@ -45,8 +50,7 @@ class AnswerReader:
         part = SplitText() if token is NO_TOKEN else self._reasoning.read(token)
         end = self._reasoning.finish() if last else SplitText()
         reasoning = part.reasoning + end.reasoning
-        pieces: list[AnswerPiece] = [ReasoningText(reasoning)] if reasoning and self._include_reasoning else []
-        return pieces + self._content(part.content + end.content, last)
+        return self._join(reasoning, self._content(part.content + end.content, last), last)
 
     def read_step(self, step: GenerationStep) -> list[AnswerPiece]:
         """Return the pieces that a step of the sequence completes."""
@@ -64,10 +68,24 @@ class AnswerReader:
         for is_reasoning, run in groupby(_texts(parts), key=itemgetter(0)):
             text = "".join([text for _, text in run])
             if not is_reasoning:
-                pieces += self._content(text, last=False)
-            elif self._include_reasoning:
-                pieces.append(ReasoningText(text))
-        return [*pieces, *self._content("", last=True)]
+                pieces += self._join("", self._content(text, last=False), last=False)
+            else:
+                pieces += self._join(text, [], last=False)
+        return [*pieces, *self._join("", self._content("", last=True), last=True)]
+
+    def _join(self, reasoning: str, pieces: list[AnswerPiece], last: bool) -> list[AnswerPiece]:
+        """Return the reasoning and the pieces, the rest of an open call first."""
+        if not self._include_reasoning:
+            return pieces
+        self._held += reasoning
+        place = 0
+        if self._calling:
+            place = next((at for at, piece in enumerate(pieces) if not isinstance(piece, CallArguments)), len(pieces))
+            if place == len(pieces) and not last:
+                return pieces
+        self._calling = bool(pieces) and not isinstance(pieces[-1], Content)
+        text, self._held = self._held, ""
+        return [*pieces[:place], ReasoningText(text), *pieces[place:]] if text else pieces
 
     def _content(self, text: str, last: bool) -> list[AnswerPiece]:
         if self._parser is None:

@@ -11,7 +11,8 @@ from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.parsing.reasoning.reader import ReasoningReader
-from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser
+from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
 from lmi_handlers.fields.vllm_schema import finite
 
@@ -114,7 +115,7 @@ class WholeChatFormatter(ChatSchemaFormatter):
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
-        if reason == "length" and _is_cut(calls[-1], pieces[-1]):
+        if reason == "length" and _is_cut(calls[-1], parser):
             calls.pop()
             if not calls:
                 return {"content": text}
@@ -155,10 +156,10 @@ class ChatStream:
                 return _call_delta(index, {"custom" if self._plain else "function": part})
 
 
-def _is_cut(call: JsonObject, last: Piece) -> bool:
-    """Return whether the last call of a sequence is truncated; one of a custom tool is if nothing follows it."""
+def _is_cut(call: JsonObject, parser: ToolCallParser) -> bool:
+    """Return whether the last call of a sequence is truncated."""
     if "custom" in call:
-        return not isinstance(last, Content)
+        return isinstance(parser, CustomCalls) and parser.cut
     try:
         orjson.loads(call["function"]["arguments"])
     except orjson.JSONDecodeError:

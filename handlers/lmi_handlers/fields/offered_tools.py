@@ -4,10 +4,10 @@ Coding agents offer the hosted service's searches, images and shells in addition
 them. A request with hosted tools only cannot be served.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Discriminator
+from pydantic import BaseModel, Discriminator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import quote
@@ -17,6 +17,7 @@ NO_TOOLS = "this server has no built-in tools"
 OWN, HOSTED = "<own>", "<hosted>"  # internal tags of tools
 
 T = TypeVar("T", bound=BaseModel)
+ToolLists = Mapping[str, Sequence[BaseModel]]  # the lists of tools in a request, by their fields
 
 
 class HostedTool(RequestPart):
@@ -39,24 +40,27 @@ def by_type(own: str, *further: str) -> Discriminator:
     return Discriminator(tag)
 
 
-def some_own(own: str) -> AfterValidator:
-    """Return a validator of lists that are empty or contain one of the client's own tools."""
-
-    def check(tools: list[T | HostedTool]) -> list[T | HostedTool]:
-        if tools and not own_tools(tools):
-            raise ValueError(f"must have one of the type {own}: {NO_TOOLS}")
-        return tools
-
-    return AfterValidator(check)
-
-
 def own_tools(tools: Iterable[T | HostedTool]) -> list[T]:
     return [tool for tool in tools if not isinstance(tool, HostedTool)]
 
 
-def hosted_names(tools: Sequence[BaseModel], own: str, strict: bool) -> tuple[str, ...]:
+def check_own_tools(lists: ToolLists, own: str) -> None:
+    """Raise InvalidPayload if a request offers tools, but none of the client's own."""
+    offered = next(((field, tools) for field, tools in lists.items() if tools), None)
+    if offered and not any(map(own_tools, lists.values())):
+        field, tools = offered
+        given = quote([tool.model_dump() for tool in tools])
+        raise InvalidPayload(f"`{field}` must have one of the type {own}: {NO_TOOLS}. Given: {given}")
+
+
+def hosted_names(lists: ToolLists, own: str, strict: bool) -> tuple[str, ...]:
     """Return the names of hosted tools for the header of ignored fields. Raise InvalidPayload for one if strict."""
-    hosted = [(index, tool.type) for index, tool in enumerate(tools) if isinstance(tool, HostedTool)]
-    for index, kind in hosted if strict else ():
-        raise InvalidPayload(f"`tools.{index}.type` must be {own}: {NO_TOOLS}. Given: {quote(kind)}")
+    hosted = [
+        (f"{field}.{index}.type", tool.type)
+        for field, tools in lists.items()
+        for index, tool in enumerate(tools)
+        if isinstance(tool, HostedTool)
+    ]
+    for place, kind in hosted if strict else ():
+        raise InvalidPayload(f"`{place}` must be {own}: {NO_TOOLS}. Given: {quote(kind)}")
     return tuple(dict.fromkeys(f"tools.{kind}" for _, kind in hosted))

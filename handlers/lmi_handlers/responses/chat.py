@@ -13,12 +13,13 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
+from lmi_handlers.fields.offered_tools import check_own_tools
 from lmi_handlers.fields.passed import ChatFields
 from lmi_handlers.fields.tool_fields import ToolNames
 from lmi_handlers.responses.history import PlacedItem, PlacedMessage, chat_messages
 from lmi_handlers.responses.items import MessageItem, offered_tools
 from lmi_handlers.responses.request import ResponsesRequest
-from lmi_handlers.responses.tools import chat_tools
+from lmi_handlers.responses.tools import TYPES, chat_tools
 
 NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}  # from the chat's field to the client's
 TOOL_NAMES = ToolNames(allowed_tool="tool_choice.tools.{}.name")
@@ -56,6 +57,9 @@ class ResponseChat(ChatRequest):
 
 def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> ResponseChat:
     """Return the chat. Raise InvalidPayload if a field is invalid in a chat."""
+    tools = chat_tools(offered_tools(payload.tools, (item for item, _ in items)))
+    if not tools:
+        check_own_tools(payload.tool_lists, TYPES)
     messages = chat_messages(items, payload.instructions)
     shared = {name: getattr(payload, name) for name in ChatFields.model_fields}
     # The answer continues the last message if it is marked unfinished, as in vLLM.
@@ -67,7 +71,7 @@ def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> Res
         "max_completion_tokens": payload.max_output_tokens,
         "logprobs": payload.logprobs,
         "top_logprobs": payload.top_logprobs,
-        "tools": chat_tools(offered_tools(payload.tools, (item for item, _ in items))),
+        "tools": tools,
         "tool_choice": payload.tool_choice and payload.tool_choice.for_chat(),
         "reasoning_effort": payload.reasoning and payload.reasoning.effort,
         "continue_final_message": True if unfinished and last.status is not None else None,

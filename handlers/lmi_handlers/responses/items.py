@@ -274,8 +274,8 @@ Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCall
 
 
 def offered_tools(tools: OfferedTools | None, items: Iterable[InputItem]) -> OfferedTools:
-    """Return the tools of a request, and those that items of the conversation add."""
-    return [*(tools or ()), *(tool for item in items if isinstance(item, AdditionalToolsItem) for tool in item.tools)]
+    """Return the tools that items of the conversation add, and those of the request, which are newer."""
+    return [*(tool for item in items if isinstance(item, AdditionalToolsItem) for tool in item.tools), *(tools or ())]
 
 
 def _as_items(given: object) -> object:

@@ -12,7 +12,7 @@ from lmi_handlers.fields.offered_tools import hosted_names
 from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.responses.items import Items, offered_tools
+from lmi_handlers.responses.items import AdditionalToolsItem, Items
 from lmi_handlers.responses.tools import TYPES, GivenChoice, OfferedTools
 
 Includable = Literal[
@@ -129,6 +129,13 @@ class ResponsesRequest(ChatFields):
         return self
 
     @property
+    def tool_lists(self) -> dict[str, OfferedTools]:
+        """The lists of tools in the request, by their fields."""
+        items = enumerate(self.input)
+        added = {f"input.{index}.tools": item.tools for index, item in items if isinstance(item, AdditionalToolsItem)}
+        return {"tools": self.tools or [], **added}
+
+    @property
     def logprobs(self) -> bool:
         """Whether the answer has the log probability of each token."""
         return bool(self.top_logprobs) or LOG_PROBS in (self.include or ())
@@ -142,8 +149,8 @@ def read_fields(
         refuse(name, given.get(name), refused)
     rest = {name: value for name, value in given.items() if name not in REFUSED}
     payload, ignored = take_fields(rest, payload_type, strict)
-    tools = offered_tools(payload.tools, payload.input)
-    return payload, (*hosted_names(tools, TYPES, strict), *_unreadable(payload, strict), *ignored)
+    hosted = hosted_names(payload.tool_lists, TYPES, strict)
+    return payload, (*hosted, *_unreadable(payload, strict), *ignored)
 
 
 def _unreadable(payload: ResponsesRequest, strict: bool) -> tuple[str, ...]:

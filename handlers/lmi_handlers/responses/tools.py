@@ -1,12 +1,12 @@
 """The fields for tools in a request for a response, and their form in chats."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type, some_own
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import (
     BY_TYPE,
@@ -75,28 +75,30 @@ class NamespaceTool(RequestPart):
 
 
 OwnTool = FunctionTool | CustomTool | NamespaceTool
-OfferedTools = Annotated[
-    list[
-        Annotated[
-            Annotated[FunctionTool, Tag(OWN)]
-            | Annotated[CustomTool, Tag(CUSTOM)]
-            | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
-            | Annotated[HostedTool, Tag(HOSTED)],
-            by_type("function", "custom", NAMESPACE),
-        ]
-    ],
-    some_own(TYPES),
+OfferedTools = list[
+    Annotated[
+        Annotated[FunctionTool, Tag(OWN)]
+        | Annotated[CustomTool, Tag(CUSTOM)]
+        | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
+        | Annotated[HostedTool, Tag(HOSTED)],
+        by_type("function", "custom", NAMESPACE),
+    ]
 ]
 
 
-def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> Iterator[tuple[str | None, FunctionTool | CustomTool]]:
-    """Yield the functions and custom tools, each with its namespace."""
+def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> dict[str, tuple[str | None, FunctionTool | CustomTool]]:
+    """Return the functions and custom tools, each with its namespace, by their names in the chat.
+
+    The last of several definitions with one name is used: some clients send all tools in each turn.
+    """
+    named: dict[str, tuple[str | None, FunctionTool | CustomTool]] = {}
     for tool in tools:
         match tool:
             case FunctionTool() | CustomTool():
-                yield None, tool
+                named[tool.name] = None, tool
             case NamespaceTool():
-                yield from ((tool.name, each) for each in tool.tools)
+                named |= {name_in_chat(tool.name, each.name): (tool.name, each) for each in tool.tools}
+    return named
 
 
 def listed_tools(tools: Iterable[OwnTool | HostedTool]) -> list[JsonObject]:
@@ -105,14 +107,14 @@ def listed_tools(tools: Iterable[OwnTool | HostedTool]) -> list[JsonObject]:
 
 
 def chat_tools(tools: Iterable[OwnTool | HostedTool]) -> list[AnyTool]:
-    return [tool.for_chat(namespace) for namespace, tool in callable_tools(tools)]
+    return [tool.for_chat(namespace) for namespace, tool in callable_tools(tools).values()]
 
 
 def members_of_calls(tools: Iterable[OwnTool | HostedTool]) -> dict[str, JsonObject]:
     """Map the names in the chat of tools in namespaces to the members that name them in calls."""
     return {
-        name_in_chat(namespace, tool.name): {"namespace": namespace, "name": tool.name}
-        for namespace, tool in callable_tools(tools)
+        name: {"namespace": namespace, "name": tool.name}
+        for name, (namespace, tool) in callable_tools(tools).items()
         if namespace is not None
     }
 

@@ -40,7 +40,7 @@ def read(arguments: str, step: int) -> str:
         ('{"input": ""}', ""),
         ("", ""),
         ('{ "inp', ""),
-        ("{}", "{}"),
+        ("{}", ""),
         ('{"input": "a\nb"}', "a\nb"),
         (r'{"input": "a\$b\q"}', r"a\$b\q"),
         (r'{"input": "a\uZZZZb"}', r"a\uZZZZb"),

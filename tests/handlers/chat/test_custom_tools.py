@@ -114,6 +114,14 @@ async def test_truncated_call(server: RunningServer) -> None:
     assert (choice["message"]["content"], "tool_calls" in choice["message"]) == (CALL[: CALL.index(" Begin")], False)
 
 
+@pytest.mark.parametrize(("arguments", "text"), [(ARGUMENTS, PATCH), ('{"patch": "x"}', '{"patch": "x"}'), ("{}", "")])
+async def test_call_that_is_whole_before_the_answer_is_cut(server: RunningServer, arguments: str, text: str) -> None:
+    """The answer ends between the input and the end of the call."""
+    said = f'<tool_call> {{"name": "patch", "arguments": {arguments} }}'
+    num_words = len(said.split()) - 1
+    assert await ask(server, said, max_tokens=num_words) == (None, [custom(text)], "length")
+
+
 async def test_past_calls(server: RunningServer) -> None:
     calls = [custom(PATCH) | {"id": "call_1"}, custom("x")]
     messages = [

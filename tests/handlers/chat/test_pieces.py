@@ -10,6 +10,7 @@ from lmi_core.parsing.reasoning.parser import AnswerContext
 from lmi_core.parsing.reasoning.reader import Reasoning
 from lmi_core.parsing.tool_calls.formats import find_format
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
+from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText
 from lmi_plugins.backends.scripted import WordTokenizer
 from tests.handlers.chat.said_calls import SAID
@@ -71,3 +72,32 @@ def test_reasoning_content_and_calls() -> None:
         CallBegun(0, "weather"),
         CallArguments(0, '{"city": "Paris"}'),
     ]
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("custom", [False, True])
+@pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"a": 1}', '{"input": "x"}'])
+def test_reasoning_after_a_call(arguments: str, custom: bool, step: int) -> None:
+    """It follows the call's last arguments, however the text is split."""
+    calls = find_format("openai").make(SCHEMAS)
+    context = AnswerContext("user: Weather?", tools=True)
+    reasoning = Reasoning(find_reasoning_format("gpt-oss"), WordTokenizer(), context).new_reader()
+    answer_reader = AnswerReader(CustomCalls(calls, {"weather"}) if custom else calls, reasoning)
+    said = (
+        f"<|channel|>commentary to=functions.weather<|message|>{arguments}<|call|>"
+        "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hot."
+    )
+    parts = [said[start : start + step] for start in range(0, len(said), step)]
+    pieces = [
+        piece
+        for number, part in enumerate(parts, 1)
+        for piece in answer_reader.read(Token(number, part), number == len(parts))
+    ]
+    called: list[AnswerPiece] = [
+        CallBegun(0, "weather", plain=custom),
+        CallArguments(0, "x" if custom and "input" in arguments else arguments),
+    ]
+    expected = [*called, ReasoningText("Hm."), Content("\nHot.")]
+    if step == 1000:  # the reasoning of one token is before its content
+        expected = [ReasoningText("Hm."), *called, Content("\nHot.")]
+    assert together(pieces) == expected

@@ -120,6 +120,40 @@ async def test_tools_as_an_item(server: RunningServer) -> None:
     assert [tool["name"] for tool in listed[0]["tools"][0]["tools"]] == ["exec_command", "apply_patch"]
 
 
+async def test_hosted_tools_beside_tools_as_an_item(server: RunningServer) -> None:
+    """One of the client's own in either place, or in an earlier turn, is enough."""
+    hosted = TOOLS[3:]
+    own = {"type": "additional_tools", "role": "developer", "tools": [SHELL]}
+    search = {**own, "tools": hosted}
+    first = await respond(server, [own, *QUESTION], tools=hosted)
+    assert first["tools"] == []
+    await respond(server, [search, *QUESTION], tools=[SHELL])
+    await respond(server, QUESTION, tools=hosted, previous_response_id=first["id"])
+    assert server.scripted.history[-1].prompt.endswith(" tool: exec_command")
+    error = (await ask(server, [*QUESTION, search])).json()["error"]
+    assert (error["param"], error["message"]) == (
+        "input.2.tools",
+        "`input.2.tools` must have one of the type function or custom: this server has no built-in tools. "
+        "Given: [{'type': 'web_search'}]",
+    )
+
+
+async def test_tools_offered_in_each_turn(server: RunningServer) -> None:
+    """Each is in the prompt once, as last defined; stored items keep their own definitions."""
+    server.scripted.tokenizer.template = "{% for tool in tools %} {{ tool.function.description }}{% endfor %}"
+    added = {"type": "additional_tools", "role": "developer"}
+    first = await respond(server, [{**added, "tools": [SHELL, NAMESPACE]}, *QUESTION])
+    newer = [SHELL | {"description": "New."}, NAMESPACE | {"tools": [CITY | {"description": "Also."}]}]
+    second = await respond(server, [{**added, "tools": newer}, *QUESTION], previous_response_id=first["id"])
+    assert server.scripted.history[-1].prompt == " New. Also."
+    newest = [SHELL | {"description": "Newest."}]
+    await respond(server, QUESTION, previous_response_id=second["id"], tools=newest)
+    assert server.scripted.history[-1].prompt == " Newest. Also."
+    listed = (await server.get(f"/v1/responses/{second['id']}/input_items?order=asc")).json()["data"]
+    shells = [item["tools"][0]["description"] for item in listed if item["type"] == "additional_tools"]
+    assert shells == ["Run a command.", "New."]
+
+
 async def test_reasoning_that_only_another_server_can_read(server: RunningServer) -> None:
     hidden = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA"}
     said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}

@@ -116,6 +116,26 @@ async def test_truncated_call(server: RunningServer) -> None:
     assert (item["status"], item["input"]) == ("incomplete", "*** Begin")
 
 
+@pytest.mark.parametrize("said", ['{"patch": "x"}', '{"more": "x", "input": "y"}'])
+async def test_reasoning_after_a_call(serve: Serve, model_dir: ModelDirectory, said: str) -> None:
+    properties = "option.tool_call_parser=openai\noption.reasoning_parser=gpt-oss\n"
+    server = await serve_with(serve, model_dir, properties)
+    server.scripted.tokenizer.template = SHOWN
+    harmony = (
+        f"<|channel|>commentary to=functions.apply_patch <|message|>{said} <|call|> <|start|>assistant "
+        "<|channel|>analysis<|message|> Hm. <|end|> <|start|>assistant<|channel|>final<|message|> Done."
+    )
+    server.scripted.enqueue(Script(harmony), Script(harmony))
+    whole = await respond(server, tools=[CUSTOM])
+    *_, completed = await stream(server, tools=[CUSTOM])
+    assert completed["type"] == "response.completed"
+    for response in (whole, completed["response"]):
+        call, reasoning, message = response["output"]
+        assert (call["type"], call["input"]) == ("custom_tool_call", "y" if "input" in said else said)
+        assert (reasoning["type"], reasoning["content"][0]["text"].strip()) == ("reasoning", "Hm.")
+        assert message["content"][0]["text"].strip() == "Done."
+
+
 @pytest.mark.parametrize(
     ("tool", "param", "message"),
     [

@@ -301,6 +301,9 @@ async def test_strict_parameters_refuse_tools_of_other_types(serve: Serve, model
     assert error["message"].startswith(
         "`tools.0.type` must be function or custom: this server has no built-in tools. Given: 'web_sea"
     )
+    added = {"type": "additional_tools", "tools": [WEATHER, {"type": "web_search"}]}
+    error = (await ask(server, [{"role": "user", "content": "Hi"}, added], tools=[WEATHER])).json()["error"]
+    assert error["param"] == "input.1.tools.1.type"
 
 
 SEARCH = {
