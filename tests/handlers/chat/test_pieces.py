@@ -78,7 +78,7 @@ def test_reasoning_content_and_calls() -> None:
 @pytest.mark.parametrize("custom", [False, True])
 @pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"a": 1}', '{"input": "x"}'])
 def test_reasoning_after_a_call(arguments: str, custom: bool, step: int) -> None:
-    """It follows the call's last arguments, however the text is split."""
+    """The reasoning follows the last arguments of the call, however the text is split."""
     calls = find_format("openai").make(SCHEMAS)
     context = AnswerContext("user: Weather?", tools=True)
     reasoning = Reasoning(find_reasoning_format("gpt-oss"), WordTokenizer(), context).new_reader()
