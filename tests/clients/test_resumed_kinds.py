@@ -90,11 +90,13 @@ def completions(chunks: list[Any]) -> object:
 
 
 def blocks(events: list[Any]) -> object:
-    """Return the text of each block, and all other events."""
+    """Return the text of each block, and all other events, but for how many tokens had come when a message began."""
     numbers = [event.pop("sequence_number") for event in events if "sequence_number" in event]
     assert numbers == list(range(len(numbers)))
     texts = defaultdict[Any, str](str)
     for event in events:
+        if event["type"] == "message_start":
+            event["message"]["usage"].pop("output_tokens", None)
         delta = event.get("delta", {})
         text = delta if isinstance(delta, str) else delta.get("text", "") + delta.get("partial_json", "")
         texts[event.get("output_index", event.get("index"))] += text
