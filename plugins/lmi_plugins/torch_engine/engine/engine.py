@@ -12,7 +12,13 @@ from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, requir
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.engine.output_processor import StepOutput
 from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
-from lmi_plugins.torch_engine.messages.requests import OWN_NAMES, EngineOptions, EngineRequest, ParameterNames
+from lmi_plugins.torch_engine.messages.requests import (
+    OWN_NAMES,
+    EngineOptions,
+    EngineRequest,
+    ParameterNames,
+    SamplingParameters,
+)
 from lmi_plugins.torch_engine.messages.results import Results, StepFailed
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
 from lmi_plugins.torch_engine.requests.input_processor import EngineLimits
@@ -44,7 +50,41 @@ class Engine:
             engine.limits.cache_bytes / 1e6,
             engine.limits.max_length,
         )
+        if engine.parts.model.device.type == "cuda":
+            engine.warm_up(options.max_prefill_tokens)
         return engine
+
+    @torch.inference_mode()
+    def warm_up(self, longest: int) -> None:
+        """Compute prompts of up to `longest` tokens, because CUDA loads the kernels for a size when it first occurs."""
+        if not self.parts.runner.paged:
+            return
+        longest = min(longest, self.limits.max_length - 1)
+        for shift in reversed(range(longest.bit_length())):
+            try:
+                self._try_prompt(longest >> shift)
+            except torch.OutOfMemoryError:
+                logger.warning(
+                    "The GPU has too little memory for a step of %d prompt tokens; reduce "
+                    "option.max_rolling_batch_prefill_tokens",
+                    longest >> shift,
+                )
+                return
+
+    def _try_prompt(self, length: int) -> None:
+        """Compute a prompt, its second half again as a chunk with a context, and one token after it."""
+        parameters = SamplingParameters(temperature=1.0, top_p=0.5, seed=0)
+        (group,) = self.parts.inputs.groups(EngineRequest("warm-up", [0] * length, parameters), OWN_NAMES)
+        (sequence,) = group.sequences
+        new_blocks = self.pool.extend(sequence.block_table, length + 1)
+        assert new_blocks is not None
+        try:
+            for start, end in (0, length), (length // 2, length), (length, length + 1):
+                sequence.token_ids[length:end] = [0] * (end - length)
+                batch = StepBatch([Chunk(group, sequence, start, end)])
+                self._sample(batch, self.parts.runner.run(batch, new_blocks))
+        finally:
+            self.pool.release(sequence.block_table)
 
     @property
     def limits(self) -> EngineLimits:

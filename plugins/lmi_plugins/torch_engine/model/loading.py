@@ -151,6 +151,8 @@ def load_weights(
     Raise ConfigurationError if it cannot be loaded, or if `find_fault` finds a fault in its weights.
     """
     device = choose_device(options.device)
+    # PyTorch may prefer cuDNN's attention, which makes a plan, in 0.05 to 0.09 s, whenever a prompt has a new length.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     _check_files(options, device)
     try:
         with quiet(), warnings.catch_warnings():

@@ -51,6 +51,39 @@ def test_ends_at_the_length_asked_for(engine: Engine, greedy_ids: list[int]) -> 
     assert not engine.has_work
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen3_5_text", "mpt"])
+def test_warming_up_leaves_nothing(architecture: str, model_directory: ModelDirectory) -> None:
+    expected = ids(run(make_engine(model_directory(architecture)), request("a", PROMPT, max_new_tokens=20))["a"])
+    engine = make_engine(model_directory(architecture))
+    engine.warm_up(10_000)
+    assert engine.pool.free == engine.pool.size
+    assert not engine.has_work
+    assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == expected
+    cache = engine.parts.prefix_cache
+    assert cache is None or (cache.prompt_tokens, cache.cached_tokens) == (len(PROMPT), 0)
+
+
+def test_warming_up_reaches_all_sizes_and_says_which_one_does_not_fit(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes: list[int] = []
+
+    def compute(batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        sizes.append(batch.num_tokens)
+        if batch.num_tokens > 31:
+            raise torch.OutOfMemoryError
+        return torch.zeros(1, VOCABULARY)
+
+    monkeypatch.setattr(engine.parts.runner, "run", compute)
+    engine.warm_up(127)
+    assert sizes == [1, 1, 1, 3, 2, 1, 7, 4, 1, 15, 8, 1, 31, 16, 1, 63]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "The GPU has too little memory for a step of 63 prompt tokens; reduce option.max_rolling_batch_prefill_tokens"
+    )
+    assert engine.pool.free == engine.pool.size
+
+
 def test_ends_where_the_context_does(engine: Engine) -> None:
     assert engine.limits.max_length == CONTEXT
     results = run(engine, request("a", PROMPT, max_new_tokens=10_000))["a"]

@@ -25,6 +25,13 @@ def test_loads_in_the_data_type_asked_for(model_directory: ModelDirectory) -> No
     assert load_model(EngineOptions(directory, dtype="bf16")).dtype == torch.bfloat16
 
 
+def test_attention_makes_no_plan_for_each_length(model_directory: ModelDirectory) -> None:
+    """cuDNN's does, which takes an H100 0.05 to 0.09 s for each new length of a prompt."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    load_model(EngineOptions(str(model_directory("llama"))))
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_a_directory_without_a_model_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"^{tmp_path}: no weights: "):
         load_model(EngineOptions(str(tmp_path)))
