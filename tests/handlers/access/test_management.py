@@ -12,7 +12,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.options import AccessOptions, ListenAddress
-from lmi_handlers.cli.plans import exposures
+from lmi_handlers.cli.plans import notes_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server
@@ -210,7 +210,7 @@ ELSEWHERE = {"SERVING_MANAGEMENT_ADDRESS": "http://0.0.0.0:9000"}
 def test_what_is_open_is_said(
     directory: Path, environment: dict[str, str], host: str | None, expected: list[str]
 ) -> None:
-    lines = list(exposures(launched(directory, environment, host)))
+    lines = list(notes_of(launched(directory, environment, host)))
     assert len(lines) == len(expected)
     assert all(part in line for part, line in zip(expected, lines, strict=True))
 
