@@ -51,7 +51,7 @@ class ApiKeys:
     """The keys of a server, including the current keys in the file."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None, limits: KeyLimits | None = None) -> None:
-        """Use the given keys and those in the file. Raise ConfigurationError with every fault of them."""
+        """Use the given keys and those in the file. Raise ConfigurationError, which lists every invalid line."""
         self.file = file
         self._limits = limits or KeyLimits()
         self._given = [

@@ -82,7 +82,7 @@ async def test_what_is_shown(open_console: OpenConsole) -> None:
         await expect(page.locator("#find-label")).to_be_hidden()
 
 
-async def test_tokens_per_second_while_a_text_comes(open_console: OpenConsole, server: RunningServer) -> None:
+async def test_tokens_per_second_during_generation(open_console: OpenConsole, server: RunningServer) -> None:
     async with open_console() as page:
         rate = row(page, "steady").locator(".number")
         await expect(rate).to_have_text("0")
