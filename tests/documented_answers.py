@@ -151,7 +151,7 @@ def document_forms(document: bytes) -> Documented:
 
 
 def watch(checks: AnswerChecks) -> Iterator[None]:
-    """Check all answers that servers in this process send, until the generator goes on."""
+    """Check all answers of servers in this process until the generator resumes."""
     send, begin, written = Exchange.send, Exchange._begin, Stream._encode
     requests: WeakKeyDictionary[Stream, web.Request] = WeakKeyDictionary()
 

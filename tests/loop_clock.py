@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-TURNS = 100  # more than a request takes from one wait for time, or for a socket, to the next
+TURNS = 100  # longer than a request runs between two waits for time or a socket
 
 
 class LoopClock:

@@ -35,7 +35,7 @@ def test_every_case_in_javascript_is_found() -> None:
             assert len(program.cases) == len(re.findall(r"\b(?:feature|fault)\(", source)), program.name
 
 
-def test_an_unknown_decorator_is_told() -> None:
+def test_an_unknown_decorator_is_reported() -> None:
     with pytest.raises(AssertionError, match="cases"):
         list(listing.list_cases(ast.parse("@cases('TGI', 'answers')\ndef generate() -> None: ...")))
 

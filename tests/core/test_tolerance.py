@@ -43,7 +43,7 @@ def drop(
     return dict(kept.parameters), ignored
 
 
-def test_what_nobody_knows_is_dropped_by_the_client_s_name() -> None:
+def test_unknown_parameters_are_reported_by_the_client_s_name() -> None:
     given = {"top_p": 0.5, "zzz": 1, "max_tokens": 3}
     assert drop(given, names={"max_tokens": "length"}) == ({"top_p": 0.5}, ("zzz", "length"))
 

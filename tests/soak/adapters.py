@@ -1,4 +1,4 @@
-"""An adapter that is loaded, asked for, and removed, again and again."""
+"""An adapter that is loaded, used by requests, and removed, repeatedly."""
 
 import asyncio
 from pathlib import Path

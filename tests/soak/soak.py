@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass
 class Finding:
-    """What a soak has found; it has passed if nothing is wrong."""
+    """The findings of a soak, which has passed if there are none."""
 
     plan: Plan
     tally: Tally = field(default_factory=Tally)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from lmi_core.errors.fault import Fault, unreadable
 
 LFS_POINTER = b"version https://git-lfs"
-MAX_REASON = 200  # characters, as the library's words may quote a header of megabytes
+MAX_REASON = 200  # characters, because the library's message may quote a header of megabytes
 WIDTH = re.compile(r"\d+")  # bits, in the name of a type: F32, F8_E4M3
 
 

@@ -14,7 +14,7 @@ def json_list(items: Iterable[object]) -> orjson.Fragment:
 
 
 def join_items(items: Iterable[bytes]) -> orjson.Fragment:
-    """Return a list of encoded items; each part may be several of them, or none."""
+    """Return a JSON list of encoded items; each part may contain several items or none."""
     return orjson.Fragment(b"[" + b",".join(filter(None, items)) + b"]")
 
 

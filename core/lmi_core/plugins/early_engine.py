@@ -57,6 +57,12 @@ def find_early_engine(
     return None
 
 
+def early_name(item: str) -> str:
+    """Return the name of the model `[NAME[:...]=]DIR`, whose engine was found."""
+    given, _, directory = item.rpartition("=")
+    return given.removeprefix("[").partition(":")[0] or Path(directory).resolve().name
+
+
 def _variable(environment: Mapping[str, str]) -> dict[str, str]:
     return {ROLLING_BATCH: environment[VARIABLE]} if environment.get(VARIABLE) else {}
 

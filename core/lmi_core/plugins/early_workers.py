@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Collection
 
+from lmi_core.logs.formats import logging_of
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.prepared_workers import can_prepare, discard, fork_server_for
@@ -12,8 +13,8 @@ from lmi_core.workers.prepared_workers import can_prepare, discard, fork_server_
 _waiting: dict[str, tuple[EarlyEngine, LocalProcess | None]] = {}
 
 
-async def start_early(engine: EarlyEngine) -> None:
-    """Start an engine's worker, to be claimed by its target, or the process from which it will be forked.
+async def start_early(engine: EarlyEngine, model: str | None = None) -> None:
+    """Start the worker of a model's engine, to be claimed by its target, or the process from which it will be forked.
 
     A worker belongs to the running event loop.
     """
@@ -21,7 +22,8 @@ async def start_early(engine: EarlyEngine) -> None:
     if can_prepare():
         await asyncio.to_thread(fork_server_for, engine.PREPARE, {**engine.ENVIRONMENT, **os.environ})
     else:
-        worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
+        with logging_of(model):
+            worker = LocalProcess(engine.TARGET, engine.ENVIRONMENT)
         await worker.start()
     _waiting[engine.TARGET] = engine, worker
 

@@ -38,7 +38,7 @@ async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
     except (LmiError, TimeoutError):
         raise
     except Exception as error:
-        logger.debug("model %s: %s did not start", model, owner(runtime), exc_info=error)
+        logger.debug("%s did not start", owner(runtime), exc_info=error)
         raise (OutOfMemory if is_out_of_memory(error) else ConfigurationError)(
             f"model {model}: {owner(runtime)} did not start: {type(error).__name__}: {error}"
             f"{place_in(error, type(runtime))}"

@@ -29,6 +29,7 @@ from lmi_core.generation.tensors import Tensor, TensorBackend
 from lmi_core.handler import Generation
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
+from lmi_core.logs.formats import logging_of
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.metrics.model_metrics import ModelMetrics
 from lmi_core.metrics.request_record import RequestRecord
@@ -175,7 +176,8 @@ class Model:
                 await self._download()
                 self.runtime.progress, self.runtime.former = self.progress, former
                 try:
-                    await start_runtime(self.runtime, self.name)
+                    with logging_of(self.name):
+                        await start_runtime(self.runtime, self.name)
                 finally:
                     self.runtime.former = None  # it would keep all former versions in memory
         except TimeoutError:

@@ -93,7 +93,7 @@ class TokenStream:
     ) -> None:
         """Keep a stop sequence in the text if `include_stop`; without `special_text`, special tokens have no text."""
         self.stopped = False  # ended by a stop sequence
-        self.stop_sequence: str | None = None  # the one that ended it, if it was a text
+        self.stop_sequence: str | None = None  # the stop sequence that ended the text, if any
         self._detokenizer = detokenizer
         self._stops = bool(stop_sequences or stop_token_sequences)
         self._stop_texts = StopMatcher(stop_sequences)

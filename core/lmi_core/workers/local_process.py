@@ -13,6 +13,7 @@ import zmq
 import zmq.asyncio
 
 from lmi_core.host.out_of_memory import killed_for_memory
+from lmi_core.logs.formats import log_environment
 from lmi_core.logs.level import LISTENERS
 from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
@@ -47,7 +48,7 @@ class LocalProcess(WorkerSocket):
         self._shared_address = shared_address
         self._prepare = prepare
         self._python = python or sys.executable
-        self._environment = {**(environment or {}), **os.environ}
+        self._environment = {**(environment or {}), **os.environ, **log_environment()}
         self._folder = tempfile.TemporaryDirectory(prefix="lmi-")
         self._context = zmq.asyncio.Context()
         # Nothing is left of the folder once both are connected, should both processes be killed.

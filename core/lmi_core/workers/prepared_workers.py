@@ -20,6 +20,7 @@ from typing import NoReturn
 from lmi_core.forks.fork_client import ForkServerProcess, connect
 from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send, take_over
 from lmi_core.host.devices import visible_gpus
+from lmi_core.logs.formats import MODEL_VARIABLE
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
 from lmi_core.workers import worker
 
@@ -96,8 +97,10 @@ def can_prepare() -> bool:
 def fork_server_for(prepare: str, environment: Mapping[str, str]) -> ForkServerProcess:
     """Return the fork server for workers that `prepare` ("package.module:function") prepares, and start it if needed.
 
-    It keeps running for later workers. Each environment needs its own server, because modules read it when imported.
+    It keeps running for later workers, of any model. Each environment needs its own server, because modules read it
+    when imported.
     """
+    environment = {name: value for name, value in environment.items() if name != MODEL_VARIABLE}
     read = {name: value for name, value in environment.items() if not name.startswith(OF_TESTS)}
     with _lock:
         known, server = _servers.get(prepare, (None, None))

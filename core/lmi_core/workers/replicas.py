@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from lmi_core.errors import BackendUnhealthy
+from lmi_core.logs.formats import log_model, logging_of
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
@@ -54,6 +55,7 @@ class Replicas(Generic[R]):
         self.count = count
         self.limit = UNLIMITED  # of replicas, while another version of the model has some of their devices
         self.former: Replicas[Any] | None = None  # the other version's, with whose numbers its own must differ
+        self._log_model: str | None = None
         self.on_change: Callable[[], None] = lambda: None  # called after replicas were added or removed
         self._changed = asyncio.Event()  # replaced whenever it is set, which is when replicas were added or removed
         self._create = create
@@ -80,6 +82,7 @@ class Replicas(Generic[R]):
 
         With the replicas of a former version, load it into one, on devices that they have left.
         """
+        self._log_model = log_model.get()
         if former is not None:
             self.limit, self.former = 1, former
         await self._add(1)  # alone, because it may download the model, and so that a fault is reported once
@@ -228,7 +231,8 @@ class Replicas(Generic[R]):
         self._numbers[replica] = number
         replica.on_death = partial(self._router.forget, replica)
         try:
-            await replica.start()
+            with logging_of(self._log_model):  # also if a request, or a route, starts it
+                await replica.start()
         except BaseException:
             await replica.stop()
             del self._numbers[replica]

@@ -17,6 +17,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from lmi_core.logs.formats import log_environment
 from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
 from lmi_core.workers.messages import STARTED
 
@@ -106,7 +107,7 @@ class SharedWorker(WorkerSocket):
     ) -> None:
         """Servers with the same `key` get the same worker."""
         self._host = host
-        self._want = Want(key, target, dict(environment), prepare)
+        self._want = Want(key, target, {**environment, **log_environment()}, prepare)
         self._context = zmq.asyncio.Context()
         super().__init__(self._context.socket(zmq.DEALER))
         self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())

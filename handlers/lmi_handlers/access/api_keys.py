@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
@@ -30,7 +31,7 @@ class KeyLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key, and its name in the log."""
+    """A key, and its name in the log, which several keys of one client can share."""
 
     name: str
     secret: Secret
@@ -38,18 +39,29 @@ class ApiKey:
     holder: str  # identifies the client: it stays the same as long as a line keeps its name, or its key
 
 
+class Line(NamedTuple):
+    """The text of a key, its place for messages, and the key's name if the text has none."""
+
+    place: str
+    name: str
+    text: str
+
+
 class ApiKeys:
     """The keys of a server, including the current keys in the file."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None, limits: KeyLimits | None = None) -> None:
-        """Use the given keys and those in the file. Raise ConfigurationError if one is invalid."""
+        """Use the given keys and those in the file. Raise ConfigurationError, which lists every invalid line."""
         self.file = file
         self._limits = limits or KeyLimits()
-        self._given = [_read_line(text, f"key-{index}", self._limits) for index, text in enumerate(given, start=1)]
+        self._given = [
+            Line(f"api_keys, key {index}", f"key-{index}", text) for index, text in enumerate(given, start=1)
+        ]
         self._keys = self._read()
 
-    def __len__(self) -> int:
-        return len(self._keys)
+    @property
+    def num_holders(self) -> int:
+        return len({key.holder for key in self._keys})
 
     def find(self, credentials: Iterable[str]) -> ApiKey | None:
         """Return the key among the credentials, in constant time."""
@@ -66,37 +78,40 @@ class ApiKeys:
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
 
     def _read(self) -> list[ApiKey]:
-        keys = [*self._given, *_read_file(self.file, self._limits)] if self.file is not None else [*self._given]
+        keys, faults, seen = list[ApiKey](), list[str](), dict[str, tuple[str, KeyLimits]]()
+        for line in [*self._given, *([] if self.file is None else _lines_of(self.file))]:
+            try:
+                key = _read_line(line, self._limits)
+            except ConfigurationError as error:
+                faults.append(f"{line.place}: {error.message}")
+                continue
+            place, limits = seen.setdefault(key.holder, (line.place, key.limits))
+            if limits != key.limits:
+                faults.append(f"{line.place}: the limits of {key.name} differ from those in {place}")
+            keys.append(key)
+        if faults:
+            raise ConfigurationError("\n".join(faults))
         if not keys:
             logger.warning("%s has no API key: requests of clients are refused", self.file)
         return keys
 
 
-def _read_file(file: Path, limits: KeyLimits) -> list[ApiKey]:
+def _lines_of(file: Path) -> list[Line]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it must be UTF-8 text"
         raise ConfigurationError(f"api_keys_file {file} cannot be read: {reason}") from None
-    keys: dict[str, ApiKey] = {}
-    for number, line in enumerate(lines, start=1):
-        if line.strip() and not line.lstrip().startswith(COMMENT):
-            try:
-                key = _read_line(line, f"line-{number}", limits)
-            except ConfigurationError as error:
-                raise ConfigurationError(f"api_keys_file {file}, line {number}: {error.message}") from None
-            if key.name in keys:
-                raise ConfigurationError(f"api_keys_file {file}, line {number}: there is another key named {key.name}")
-            keys[key.name] = key
-    return list(keys.values())
+    return [
+        Line(f"api_keys_file {file}, line {number}", f"line-{number}", line)
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and not line.lstrip().startswith(COMMENT)
+    ]
 
 
-def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
-    """Return the key of a line, `[NAME] KEY [LIMIT=NUMBER]...`. No message may repeat the key.
-
-    `name` is that of a key without one.
-    """
-    words = line.split()
+def _read_line(line: Line, limits: KeyLimits) -> ApiKey:
+    """Return the key of a line, `[NAME] KEY [LIMIT=NUMBER]...`. No message may repeat the key."""
+    words = line.text.split()
     options = dict(word.split("=", 1) for word in words if word.startswith((f"{REQUESTS}=", f"{RUNNING}=")))
     named = [word for word in words if not word.startswith((f"{REQUESTS}=", f"{RUNNING}="))]
     for hint in (did_you_mean(word.partition("=")[0], (REQUESTS, RUNNING)) for word in named if "=" in word):
@@ -110,7 +125,7 @@ def _read_line(line: str, name: str, limits: KeyLimits) -> ApiKey:
     secret, is_named = _secret(named[-1]), len(named) == 2
     # Line numbers do not identify clients: when a line is removed, the next one takes its number.
     holder = named[0] if is_named else f"unnamed {secret.alias}"
-    return ApiKey(named[0] if is_named else name, secret, _limits(options, limits), holder)
+    return ApiKey(named[0] if is_named else line.name, secret, _limits(options, limits), holder)
 
 
 def _secret(text: str) -> Secret:

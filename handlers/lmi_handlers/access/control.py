@@ -42,7 +42,7 @@ class Permit:
     key: ApiKey | None = None
     is_operator: bool = False  # by the token
     key_holder: str | None = None  # of the API key; None without one
-    sharing_key: str | None = None  # the same if there are other keys, which share the queues
+    sharing_key: str | None = None  # the same if there are other holders, who share the queues
 
     @property
     def is_proven(self) -> bool:
@@ -114,7 +114,7 @@ class AccessControl:
         if keys is None:
             return Permit(caller.address, is_operator=self._has_token(credentials))
         if (key := keys.find(credentials)) is not None:
-            return Permit(key.holder, key, False, key.holder, key.holder if len(keys) > 1 else None)
+            return Permit(key.holder, key, False, key.holder, key.holder if keys.num_holders > 1 else None)
         if self._has_token(credentials):
             return Permit(OPERATOR, is_operator=True)
         fault = "the one given is not known" if credentials else "none was given"

@@ -83,7 +83,7 @@ class MessageFormatter(ChatSchemaFormatter):
         return _stop(reason)
 
     def _fills_context(self, output: GenerationOutput, sequence: GeneratedSequence) -> bool:
-        """Return whether the context limited the length, not the request."""
+        """Return whether the context, not the request, limited the length."""
         num_generated = len(sequence.tokens)
         return (
             num_generated < self.asked.max_tokens

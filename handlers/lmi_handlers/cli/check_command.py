@@ -23,7 +23,7 @@ from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_core.serving_runtime import Note
 from lmi_core.workers.placement import Placement
-from lmi_handlers.cli.plans import exposures, launch_plans, refuse_warnings, warnings_of
+from lmi_handlers.cli.plans import launch_plans, notes_of, refuse_warnings, warnings_of
 from lmi_handlers.cli.report import new_console, table
 from lmi_handlers.container.declarations import Fate
 from lmi_handlers.container.launch import Launch, read_launch
@@ -106,7 +106,7 @@ def _report(
                 for effect, given in settings
             ],
             "warnings": list(launch.warnings),
-            "notes": list(exposures(launch)),
+            "notes": list(notes_of(launch)),
             "plugins": list(plugins),
         },
         "models": [_model_report(model) | {"notes": [*map(str, notes[model.name])]} for model in models],
@@ -169,7 +169,7 @@ def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> N
         console.print(f"  plugins, whose code runs in the server: {', '.join(plugins)}")
     for warning in launch.warnings:
         console.print(f"  warning: {warning}")
-    for note in exposures(launch):
+    for note in notes_of(launch):
         console.print(f"  note: {note}")
     rows = table("setting", "value", "from", "effect")
     for given in launch.listening:

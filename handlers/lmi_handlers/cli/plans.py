@@ -62,7 +62,15 @@ def refuse_warnings(warnings: Sequence[str]) -> None:
         raise ConfigurationError("\n".join(["--strict makes all warnings errors:", *warnings]))
 
 
-def exposures(launch: Launch) -> Iterator[str]:
+def notes_of(launch: Launch) -> Iterator[str]:
+    """Yield facts about the server that the operator may not want, and that are no errors with `--strict`."""
+    certificate = launch.access.certificate
+    if certificate is not None and (note := certificate.note) is not None:
+        yield note
+    yield from _exposures(launch)
+
+
+def _exposures(launch: Launch) -> Iterator[str]:
     """Yield a line for each action that other hosts can perform without a key or a token."""
     host, _ = launch.address
     access = launch.access

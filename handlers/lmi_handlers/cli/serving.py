@@ -31,7 +31,7 @@ from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.cli.plans import exposures, launch_plans, refuse_warnings, warnings_of
+from lmi_handlers.cli.plans import launch_plans, notes_of, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.container.settings import for_models
@@ -108,7 +108,7 @@ def run(
         logger.info("gRPC: port %s (%s)", launch.grpc_port.value, launch.grpc_port.source)
     if plugins.others:
         logger.info("plugins, whose code runs in the server: %s", ", ".join(plugins.others))
-    for line in exposures(launch):
+    for line in notes_of(launch):
         logger.warning("%s", line)
     if (too_few := raise_descriptor_limit(launch.limits.max_connections)) is not None:
         logger.warning("%s", too_few)

@@ -75,7 +75,7 @@ def start_event_loop(models: Sequence[str], options: Sequence[str], *, forks_onl
     """
     import uvloop
 
-    from lmi_core.plugins.early_engine import find_early_engine
+    from lmi_core.plugins.early_engine import early_name, find_early_engine
     from lmi_core.plugins.early_workers import start_early
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
@@ -83,5 +83,5 @@ def start_event_loop(models: Sequence[str], options: Sequence[str], *, forks_onl
 
     engine = find_early_engine(models, options, os.environ)
     if engine is not None and (can_prepare() or not forks_only):
-        runner.run(start_early(engine))
+        runner.run(start_early(engine, early_name(models[0])))
     return runner

@@ -71,13 +71,17 @@ class ShownMemory(TypedDict):
 
 
 class ConsoleState(TypedDict):
-    """Everything that the console shows except errors; the times are seconds since 1970."""
+    """Everything that the console shows except errors; the times are seconds since 1970.
+
+    `unchangeable` is the reason why models can be neither loaded nor unloaded; null if they can be.
+    """
 
     time: float
     clock: float
     startedAt: float
     version: str
     latestError: int
+    unchangeable: str | None
     memory: ShownMemory
     models: list[ShownModel]
 

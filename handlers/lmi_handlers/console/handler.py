@@ -15,6 +15,7 @@ from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState
 from lmi_handlers.console.state import MemoryReader, describe_errors, describe_models, registered_models
+from lmi_handlers.process.front import UNCHANGEABLE, this_front
 
 VERSION = version("lmi-handlers")
 STARTED = time.time()
@@ -32,6 +33,7 @@ async def console_state(call: Call, served: ServedModels) -> Answer:
         clock=time.monotonic(),
         startedAt=STARTED,
         version=VERSION,
+        unchangeable=None if this_front() is None else UNCHANGEABLE,
         latestError=served.metrics.errors.latest,
         memory=memory.shown,
         models=await describe_models(registered, memory.by_model),

@@ -141,7 +141,10 @@ def _certificate(settings: Settings) -> Certificate | None:
             f"{address.source}: {address.name} must be https://HOST:PORT, because there is a certificate_file. Given: "
             f"{address.value}"
         )
-    return Certificate(Path(certificate.value), Path(private_key.value))
+    found = Certificate(Path(certificate.value), Path(private_key.value))
+    if (warning := found.warning) is not None:
+        settings.warnings.append(warning)
+    return found
 
 
 def _keys(settings: Settings) -> ApiKeys | None:

@@ -40,7 +40,7 @@ UNREAD = ("truncate", "shift")
 
 @with_parameters(NAMES)
 class OllamaOptions(TolerantPayload):
-    """Ollama's parameters of sampling; the backend checks the bounds that are not declared here."""
+    """Ollama's sampling parameters; the backend checks the bounds that are not declared here."""
 
     num_predict: int | None = Field(
         None,

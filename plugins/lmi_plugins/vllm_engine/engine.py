@@ -21,6 +21,7 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.host.out_of_memory import means_out_of_memory
+from lmi_core.logs.formats import log_model
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
@@ -255,6 +256,8 @@ class VllmEngine(Replica):
 
     async def _load(self) -> AsyncLLM:
         arguments = await asyncio.to_thread(engine_arguments, self._arguments)
+        if (model := log_model.get()) is not None:
+            arguments.served_model_name = model  # in the log lines of vLLM's processes, and in its metrics
         self._failures = Failures()
         try:
             async with self._loading:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from lmi_core.logs.formats import MODEL_VARIABLE
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
 from lmi_plugins.vllm_engine.failures import report_failures
@@ -76,6 +77,7 @@ def run_core(*arguments: Any, **options: Any) -> None:
     """Run a core as vLLM does, in a process that ends with the server also while it starts, and its workers with it."""
     from vllm.v1.engine.core import EngineCoreProc
 
+    os.environ[MODEL_VARIABLE] = options["vllm_config"].model_config.served_model_name
     meet_in_folder()
     choose_library_by_request()
     parent = multiprocessing.parent_process()

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from lmi_core.logs.formats import LOG_FORMAT_VARIABLE, new_formatter, with_fields
+from lmi_core.logs.formats import LOG_FORMAT_VARIABLE, MODEL_VARIABLE, logging_of, new_formatter, with_fields
 from lmi_core.logs.log_thread import LogThread
 
 
@@ -38,6 +38,27 @@ def test_text(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     logged(stream).warning("it happened", extra=with_fields({"request_id": "r1"}))
     assert stream.getvalue().endswith("WARNING some.logger: it happened\n")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_the_model_of_a_worker_or_a_task(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setenv(LOG_FORMAT_VARIABLE, form)
+    monkeypatch.setenv(MODEL_VARIABLE, "own")
+    stream = io.StringIO()
+    logger = logged(stream)
+    logger.info("one")
+    with logging_of("other"):
+        logger.info("two")
+    logger.info("three", extra=with_fields({"model": "asked"}))
+    lines = stream.getvalue().splitlines()
+    if form == "json":
+        assert [json.loads(line)["model"] for line in lines] == ["own", "other", "asked"]
+    else:
+        assert [line.partition("some.logger: ")[2] for line in lines] == [
+            "model own: one",
+            "model other: two",
+            "model own: three",
+        ]
 
 
 FORGED = "x\x1b[31m\x07\x9b2J\x7f\r\u2028\u202e\udcff\n2026-11-24 INFO    forged: line"

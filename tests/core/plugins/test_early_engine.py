@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from lmi_core.plugins import early_workers
-from lmi_core.plugins.early_engine import EarlyEngine, find_early_engine
+from lmi_core.plugins.early_engine import EarlyEngine, early_name, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
@@ -77,6 +77,7 @@ def test_what_a_glance_at_a_directory_tells(
 
 def test_several_models_or_none_take_more_than_a_glance(tmp_path: Path) -> None:
     directory = write(tmp_path, CONFIG)
+    assert (early_name(f"mine:v1={directory}"), early_name(directory)) == ("mine", tmp_path.name)
     assert find_early_engine([], [], {}) is None
     assert find_early_engine(["n" * 300], [], {}) is None
     assert find_early_engine([directory, directory], ["option.rolling_batch=torch"], {}) is None

@@ -140,7 +140,7 @@ class Broken(ScriptedBackend):
         raise KeyError("weights")
 
 
-async def test_what_start_leaves_out(serve: Serve, model_dir: ModelDirectory) -> None:
+async def test_incomplete_start(serve: Serve, model_dir: ModelDirectory) -> None:
     with pytest.raises(ConfigurationError) as failure:
         await serve(model_dir(PROPERTIES), plugins=[Plugin(Unset)])
     assert failure.value.message == ("the odd backend (Unset): `start` must set `self.tokenizer` and `self.max_length`")

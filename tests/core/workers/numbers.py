@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
+from lmi_core.logs.formats import log_model
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import ONE, ReplicaCount, Replicas
@@ -23,6 +24,7 @@ class Numbers(Replica):
     def __init__(self, number: int, faulty: set[int]) -> None:
         super().__init__()
         self.number = number
+        self.log_model: str | None = None  # whose model the lines of its start name
         self.given: list[int] = []  # the first numbers that were asked for
         self.stopped = False
         self._faulty = faulty
@@ -48,6 +50,7 @@ class Numbers(Replica):
             raise BackendUnhealthy(f"engine {self.number} is being restarted")
 
     async def start(self) -> None:
+        self.log_model = log_model.get()
         await asyncio.sleep(5)
         if self.number in self._faulty:
             raise ConfigurationError(f"engine {self.number} has no memory")

@@ -14,6 +14,7 @@ import zmq
 
 from lmi_core.errors import OutOfMemory
 from lmi_core.host import processes
+from lmi_core.logs.formats import logging_of
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.workers import local_process
 from lmi_core.workers.endpoint import WorkerDied
@@ -120,6 +121,14 @@ async def test_exception_in_the_target_is_logged(start: Start, capfd: pytest.Cap
     errors = capfd.readouterr().err
     assert "in crash" in errors
     assert "ValueError: broken target" in errors
+
+
+async def test_lines_of_a_worker_name_its_model(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    with logging_of("first"):
+        worker = await start("log")
+    async with asyncio.timeout(LIMIT):
+        assert await worker.receive() == b"logged"
+    assert "worker: model first: it runs\n" in capfd.readouterr().err
 
 
 async def test_killed_child(start: Start) -> None:

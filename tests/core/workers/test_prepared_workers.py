@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmi_core.logs.formats import logging_of
 from lmi_core.workers import prepared_workers
 from lmi_core.workers.endpoint import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
@@ -68,6 +69,15 @@ async def test_another_environment_has_another(monkeypatch: pytest.MonkeyPatch) 
         first.send(b"it lives")
         with pytest.raises(WorkerDied, match="exit code 0"):
             await first.receive()
+
+
+async def test_workers_of_all_models_are_forked_from_one_process() -> None:
+    with logging_of("first"):
+        async with worker("tell_preparation") as first:
+            before = await first.receive()
+    with logging_of("second"):
+        async with worker("tell_preparation") as second:
+            assert await second.receive() == before
 
 
 async def test_workers_die_with_the_process_that_has_forked_them() -> None:

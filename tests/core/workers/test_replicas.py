@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
+from lmi_core.logs.formats import logging_of
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.replicas import DRAIN_SECONDS, ONE, ReplicaCount
 from tests.core.workers.numbers import LENGTH, RESTART_SECONDS, Engines, Numbers
@@ -141,7 +142,8 @@ async def test_what_does_not_finish_in_time_continues_elsewhere() -> None:
 @in_virtual_time
 async def test_full_engines_get_help_that_leaves_when_it_is_idle() -> None:
     engines = Engines(ReplicaCount(1, 3), max_sequences=4)
-    await engines.replicas.start()
+    with logging_of("numbers"):
+        await engines.replicas.start()
     asked = engines.asking(4)
     await asyncio.sleep(20)
     assert engines.inside == [4]
@@ -150,7 +152,7 @@ async def test_full_engines_get_help_that_leaves_when_it_is_idle() -> None:
     assert len(engines.replicas.members) == 2
     asked += engines.asking(8)
     await asyncio.sleep(6)
-    assert len(engines.replicas.members) == 3
+    assert [each.log_model for each in engines.replicas.members] == ["numbers"] * 3
     assert await asyncio.gather(*asked) == [WHOLE] * 15
     assert len(engines.replicas.members) == 3
     await asyncio.sleep(240)

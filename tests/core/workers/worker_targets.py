@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+from lmi_core.logs.logs import flush_log
 from lmi_core.workers.channel import Channel, SharedChannel
 
 prepared_in = 0  # the process that has imported what workers need
@@ -32,6 +33,14 @@ def tell_process(channel: Channel) -> None:
     """Send the process id, the session and the log level; then wait."""
     session, level = os.getsid(0), logging.getLogger().getEffectiveLevel()
     channel.send(f"{os.getpid()} {session} {logging.getLevelName(level)}".encode())
+    channel.receive()
+
+
+def log(channel: Channel) -> None:
+    """Log a line, and then send a message; then wait."""
+    logging.getLogger("worker").info("it runs")
+    flush_log()
+    channel.send(b"logged")
     channel.receive()
 
 

@@ -30,7 +30,7 @@ sk-nobody
 carol sha256:{digest}
 """,
     )
-    assert len(keys) == 5
+    assert keys.num_holders == 5
     found = {key: keys.find([key]) for key in ("from-variable", "sk-ann", "sk-bob=", "sk-nobody", "hashed key")}
     assert {key: (each.name, each.limits) for key, each in found.items() if each is not None} == {
         "from-variable": ("key-1", DEFAULTS),
@@ -56,6 +56,19 @@ def test_who_holds_a_key_does_not_depend_on_its_line(tmp_path: Path) -> None:
     assert "second" not in holder_of(after, "sk-second")
 
 
+def test_a_client_with_two_keys(tmp_path: Path) -> None:
+    keys = keys_of(tmp_path, "ann sk-old requests_per_minute=9\nann sk-new requests_per_minute=9\n")
+    assert holder_of(keys, "sk-old") == holder_of(keys, "sk-new") == "ann"
+    assert keys.num_holders == 2  # with the one of the variable
+
+
+def test_limits_of_a_client_in_variable_and_file(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("ann sk-new requests_per_minute=9\n")
+    with pytest.raises(ConfigurationError, match="line 1: the limits of ann differ from those in api_keys, key 2"):
+        ApiKeys(["bob sk-bob", "ann sk-old"], file)
+
+
 @pytest.mark.parametrize("given", ["", "ann", "sk-an", "sk-ann ", f"sha256:{'0' * 64}", "SK-ANN", "\udcff", "sk-ann\0"])
 def test_what_is_no_key(tmp_path: Path, given: str) -> None:
     assert keys_of(tmp_path, "ann sk-ann\n").find([given]) is None
@@ -76,14 +89,19 @@ def test_any_of_several_credentials_may_be_the_key(tmp_path: Path) -> None:
         ("sk-secret max_concurrent_request=5\n", "this limit is not known. Did you mean `max_concurrent_requests`?"),
         ("\nann sk-secret requests_per_minute=0\n", "line 2: requests_per_minute must be an integer from 1 to"),
         ("ann sk-secret max_concurrent_requests=many\n", "max_concurrent_requests must be an integer"),
-        ("ann sk-secret\nann sk-secret2\n", "line 2: there is another key named ann"),
+        (
+            "ann sk-secret\nbob sk-secret2\nann sk-secret3 requests_per_minute=5\n",
+            "line 3: the limits of ann differ from those in api_keys_file {folder}/keys, line 1",
+        ),
+        ("ann sk-secret 600\nbob sk-secret2\nann sha256:secret\n", "line 1: a line must be [NAME] KEY"),
+        ("ann sk-secret 600\nbob sk-secret2\nann sha256:secret\n", "line 3: sha256: must be followed by 64"),
         ("ann sha256:secret\n", "sha256: must be followed by 64 hexadecimal digits"),
     ],
 )
 def test_wrong_lines_are_told_without_the_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         keys_of(tmp_path, text)
-    assert message in raised.value.message
+    assert message.format(folder=tmp_path) in raised.value.message
     assert "secret" not in raised.value.message
 
 

@@ -17,7 +17,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.certificate import Certificate
 from lmi_handlers.access.options import AccessOptions, ListenAddress
-from lmi_handlers.container.launch import read_launch
+from lmi_handlers.cli.plans import notes_of, refuse_warnings, warnings_of
+from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory
@@ -25,16 +26,21 @@ from tests.conftest import SCRIPTED, ModelDirectory
 SECONDS = 60
 
 
-def write(folder: Path, name: str, files: str = "server") -> Path:
+DAY = datetime.timedelta(days=1)
+NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+
+def write(
+    folder: Path, name: str, files: str = "server", begin: datetime.datetime = NOW - DAY, days: float = 2
+) -> Path:
     """Write a certificate that signs itself and its key, and return the certificate's path."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
     names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(begin)
+        .not_valid_after(begin + days * DAY)
         .add_extension(names, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
@@ -143,7 +149,11 @@ WRONG = [
     ({"SERVING_INFERENCE_ADDRESS": "https://127.0.0.1:8443"}, "asks for HTTPS, which needs certificate_file"),
     ({"SERVING_MANAGEMENT_ADDRESS": "https://127.0.0.1:8443"}, "asks for HTTPS, which needs certificate_file"),
     ({"SERVING_CERTIFICATE_FILE": "server.pem"}, "are needed together"),
-    ({"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "OTHER"}, "a certificate and its private key in"),
+    (
+        {"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "OTHER"},
+        "other.key does not belong to the certificate in certificate_file {folder}/server.pem",
+    ),
+    ({"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "PEM"}, "must be a certificate and its private"),
     ({"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "missing"}, "cannot be read: No such file"),
     (
         {"SERVING_CERTIFICATE_FILE": "PEM", "SERVING_PRIVATE_KEY_FILE": "KEY"}
@@ -160,4 +170,48 @@ def test_wrong_settings(model_dir: ModelDirectory, tmp_path: Path, environment: 
     environment = {name: paths.get(value, value) for name, value in environment.items()}
     with pytest.raises(ConfigurationError) as raised:
         launch_at(model_dir({"serving.properties": SCRIPTED}), environment)
-    assert message in raised.value.message
+    assert message.format(folder=tmp_path) in raised.value.message
+
+
+def launch_with(model_dir: ModelDirectory, folder: Path, begin: datetime.datetime, days: float) -> Launch:
+    """Return the settings of a server with such a certificate."""
+    path = write(folder, "first", begin=begin, days=days)
+    files = {"SERVING_CERTIFICATE_FILE": str(path), "SERVING_PRIVATE_KEY_FILE": str(path.with_suffix(".key"))}
+    return read_launch(Arguments((str(model_dir({"serving.properties": SCRIPTED})),)), files)
+
+
+@pytest.mark.parametrize(
+    ("begin", "days", "fault"),
+    [
+        (NOW - 90 * DAY, 89, "it expired at {end}"),
+        (NOW + DAY, 36_500, "it is not valid before {begin}"),  # it ends in another form of dates
+    ],
+)
+def test_a_certificate_at_the_wrong_time(
+    model_dir: ModelDirectory,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    begin: datetime.datetime,
+    days: float,
+    fault: str,
+) -> None:
+    launch = launch_with(model_dir, tmp_path, begin, days)
+    end = begin + days * DAY
+    dates = {"begin": f"{begin:%Y-%m-%d %H:%M} UTC", "end": f"{end:%Y-%m-%d %H:%M} UTC"}
+    expected = f"clients refuse the certificate_file {tmp_path}/server.pem: {fault.format(**dates)}"
+    assert (launch.warnings, [*notes_of(launch)]) == ((expected,), [])
+    with pytest.raises(ConfigurationError, match="--strict makes all warnings errors"):
+        refuse_warnings(warnings_of([], launch))
+    assert launch.access.certificate is not None
+    launch.access.certificate.reload()
+    assert expected in caplog.text
+
+
+@pytest.mark.parametrize(("age", "days", "is_noted"), [(77, 90, True), (75, 90, False), (5, 7, True), (4, 7, False)])
+def test_a_certificate_that_ends_soon(
+    model_dir: ModelDirectory, tmp_path: Path, age: float, days: float, is_noted: bool
+) -> None:
+    launch = launch_with(model_dir, tmp_path, NOW - age * DAY, days)
+    end = NOW + (days - age) * DAY
+    note = f"the certificate_file {tmp_path}/server.pem expires at {end:%Y-%m-%d %H:%M} UTC: replace it"
+    assert (launch.warnings, [*notes_of(launch)]) == ((), [note] if is_noted else [])

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.cross_origin import METHODS, CrossOrigin, Origin
-from lmi_handlers.cli.plans import exposures
+from lmi_handlers.cli.plans import notes_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from tests.conftest import SCRIPTED, ModelDirectory
@@ -126,7 +126,7 @@ def test_settings_without_an_origin_are_told(directory: Path) -> None:
 
 
 def test_every_page_without_a_key_is_said_at_the_start(directory: Path) -> None:
-    (line,) = exposures(launched(directory, cors_allowed_origin="*"))
+    (line,) = notes_of(launched(directory, cors_allowed_origin="*"))
     assert "every web page in a browser that can reach the server can generate" in line
-    assert not [*exposures(launched(directory, cors_allowed_origin=APP))]
-    assert not [*exposures(launched(directory, cors_allowed_origin="*", api_keys="ann sk-ann"))]
+    assert not [*notes_of(launched(directory, cors_allowed_origin=APP))]
+    assert not [*notes_of(launched(directory, cors_allowed_origin="*", api_keys="ann sk-ann"))]

@@ -12,7 +12,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.credentials import Secret, TokenFile
 from lmi_handlers.access.options import AccessOptions, ListenAddress
-from lmi_handlers.cli.plans import exposures
+from lmi_handlers.cli.plans import notes_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.testing import running_server
@@ -168,7 +168,7 @@ def test_secrets_of_the_environment_are_not_shown(directory: Path, tmp_path: Pat
     }
     launch = launched(directory, environment)
     assert launch.access.api_keys is not None
-    assert len(launch.access.api_keys) == 3
+    assert launch.access.api_keys.num_holders == 3
     found = launch.access.api_keys.find(["sk-secret-too"])
     assert found is not None
     assert (found.name, found.limits.requests_per_minute) == ("bob", 60)
@@ -210,7 +210,7 @@ ELSEWHERE = {"SERVING_MANAGEMENT_ADDRESS": "http://0.0.0.0:9000"}
 def test_what_is_open_is_said(
     directory: Path, environment: dict[str, str], host: str | None, expected: list[str]
 ) -> None:
-    lines = list(exposures(launched(directory, environment, host)))
+    lines = list(notes_of(launched(directory, environment, host)))
     assert len(lines) == len(expected)
     assert all(part in line for part, line in zip(expected, lines, strict=True))
 

@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.registry.registration import PreparedModel, Registration
+from lmi_handlers.console import handler
+from lmi_handlers.process.front import UNCHANGEABLE, Front
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer
@@ -213,6 +215,12 @@ async def test_versions(server: RunningServer, model_dir: ModelDirectory) -> Non
         assert (await server.post("/models", {"url": str(directory), "model_version": version})).status == 200
     found = [await model_of(server, "other", version) for version in ("1", "2")]
     assert [each and each["default"] for each in found] == [True, False]
+
+
+async def test_several_front_ends(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await state(server))["unchangeable"] is None
+    monkeypatch.setattr(handler, "this_front", lambda: Front(0, 2))
+    assert (await state(server))["unchangeable"] == UNCHANGEABLE
 
 
 async def test_an_engine_that_is_not_well(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_the_api_key(container: Container) -> None:
     environment["SERVING_API_KEYS"] = "other"
     keys = container.launch("org/name", environment=environment, tgi_environment=True).access.api_keys
     assert keys is not None
-    assert len(keys) == 2
+    assert keys.num_holders == 2
 
 
 def test_origins_of_pages(container: Container) -> None:

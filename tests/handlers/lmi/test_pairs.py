@@ -10,7 +10,7 @@ import pytest_asyncio
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # as the server that tests share
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # that of the server that the tests share
 
 PATHS = ["/invocations", "/predictions/model", "/endpoints/mine/invocations"]
 

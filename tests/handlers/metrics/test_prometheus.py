@@ -67,7 +67,7 @@ async def has_data(client: aiohttp.ClientSession, expression: str) -> None:
         try:
             if await query(client, expression):
                 return
-        except aiohttp.ClientError:  # while it starts, it does not answer, or with 503
+        except aiohttp.ClientError:  # while it starts, it answers with 503 or not at all
             pass
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -21,18 +21,21 @@ from tests.handlers.metrics.test_metrics import duration_by_parts, scrape, value
 from tests.plugins.vllm_server import copy_hello
 
 REQUESTS = 18
+SECONDS = 100  # for all of them to arrive
 WORK = 0.1  # seconds for each request
 TOLERANCE = 0.15  # of the sum of all waits
 FUNCTION = f"""\
-import time
+import os, time
 from djl_python import Output
 
 def handle(inputs):
     if inputs.is_empty():
         return None
     begun = time.perf_counter()
+    while not os.path.exists(inputs.get_as_json()["until"]):
+        time.sleep(0.01)
     time.sleep({WORK})
-    return Output().add_as_json({{"begun": begun}})
+    return Output().add_as_json({{"begun": begun, "ended": time.perf_counter()}})
 """
 
 
@@ -57,25 +60,31 @@ class Plugin:
         register(SlowBackend)
 
 
-async def check_waits(server: RunningServer, ask: Callable[[], Awaitable[float]]) -> None:
-    """Send all requests at once, and compare every queue time with the waits that `ask` measures."""
-    await ask()  # the first one is slower
+async def queue_times(server: RunningServer, asking: Awaitable[object]) -> list[float]:
+    """Wait until all requests are answered, and return their queue times, on which all sources agree, sorted."""
     server.model.metrics = ModelMetrics()
     exporter = InMemorySpanExporter()
     tracer = RequestTracer(SimpleSpanProcessor(exporter))
     server.dispatcher.metrics.observers.append(tracer.write)
-    waits = sorted(await asyncio.gather(*[ask() for _ in range(REQUESTS)]))
+    await asking
     tracer.close()
     families = await scrape(server)
-    margin = TOLERANCE * sum(waits)
-    assert value(families, "lmi_queue_time_seconds_count") == REQUESTS
-    assert value(families, "lmi_queue_time_seconds_sum") == pytest.approx(sum(waits), abs=margin)
     spans = [span for span in exporter.get_finished_spans() if span.name == "/invocations"]
     found = sorted(float(str((span.attributes or {})["lmi.queue_time"])) for span in spans)
-    assert found == pytest.approx(waits, abs=margin / 4)
-    assert found[-4] - 1e-6 <= value(families, "QueueTime") / 1e6 <= found[-1] + 1e-6  # of the last one to end
+    assert value(families, "lmi_queue_time_seconds_count") == len(found) == REQUESTS
+    assert value(families, "lmi_queue_time_seconds_sum") == pytest.approx(sum(found))
+    assert min(abs(value(families, "QueueTime") / 1e6 - each) for each in found) <= 1e-6  # of the last one to end
     assert duration_by_parts(families) == pytest.approx(value(families, "lmi_request_duration_seconds_sum"))
-    assert value(families, "lmi_engine_time_seconds_total") < sum(waits)  # the wait is no work
+    assert value(families, "lmi_engine_time_seconds_total") < sum(found)  # the wait is no work
+    return found
+
+
+async def check_waits(server: RunningServer, ask: Callable[[], Awaitable[float]]) -> None:
+    """Send all requests at once, and compare every queue time with the waits that `ask` measures."""
+    await ask()  # the first one is slower
+    asking = asyncio.gather(*[ask() for _ in range(REQUESTS)])
+    found = await queue_times(server, asking)
+    assert found == pytest.approx(sorted(asking.result()), abs=TOLERANCE * sum(found) / 4)
 
 
 async def test_an_engine_with_two_places(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -94,15 +103,37 @@ async def test_an_engine_with_two_places(serve: Serve, model_dir: ModelDirectory
     await check_waits(server, ask)
 
 
-async def test_a_model_function_with_two_workers(serve: Serve, model_dir: ModelDirectory) -> None:
+async def test_a_model_function_with_two_workers(serve: Serve, model_dir: ModelDirectory, tmp_path: Path) -> None:
+    """The bounds of each queue time hold however slow the machine is: all processes have the same clock."""
     server = await serve(model_dir({"serving.properties": "minWorkers=2\nmaxWorkers=2\n", "model.py": FUNCTION}))
+    held = tmp_path / "held"
+    ended, longest = list[float](), list[float]()
 
-    async def ask() -> float:
+    async def ask() -> None:
         asked = perf_counter()
-        answer = await server.post("/invocations", {"inputs": "x"})
-        return float(answer.json()["begun"]) - asked  # by the same clock in every process
+        answer = (await server.post("/invocations", {"until": str(held)})).json()
+        ended.append(answer["ended"])
+        longest.append(answer["begun"] - asked)
 
-    await check_waits(server, ask)
+    async def ask_all() -> float:
+        """Return the time when all requests had arrived, and the function answered none of them."""
+        asking = [asyncio.create_task(ask()) for _ in range(REQUESTS)]
+        async with asyncio.timeout(SECONDS):
+            while server.model.sequence_counts != (2, REQUESTS - 2):
+                await asyncio.sleep(0.01)
+        arrived = perf_counter()
+        held.touch()
+        await asyncio.gather(*asking)
+        return arrived
+
+    asking = asyncio.create_task(ask_all())
+    found = await queue_times(server, asking)
+    # Two requests begin at once, each other one when one has ended.
+    shortest = [0.0, 0.0, *(each - asking.result() for each in sorted(ended)[: REQUESTS - 2])]
+    assert all(least <= each <= most for least, each, most in zip(shortest, found, sorted(longest), strict=True)), (
+        f"{shortest} <= {found} <= {longest}"
+    )
+    assert found[-1] >= (REQUESTS // 2 - 1) * WORK
 
 
 @pytest.mark.torch

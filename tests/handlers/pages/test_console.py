@@ -14,6 +14,8 @@ from playwright.async_api import Browser, Locator, Page, expect
 from lmi_core.registry.registration import PreparedModel, Registration
 from lmi_handlers.access.credentials import Secret
 from lmi_handlers.access.options import AccessOptions, ListenAddress
+from lmi_handlers.console import handler
+from lmi_handlers.process.front import Front
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer
@@ -80,7 +82,7 @@ async def test_what_is_shown(open_console: OpenConsole) -> None:
         await expect(page.locator("#find-label")).to_be_hidden()
 
 
-async def test_tokens_per_second_while_a_text_comes(open_console: OpenConsole, server: RunningServer) -> None:
+async def test_tokens_per_second_during_generation(open_console: OpenConsole, server: RunningServer) -> None:
     async with open_console() as page:
         rate = row(page, "steady").locator(".number")
         await expect(rate).to_have_text("0")
@@ -192,6 +194,16 @@ async def test_what_cannot_be_loaded(open_console: OpenConsole, model_dir: Model
         await confirm(page, "Remove")
         await expect(row(page, "wrong")).to_have_count(0)
         await expect(page.locator("#models-title")).to_be_focused()
+
+
+async def test_several_front_ends_cannot_be_changed(open_console: OpenConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "this_front", lambda: Front(0, 2))
+    async with open_console() as page:
+        await expect(page.locator("#unchangeable")).to_contain_text("Several front ends share the engines (--servers)")
+        await expect(row(page, "talker")).to_be_visible()
+        for name in ("Load a model", "Unload talker"):
+            await expect(page.get_by_role("button", name=name)).to_be_hidden()
+        assert await violations(page) == []
 
 
 async def test_errors_of_requests(open_console: OpenConsole, server: RunningServer) -> None:

@@ -1,4 +1,4 @@
-"""The page of the API: it begins with what works by copy and paste, and has every route with its types."""
+"""The API page, which starts with commands to copy and paste, and lists every route with its types."""
 
 import asyncio
 import json

@@ -157,6 +157,7 @@ async def test_values_beyond_ascii(server: RunningServer) -> None:
     ("given", "message"),
     [
         (tensor("max_tokens", "FP32", 3.5), "`max_tokens` must be a valid integer. Given: 3.5"),
+        (tensor("stop_words", "BYTES", *["a"] * 65), "`stop_words` must have at most 64 items"),
         (tensor("max_tokens", "INT32", 0), "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (tensor("max_tokens", "INT32", 3, 4), "`max_tokens` must be a valid integer. Given: [3, 4]"),
         (tensor("return_logits", "BOOL", True), "`return_logits` is not a field of the scripted backend's parameters."),

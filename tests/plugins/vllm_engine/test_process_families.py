@@ -164,7 +164,7 @@ def test_a_program_with_engines_in_its_main_module(tmp_path: Path) -> None:
 
 # A core whose work ends with an exception while its worker runs, which leaves SIGTERM to the server.
 ENDING = """\
-import multiprocessing, signal, sys, types
+import multiprocessing, os, signal, sys, types
 from lmi_plugins.vllm_engine.processes import end_with, run_core
 
 context = multiprocessing.get_context("fork")
@@ -175,7 +175,8 @@ def work(ready):
     ready.set()
     context.Event().wait()
 
-def fail():
+def fail(vllm_config):
+    assert os.environ["LMI_LOG_MODEL"] == "mine"  # in the log lines of the core and its workers
     ready = context.Event()
     context.Process(target=work, args=(ready,), daemon=True).start()
     ready.wait()
@@ -184,7 +185,8 @@ def fail():
 def core():
     of_vllm = types.SimpleNamespace(EngineCoreProc=types.SimpleNamespace(run_engine_core=fail))
     sys.modules["vllm.v1.engine.core"] = of_vllm
-    run_core()
+    model = types.SimpleNamespace(served_model_name="mine")
+    run_core(vllm_config=types.SimpleNamespace(model_config=model))
 
 process = context.Process(target=core)
 process.start()

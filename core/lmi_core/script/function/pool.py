@@ -19,6 +19,7 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.host.client_queue import ClientQueue
+from lmi_core.logs.formats import log_model, logging_of
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
@@ -64,10 +65,12 @@ class FunctionPool:
         self._numbers: set[int] = set()  # of the live workers
         self._failures: set[str] = set()  # failures of first calls that have already been logged
         self._restarts = Restarts(settings.retry_threshold, "the model function's worker", at_once=True)
+        self._log_model: str | None = None
         self._why_unhealthy: str | None = "the model function is being loaded"
 
     async def start(self) -> None:
         """Start the first processes. Raise ConfigurationError if the script cannot be loaded."""
+        self._log_model = log_model.get()
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._settings.min_workers):
@@ -234,6 +237,10 @@ class FunctionPool:
         return len(self.processes) - self._settings.min_workers
 
     async def _start_process(self) -> FunctionProcess:
+        with logging_of(self._log_model):
+            return await self._start_logged_process()
+
+    async def _start_logged_process(self) -> FunctionProcess:
         process = FunctionProcess(self._settings.predict_timeout, self._settings.python)
         self._starting += 1
         number = next(number for number in itertools.count() if number not in self._numbers)

@@ -128,7 +128,7 @@ async def test_failure_of_one_request(
     if what != "wrong":
         log = ""
         async with asyncio.timeout(30):  # the worker's log is written by a thread, perhaps after the answer
-            while "request r9: handle in model.py raised\n" not in log or 'model.py", line' not in log:
+            while ": model model: request r9: handle in model.py raised\n" not in log or 'model.py", line' not in log:
                 log += capfd.readouterr().err
                 await asyncio.sleep(0.01)
         assert "lmi_core" not in log.split("request r9")[1].split('model.py", line')[0].split("raised")[1]

@@ -1,4 +1,4 @@
-"""The beginning of the torch worker: what it reports while it loads a model."""
+"""The start of the torch worker, and its reports while it loads a model."""
 
 from pathlib import Path
 

@@ -64,7 +64,13 @@ class Console {
     byId("server").textContent = `LMI handlers ${state.version}, up for ${duration(state.time - state.startedAt)}`;
     this.rates.add(state);
     showFigures(state, this.rates);
-    this.table.show(state.models);
+    const reason = state.unchangeable ?? "";
+    const fixed = byId("unchangeable");
+    const sentence = reason && `${reason[0].toUpperCase()}${reason.slice(1)}.`;
+    if (fixed.textContent !== sentence) fixed.textContent = sentence;
+    fixed.hidden = !reason;
+    byId("load").hidden = Boolean(reason);
+    this.table.show(state.models, !reason);
   }
 
   /** @param {State} state */

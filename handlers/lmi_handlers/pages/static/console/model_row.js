@@ -41,6 +41,7 @@ export class ModelRow {
     this.adapters = element("div");
     this.unloadButton = button("Unload", () => void this.unload());
     this.defaultButton = button("Make default", () => void this.makeDefault(), { class: "quiet" });
+    this.actions = element("div", { class: "actions" }, this.unloadButton, this.defaultButton);
     this.wrong = element("p", { class: "wrong", role: "alert", hidden: true });
     this.element = element("tr", {},
       element("th", { scope: "row" }, this.name, this.facts),
@@ -50,7 +51,7 @@ export class ModelRow {
       cell("Requests", this.requests, this.failed),
       cell("Memory", this.memory, this.workers),
       cell("Adapters", this.adapters),
-      cell("", element("div", { class: "actions" }, this.unloadButton, this.defaultButton), this.wrong));
+      cell("", this.actions, this.wrong));
   }
 
   /**

@@ -27,8 +27,11 @@ export class ModelTable {
     this.find.addEventListener("input", () => this.#filter());
   }
 
-  /** @param {Model[]} models */
-  show(models) {
+  /**
+   * @param {Model[]} models
+   * @param {boolean} canChange whether models can be loaded and unloaded
+   */
+  show(models, canChange) {
     const focused = document.activeElement;
     const versions = (/** @type {Model} */ model) =>
       models.filter((each) => each.modelName === model.modelName && each.state !== "unloading");
@@ -37,6 +40,7 @@ export class ModelTable {
       const row = this.rows.get(keys[at]) ?? this.#make(keys[at]);
       const before = row.model?.state;
       row.show(model, versions(model), this.rates.of(keys[at]));
+      row.actions.hidden = !canChange;
       if (this.body.children[at] !== row.element) this.body.insertBefore(row.element, this.body.children[at] ?? null);
       if (before !== model.state && !this.isFirst && TOLD.includes(model.state)) this.#announce(model);
     });

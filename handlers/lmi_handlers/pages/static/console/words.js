@@ -11,8 +11,8 @@
  *   warnings: string[] }} Model
  * @typedef {{ main: { total: number | null, free: number | null }, server: number | null,
  *   gpus: { number: number, name: string, used: number, total: number }[] }} Memory
- * @typedef {{ time: number, clock: number, startedAt: number, version: string, latestError: number, memory: Memory,
- *   models: Model[] }} State
+ * @typedef {{ time: number, clock: number, startedAt: number, version: string, latestError: number,
+ *   unchangeable: string | null, memory: Memory, models: Model[] }} State
  * @typedef {{ number: number, time: number, model: string, requestId: string, path: string, status: number,
  *   kind: string, ofServer: boolean, message: string, count: number }} RequestError
  */
