@@ -1,19 +1,22 @@
 """Attention of models that do not accept an attention function: their modules call the step that runs instead of their
 own.
 
-transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM and XGLM:
+transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT
+and XGLM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import frexp
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from lmi_plugins.torch_engine.model.attention import AttentionOptions, current_step
 
@@ -81,13 +84,32 @@ def _bloom(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, residual: to
     return residual + module.dense(output.flatten(2)), None
 
 
+def _mpt(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
+    fused = module.Wqkv(hidden)
+    if module.clip_qkv:
+        fused = fused.clamp(-module.clip_qkv, module.clip_qkv)
+    options = AttentionOptions(module.softmax_scale, slopes=slopes)
+    return module.out_proj(_attend_by_heads(module.layer_idx, module.n_heads, fused.chunk(3, 2), options)), None
+
+
+def _mpt_model(module: Any, ids: torch.Tensor | None = None, *, inputs_embeds: torch.Tensor | None, **_: Any) -> Any:
+    """Run the layers without a mask; the model's own method cannot do without."""
+    hidden = module.wte(ids) if inputs_embeds is None else inputs_embeds
+    for block in module.blocks:
+        hidden, _ = block(hidden, None, None)
+    return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=module.norm_f(hidden))
+
+
 def _xglm(module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
-    query, key, value = (
-        project(hidden).unflatten(2, (module.num_heads, -1)).transpose(1, 2)
-        for project in (module.q_proj, module.k_proj, module.v_proj)
-    )
-    output = current_step().attend(module.layer_idx, query, key, value, AttentionOptions(module.scaling))
-    return module.out_proj(output.flatten(2)), None
+    states = [project(hidden) for project in (module.q_proj, module.k_proj, module.v_proj)]
+    options = AttentionOptions(module.scaling)
+    return module.out_proj(_attend_by_heads(module.layer_idx, module.num_heads, states, options)), None
+
+
+def _attend_by_heads(layer: int, heads: int, states: Iterable[torch.Tensor], options: AttentionOptions) -> torch.Tensor:
+    """Return the output given query, key and value; all: [1, tokens, heads * size]."""
+    query, key, value = (each.view(*each.shape[:2], heads, -1).transpose(1, 2) for each in states)
+    return current_step().attend(layer, query, key, value, options).flatten(2)
 
 
 def _xglm_positions(module: Any, positions: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -103,6 +125,8 @@ REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by t
     "GPTNeoXJapaneseAttention": ("_attn", _attend_as_gpt_neox),
     "FalconAttention": ("forward", _falcon),
     "BloomAttention": ("forward", _bloom),
+    "MptAttention": ("forward", _mpt),
+    "MptModel": ("forward", _mpt_model),
     "XGLMAttention": ("forward", _xglm),
     "XGLMSinusoidalPositionalEmbedding": ("forward", _xglm_positions),
 }
@@ -119,6 +143,9 @@ def replace_own_attention(model: PreTrainedModel) -> None:
             # How much its attention grows from one token to the next, [heads].
             alibi = build_alibi_tensor(torch.ones(1, 2, device=model.device), module.num_heads, torch.float32)
             attend = partial(attend, alibi[:, 0, 1])
+        elif attend is _mpt:
+            alibi = build_mpt_alibi_tensor(module.n_heads, 2, device=model.device)  # type: ignore[no-untyped-call]
+            attend = partial(attend, -alibi[:, 0, 0])
         elif attend is _falcon:
             attend = partial(attend, _falcon_slopes(model))
         setattr(module, method, partial(attend, module))
