@@ -1,4 +1,4 @@
-"""Search for markers in streamed text that holds back only possible starts of markers."""
+"""Search for markers in streamed text that holds back only possible starts of markers, and marks of tokens."""
 
 import re
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 NOTHING = "(?!)"  # matches nowhere
+MARK = "\ud800"  # precedes a marker that is a token of its own; generated text is UTF-8, which cannot contain it
 
 
 class Found(NamedTuple):
@@ -13,6 +14,11 @@ class Found(NamedTuple):
 
     place: int
     marker: str
+
+
+def unmarked(text: str) -> str:
+    """Return the text without the marks of tokens."""
+    return text.replace(MARK, "")
 
 
 def find_first(text: str, markers: Sequence[str], *, final: bool, start: int = 0) -> Found:

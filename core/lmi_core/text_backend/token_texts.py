@@ -67,7 +67,15 @@ class TextTokens:
     def _parts(self, text: str, ids: list[int]) -> list[str]:
         """Return the part of the text that each id represents."""
         detokenizer = self._tokenizer.detokenizer([])
-        parts = [detokenizer.step(token_id) for token_id in ids]
+        parts: list[str] = []
+        place = 0
+        for token_id in ids:
+            part = detokenizer.step(token_id)
+            if not part:  # a special token, or one that ends inside a character
+                name = self._tokenizer.token_bytes(token_id).decode(errors="replace")
+                part = name if text.startswith(name, place) else ""
+            parts.append(part)
+            place += len(part)
         if "".join(parts) == text:
             return parts
         # The vocabulary cannot express it, because it normalizes blanks or upper case

@@ -13,11 +13,11 @@ CHAT_TEMPLATE = """\
 {% endfor %}{% for message in messages %}{{ message.role }}: {{ message.content }}
 {% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
 MAX_CHARACTERS = 2**24  # of all words, because clients choose them and all are kept
-WORD = re.compile(r"\s*\S+|\s+$")
+WORD = re.compile(r"<\|\w+\|>|\s*(?:(?!<\|\w+\|>)\S)+|\s+")  # the first is how most models write special tokens
 
 
 class WordTokenizer(Tokenizer):
-    """A tokenizer of words with their leading spaces, which assigns ids in order of first use.
+    """A tokenizer of words with their leading spaces and of `<|names|>`, which assigns ids in order of first use.
 
     When it has very many words, it splits new ones into characters, to bound its memory.
     """

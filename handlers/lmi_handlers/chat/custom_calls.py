@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import orjson
 
-from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Piece, ToolCallParser
+from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, CallFilter, Piece, ToolCallParser
 from lmi_handlers.fields.tool_fields import INPUT
 
 BEGINNING = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
@@ -59,27 +59,24 @@ class InputReader:
         return _decoded(found[0])
 
 
-class CustomCalls(ToolCallParser):
+class CustomCalls(CallFilter):
     """A filter that turns the arguments in calls of these tools into plain text."""
 
     cut = False  # the text ended within the input of a custom tool's call
 
     def __init__(self, parser: ToolCallParser, names: Collection[str]) -> None:
-        self._parser = parser
+        super().__init__(parser)
         self._names = names
         self._index = 0  # the index of the open call
         self._input: InputReader | None = None  # of the open call, if its tool is custom
 
-    def push(self, text: str) -> list[Piece]:
-        return self._converted(self._parser.push(text))
-
     def finish(self) -> list[Piece]:
-        pieces, last = self._converted(self._parser.finish()), self._input
+        pieces, last = super().finish(), self._input
         pieces += self._end()
         self.cut = last is not None and not last.ended
         return pieces
 
-    def _converted(self, pieces: list[Piece]) -> list[Piece]:
+    def filter(self, pieces: list[Piece]) -> list[Piece]:
         converted: list[Piece] = []
         for piece in pieces:
             if isinstance(piece, CallArguments):

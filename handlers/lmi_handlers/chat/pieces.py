@@ -46,7 +46,7 @@ class AnswerReader:
     def read(self, token: Token, last: bool) -> list[AnswerPiece]:
         """Return the pieces that a token completes; `last` means that it ends the sequence."""
         if self._reasoning is None:
-            return self._content(token.text, last)
+            return self._content(self._text((token,)), last)
         part = SplitText() if token is NO_TOKEN else self._reasoning.read(token)
         end = self._reasoning.finish() if last else SplitText()
         reasoning = part.reasoning + end.reasoning
@@ -62,7 +62,7 @@ class AnswerReader:
     def read_all(self, tokens: Iterable[Token]) -> list[AnswerPiece]:
         """Return the pieces of a whole sequence; they are longer than those of `read`, which is faster."""
         if self._reasoning is None:
-            return self._content("".join([token.text for token in tokens]), last=True)
+            return self._content(self._text(tokens), last=True)
         parts = [*(self._reasoning.read(token) for token in tokens if token is not NO_TOKEN), self._reasoning.finish()]
         pieces: list[AnswerPiece] = []
         for is_reasoning, run in groupby(_texts(parts), key=itemgetter(0)):
@@ -86,6 +86,10 @@ class AnswerReader:
         self._calling = bool(pieces) and not isinstance(pieces[-1], Content)
         text, self._held = self._held, ""
         return [*pieces[:place], ReasoningText(text), *pieces[place:]] if text else pieces
+
+    def _text(self, tokens: Iterable[Token]) -> str:
+        texts = [token.text for token in tokens]
+        return "".join(texts if self._parser is None else map(self._parser.token_text, texts))
 
     def _content(self, text: str, last: bool) -> list[AnswerPiece]:
         if self._parser is None:

@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 
 from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
-from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.parsing.reasoning.reader import ReasoningReader
+from lmi_core.parsing.search import unmarked
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser
 from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
@@ -95,30 +96,36 @@ class WholeChatFormatter(ChatSchemaFormatter):
 
     def _message(self, sequence: GeneratedSequence) -> JsonObject:
         if self.chat.reasoning is None:
-            return {"role": "assistant", **self._content(sequence.text, sequence.finish_reason)}
+            return {"role": "assistant", **self._content(sequence)}
         reader = self.new_reader()
         parts = [*map(reader.read, sequence.tokens), reader.finish()]
         reasoning = "".join([part.reasoning for part in parts])
         content = "".join([part.content for part in parts])
-        message = {"role": "assistant", **self._content(content, sequence.finish_reason)}
+        message = {"role": "assistant", **self._content(sequence, content)}
         if reasoning:
             message["content"] = message["content"] or None
         return message | (reasoning_members(reasoning) if self.chat.include_reasoning and reasoning else {})
 
-    def _content(self, text: str, reason: FinishReason | None) -> JsonObject:
-        """Return the members for content and calls; a truncated call is omitted, or is content if alone."""
+    def _content(self, sequence: GeneratedSequence, text: str | None = None) -> JsonObject:
+        """Return the members for content and calls in `text`, all text by default.
+
+        A truncated call is omitted, or is content if alone.
+        """
         if self.chat.tool_calls is None:
-            return {"content": text}
+            return {"content": sequence.text if text is None else text}
         parser = self.chat.tool_calls()
+        if text is None:
+            text = "".join([parser.token_text(token.text) for token in sequence.tokens])
         pieces = parser.push(text) + parser.finish()
         content = "".join([piece.text for piece in pieces if isinstance(piece, Content)])
         calls = [_whole_call(piece, pieces) for piece in pieces if isinstance(piece, CallBegun)]
         if not calls:
             return {"content": content}
-        if reason == "length" and _is_cut(calls[-1], parser):
+        ended = isinstance(pieces[-1], Content)  # by the model, even if the arguments are no JSON
+        if sequence.finish_reason == "length" and not ended and _is_cut(calls[-1], parser):
             calls.pop()
             if not calls:
-                return {"content": text}
+                return {"content": unmarked(text)}
         written = {"function_call": calls[0]["function"]} if self.chat.older_calls else {"tool_calls": calls}
         return {"content": content or None, **written}
 

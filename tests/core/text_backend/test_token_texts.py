@@ -19,6 +19,22 @@ class LowerCaseTokenizer(WordTokenizer):
         return super().detokenizer(prompt_ids)
 
 
+class HidingTokenizer(WordTokenizer):
+    """A tokenizer whose special tokens have no text, as in models."""
+
+    def detokenizer(self, prompt_ids: list[int]) -> Detokenizer:
+        return _HidingDetokenizer(self)
+
+
+class _HidingDetokenizer(Detokenizer):
+    def __init__(self, tokenizer: WordTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def step(self, token_id: int) -> str:
+        text = self._tokenizer.word(token_id)
+        return "" if text.startswith("<|") else text
+
+
 def texts(tokens: list[Token]) -> list[str]:
     return [token.text for token in tokens]
 
@@ -99,3 +115,14 @@ def test_tokens_of_a_prompt() -> None:
     first, second = prompt_tokens(tokenizer, tokenizer.encode("one two"))
     assert (first.text, first.log_prob, first.rank) == ("one", None, None)
     assert (second.text, second.log_prob, second.rank) == (" two", 0.0, 1)
+
+
+def test_special_tokens_have_their_names_as_texts() -> None:
+    state = TextTokens(HidingTokenizer(), (), 100)
+    assert texts(state.push("<|channel|>final<|message|>It rains.")) == [
+        "<|channel|>",
+        "final",
+        "<|message|>",
+        "It",
+        " rains.",
+    ]

@@ -1,5 +1,9 @@
 """A call after some content, in each family of tool call formats."""
 
+import re
+
+from lmi_core.parsing.reasoning.harmony import TEXT
+
 PARIS = '{"city": "Paris"}'
 BARE = f'{{"name": "weather", "parameters": {PARIS}}}'
 
@@ -17,3 +21,8 @@ SAID: dict[str, str] = {
     "openai": "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant<|channel|>commentary "
     f"to=functions.weather <|constrain|>json<|message|>{PARIS}<|call|>",
 }
+
+
+def tokens(said: str, length: int = 1) -> list[str]:
+    """Split a text into tokens of this length, but for markers of harmony, which are always one token."""
+    return re.findall(rf"(?s){TEXT.pattern}|(?:(?!{TEXT.pattern}).){{1,{length}}}", said)

@@ -7,7 +7,7 @@ import pytest
 from lmi_core.parsing.tool_calls.formats import find_format
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, NamedCall, Piece, coalesce
 from lmi_handlers.chat.custom_calls import CustomCalls
-from tests.handlers.chat.said_calls import PARIS, SAID
+from tests.handlers.chat.said_calls import PARIS, SAID, tokens
 
 PATCH = '*** Begin Patch\n*** Update File: a\\b.py\n@@\n-x = "\t"\n+x = "é 😀"\n*** End Patch'
 SCHEMAS = {name: {"type": "object", "properties": {"input": {"type": "string"}}} for name in ("patch", "other")}
@@ -62,7 +62,7 @@ def test_format(form: str) -> None:
     said = SAID[form].replace("weather", "patch").replace("city", "input")
     for names in ({"patch"}, {"other"}):
         parser = CustomCalls(find_format(form).make(SCHEMAS), names)
-        pieces: list[Piece] = [piece for letter in said for piece in parser.push(letter)]
+        pieces: list[Piece] = [piece for text in tokens(said) for piece in parser.push(parser.token_text(text))]
         content, begun, arguments = coalesce([*pieces, *parser.finish()])
         assert (content, isinstance(begun, CallBegun) and begun.plain) == (Content("Let me see."), "patch" in names)
         assert isinstance(arguments, CallArguments)

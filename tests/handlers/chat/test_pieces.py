@@ -14,6 +14,7 @@ from lmi_handlers.chat.custom_calls import CustomCalls
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText
 from lmi_plugins.backends.scripted import WordTokenizer
 from tests.handlers.chat.said_calls import SAID
+from tests.handlers.chat.said_calls import tokens as split
 
 SCHEMAS = {"weather": {"type": "object", "properties": {"city": {"type": "string"}}}}
 THOUGHT = "<think>It is hot there.</think>\n\n"
@@ -57,7 +58,7 @@ def together(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
 @pytest.mark.parametrize("tool_format", [None, *SAID])
 def test_all_at_once(tool_format: str | None) -> None:
     for reasoning_format, text in itertools.product([None, "deepseek_r1", "deepseek_v3", "minimax_m2"], TEXTS):
-        tokens = [Token(number, letter) for number, letter in enumerate(text)] or [NO_TOKEN]
+        tokens = [Token(number, part) for number, part in enumerate(split(text))] or [NO_TOKEN]
         one_by_one, at_once = reader(tool_format, reasoning_format), reader(tool_format, reasoning_format)
         pieces = [piece for token in tokens for piece in one_by_one.read(token, token is tokens[-1])]
         assert together(at_once.read_all(tokens)) == together(pieces), (reasoning_format, text)
@@ -74,7 +75,7 @@ def test_reasoning_content_and_calls() -> None:
     ]
 
 
-@pytest.mark.parametrize("step", [1, 2, 5, 1000])
+@pytest.mark.parametrize("step", [1, 2, 5])
 @pytest.mark.parametrize("custom", [False, True])
 @pytest.mark.parametrize("arguments", ['{"city": "Paris"}', '{"a": 1}', '{"input": "x"}'])
 def test_reasoning_after_a_call(arguments: str, custom: bool, step: int) -> None:
@@ -87,17 +88,15 @@ def test_reasoning_after_a_call(arguments: str, custom: bool, step: int) -> None
         f"<|channel|>commentary to=functions.weather<|message|>{arguments}<|call|>"
         "<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hot."
     )
-    parts = [said[start : start + step] for start in range(0, len(said), step)]
+    parts = split(said, step)
     pieces = [
         piece
         for number, part in enumerate(parts, 1)
         for piece in answer_reader.read(Token(number, part), number == len(parts))
     ]
-    called: list[AnswerPiece] = [
+    assert together(pieces) == [
         CallBegun(0, "weather", plain=custom),
         CallArguments(0, "x" if custom and "input" in arguments else arguments),
+        ReasoningText("Hm."),
+        Content("\nHot."),
     ]
-    expected = [*called, ReasoningText("Hm."), Content("\nHot.")]
-    if step == 1000:  # the reasoning of one token is before its content
-        expected = [ReasoningText("Hm."), *called, Content("\nHot.")]
-    assert together(pieces) == expected

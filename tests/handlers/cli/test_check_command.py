@@ -115,9 +115,9 @@ def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
     from tests.plugins.torch_engine.tiny_models import save_model, save_tokenizer
 
     save_tokenizer(tmp_path)
-    save_model(tmp_path, "mpt")
+    save_model(tmp_path, "trocr")
     note = (
-        "MptForCausalLM runs each sequence separately, which is slower with many: it does not support custom "
+        "TrOCRForCausalLM runs each sequence separately, which is slower with many: it does not support custom "
         "attention functions"
     )
     result = lmi("check", tmp_path)

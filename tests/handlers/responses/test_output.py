@@ -7,7 +7,7 @@ import pytest
 from lmi_plugins.backends.scripted import Script
 from tests import golden
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.chat.said_calls import PARIS, SAID
+from tests.handlers.chat.said_calls import PARIS, SAID, tokens
 from tests.handlers.responses.asking import (
     CALL,
     PATH,
@@ -140,7 +140,7 @@ async def test_events_tell_of_each_item_in_turn(thinking: RunningServer) -> None
 @pytest.mark.parametrize("name", SAID)
 async def test_calls_of_every_family(serve: Serve, model_dir: ModelDirectory, name: str) -> None:
     server = await serve_with(serve, model_dir, f"option.tool_call_parser={name}\n")
-    server.scripted.enqueue(Script(SAID[name]), Script(tokens=list(SAID[name])))
+    server.scripted.enqueue(Script(SAID[name]), Script(tokens=tokens(SAID[name])))
     response = await respond(server, tools=[WEATHER])
     message, call = response["output"]
     assert message["content"][0]["text"] == "Let me see."

@@ -61,11 +61,19 @@ CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name of the architect
             "linear_value_head_dim": 8,
         },
     },
-    "mpt": {**SPREAD, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": CONTEXT},
+    "trocr": {
+        **SPREAD,
+        "init_std": 0.3,
+        "d_model": 32,
+        "decoder_layers": 2,
+        "decoder_attention_heads": 4,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": CONTEXT,
+    },
 }
 WITH_STATE = ("mamba", "qwen3_5_text")
 PAGED = ("llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gpt_oss", "gptj", "bloom", *WITH_STATE)
-BY_ROW = ("mpt",)
+BY_ROW = ("trocr",)
 
 
 def save_tokenizer(directory: Path, vocabulary: int = VOCABULARY) -> None:

@@ -211,7 +211,7 @@ def test_a_directory_that_cannot_be_loaded(tmp_path: Path) -> None:
         GptManager(tmp_path, recorder.get, recorder.send)
 
 
-@pytest.mark.parametrize("architecture", ["mpt"])
+@pytest.mark.parametrize("architecture", ["trocr"])
 def test_a_model_without_blocks(architecture: str, model_directory: ModelDirectory, reference: ReferenceModel) -> None:
     """A model without a paged cache refuses the tensors that need one, by name, and supports all others."""
     with Asker(model_directory(architecture)) as asker:

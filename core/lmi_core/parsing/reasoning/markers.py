@@ -17,14 +17,14 @@ class StreamStrip:
     """A streaming `strip` of leading and, if `end`, trailing whitespace."""
 
     def __init__(self, *, start: bool, end: bool) -> None:
-        self._begun = not start
+        self.begun = not start  # whether there was more than leading whitespace
         self._end = end
         self._blanks = ""  # held back: part of the text only if more follows
 
     def push(self, text: str) -> str:
-        if not self._begun:
+        if not self.begun:
             text = text.lstrip()
-            self._begun = bool(text)
+            self.begun = bool(text)
         if not self._end:
             return text
         text = self._blanks + text

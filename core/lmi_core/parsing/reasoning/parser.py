@@ -61,6 +61,10 @@ class ReasoningFormat(ABC):
     def reads(self, special_token: str) -> bool:
         """Return whether the special token belongs to a marker; special tokens have no text in answers."""
 
+    def token_text(self, text: str) -> str:
+        """Return the text that the parser gets for a token with this text."""
+        return text
+
     @abstractmethod
     def new_parser(self, context: AnswerContext) -> ReasoningParser:
         """Create the parser of one sequence."""

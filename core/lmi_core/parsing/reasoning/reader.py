@@ -1,7 +1,5 @@
 """Reasoning and content in a sequence's tokens."""
 
-from collections.abc import Callable
-
 from lmi_core.generation.output import Token
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, ReasoningParser, SplitText
@@ -10,10 +8,10 @@ from lmi_core.parsing.reasoning.parser import AnswerContext, ReasoningFormat, Re
 class ReasoningReader:
     """A splitter of a sequence's tokens into reasoning and content, with a count of the reasoning tokens."""
 
-    def __init__(self, parser: ReasoningParser, reads: Callable[[str], bool], tokenizer: Tokenizer) -> None:
+    def __init__(self, parser: ReasoningParser, reasoning_format: ReasoningFormat, tokenizer: Tokenizer) -> None:
         self.num_tokens = 0  # tokens of the reasoning, including its markers
         self._parser = parser
-        self._reads = reads
+        self._format = reasoning_format
         self._tokenizer = tokenizer
         self._num_undecided = 0
 
@@ -31,10 +29,11 @@ class ReasoningReader:
 
     def _text(self, token: Token) -> str:
         """Return the token's text or, for a special token of a marker, the marker's text."""
-        if token.text or not token.special:
-            return token.text
-        text = self._tokenizer.token_bytes(token.id).decode(errors="replace")
-        return text if text and self._reads(text) else ""
+        text = token.text
+        if not text and token.special:
+            text = self._tokenizer.token_bytes(token.id).decode(errors="replace")
+            text = text if text and self._format.reads(text) else ""
+        return self._format.token_text(text)
 
 
 class Reasoning:
@@ -46,4 +45,4 @@ class Reasoning:
         self._context = context
 
     def new_reader(self) -> ReasoningReader:
-        return ReasoningReader(self._format.new_parser(self._context), self._format.reads, self._tokenizer)
+        return ReasoningReader(self._format.new_parser(self._context), self._format, self._tokenizer)

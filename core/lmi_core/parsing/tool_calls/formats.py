@@ -9,7 +9,7 @@ from string import ascii_letters, digits
 from typing import Any
 
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.parsing.reasoning.harmony import MARKERS as HARMONY_MARKERS
+from lmi_core.parsing.reasoning.harmony import TEXTS as HARMONY_TEXTS
 from lmi_core.parsing.tool_calls.braced_parameters import BracedCalls
 from lmi_core.parsing.tool_calls.harmony import HarmonyCalls
 from lmi_core.parsing.tool_calls.incremental import Tools
@@ -271,7 +271,7 @@ FORMATS: Mapping[str, ToolCallFormat] = {
         lambda name, index: "".join(choices(ascii_letters + digits, k=9)),  # as Mistral's chat templates require
     ),
     "olmo3": _python("OLMo 3", "<function_calls>", ends=["</function_calls>"]),
-    "openai": ToolCallFormat("gpt-oss", HarmonyCalls, HARMONY_MARKERS),
+    "openai": ToolCallFormat("gpt-oss", HarmonyCalls, HARMONY_TEXTS),
     "phi4_mini_json": _json("Phi-4-mini", "functools"),
     "plamo3": _segments(
         "PLaMo 3",

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lmi_core.parsing.search import unmarked
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, Piece, ToolCallParser, coalesce
 from lmi_core.parsing.tool_calls.text_reader import TextReader, Waiting
 
@@ -15,6 +16,8 @@ MAX_REREAD = 200_000  # bounds parsing time: after this many characters of faile
 
 class IncrementalParser(ToolCallParser):
     """A parser whose `read` is one generator over the whole text."""
+
+    reads_marks = False  # whether `read` needs the marks of tokens
 
     def __init__(self, tools: Tools) -> None:
         self.tools = tools
@@ -30,7 +33,7 @@ class IncrementalParser(ToolCallParser):
         """Read the whole text."""
 
     def push(self, text: str) -> list[Piece]:
-        self.reader.add(text)
+        self.reader.add(text if self.reads_marks else unmarked(text))
         return self._resume()
 
     def finish(self) -> list[Piece]:

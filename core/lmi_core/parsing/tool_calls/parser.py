@@ -38,6 +38,10 @@ Piece = Content | CallBegun | CallArguments
 class ToolCallParser(ABC):
     """A parser of one sequence's tool calls; returned pieces are final."""
 
+    def token_text(self, text: str) -> str:
+        """Return the text to push for a token with this text."""
+        return text
+
     @abstractmethod
     def push(self, text: str) -> list[Piece]:
         """Process generated text, and return the pieces that are final now."""
@@ -61,35 +65,42 @@ class NamedCall(ToolCallParser):
         return self.push("")
 
 
-class FirstCall(ToolCallParser):
-    """A filter that drops every call but the first, for clients that allow only one."""
+class CallFilter(ToolCallParser):
+    """A filter of another parser's pieces."""
 
     def __init__(self, parser: ToolCallParser) -> None:
         self._parser = parser
 
+    def token_text(self, text: str) -> str:
+        return self._parser.token_text(text)
+
     def push(self, text: str) -> list[Piece]:
-        return self._first(self._parser.push(text))
+        return self.filter(self._parser.push(text))
 
     def finish(self) -> list[Piece]:
-        return self._first(self._parser.finish())
+        return self.filter(self._parser.finish())
 
-    @staticmethod
-    def _first(pieces: list[Piece]) -> list[Piece]:
+    @abstractmethod
+    def filter(self, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces in place of these."""
+
+
+class FirstCall(CallFilter):
+    """A filter that drops every call but the first, for clients that allow only one."""
+
+    def filter(self, pieces: list[Piece]) -> list[Piece]:
         return [piece for piece in pieces if isinstance(piece, Content) or piece.index == 0]
 
 
-class IdentifiedCalls(ToolCallParser):
+class IdentifiedCalls(CallFilter):
     """A filter that adds missing ids in the form that the model's chat template requires."""
 
     def __init__(self, parser: ToolCallParser, call_id: CallId) -> None:
-        self._parser = parser
+        super().__init__(parser)
         self._call_id = call_id
 
-    def push(self, text: str) -> list[Piece]:
-        return [self._add_id(piece) for piece in self._parser.push(text)]
-
-    def finish(self) -> list[Piece]:
-        return [self._add_id(piece) for piece in self._parser.finish()]
+    def filter(self, pieces: list[Piece]) -> list[Piece]:
+        return [self._add_id(piece) for piece in pieces]
 
     def _add_id(self, piece: Piece) -> Piece:
         if not isinstance(piece, CallBegun) or piece.id is not None:

@@ -15,6 +15,7 @@ from lmi_plugins.torch_engine.cache.kv_cache import LayerShape
 from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 NAME = "lmi_paged"  # the value of `attn_implementation`
+WINDOWED_BY_MASK = ("PhimoeAttention",)  # modules that leave the sliding window of all layers to their model's mask
 MAX_SHARED_LENGTH = 16  # tokens of a chunk; several chunks this short can share one call
 
 
@@ -88,6 +89,8 @@ def paged_attention(
             raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")
     if attention_mask is not None or not getattr(module, "is_causal", True):
         raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention")
+    if type(module).__name__ in WINDOWED_BY_MASK:
+        sliding_window = module.config.sliding_window
     options = AttentionOptions(scaling, sliding_window, softcap, s_aux)
     # Some models use views of it, because transformers' own functions return it contiguous.
     return _RUNNING.get().attend(module.layer_idx, query, key, value, options).contiguous(), None
@@ -156,7 +159,7 @@ class AttentionRows:
         return output.reshape(rows * length, heads, -1)
 
     def _mask(self, options: AttentionOptions, sharing: int) -> torch.Tensor:
-        """Return the mask to add to the attention's logits: [chunks, 1 or heads, sharing * tokens, context]."""
+        """Return the mask to add to the attention's logits: [chunks, 1 or key heads, sharing * tokens, context]."""
         context = torch.arange(self.width * self._block_size, device=self._positions.device)
         positions = self._positions.repeat(1, sharing)[..., None]
         hidden = context > positions
@@ -167,7 +170,8 @@ class AttentionRows:
         ]
         if options.slopes is None:
             return mask
-        return mask + (options.slopes[:, None, None] * context).to(self._dtype)
+        slopes = options.slopes.view(-1, sharing).repeat_interleave(self.length, 1)[..., None]
+        return mask + (slopes * context).to(self._dtype)
 
 
 class AttentionGroup(AttentionRows):

@@ -1,22 +1,26 @@
 """Attention of models that do not accept an attention function: their modules call the step that runs instead of their
 own.
 
-transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese and BLOOM:
+transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT
+and XGLM:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/falcon/modeling_falcon.py
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from math import frexp
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.falcon.modeling_falcon import apply_rotary_pos_emb
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from lmi_plugins.torch_engine.model.attention import AttentionOptions, current_step
 
-Attend = Callable[..., tuple[torch.Tensor, None]]
+Attend = Callable[..., Any]
 
 
 def _attend_as_gptj(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> Any:
@@ -40,7 +44,9 @@ def _attend(
     return output.transpose(1, 2), None
 
 
-def _falcon(module: Any, hidden: torch.Tensor, *_: Any, position_embeddings: Any, **__: Any) -> Any:
+def _falcon(
+    slopes: torch.Tensor | None, module: Any, hidden: torch.Tensor, *_: Any, position_embeddings: Any, **__: Any
+) -> Any:
     fused = module.query_key_value(hidden)
     if module.new_decoder_architecture:  # transformers repeats the keys and values for each query head
         groups = fused.view(*hidden.shape[:2], module.num_kv_heads, -1, module.head_dim)
@@ -48,9 +54,27 @@ def _falcon(module: Any, hidden: torch.Tensor, *_: Any, position_embeddings: Any
     else:
         split = module._split_heads(fused)
     query, key, value = (states.transpose(1, 2) for states in split)
-    query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
-    output = current_step().attend(module.layer_idx, query, key, value, AttentionOptions(module.head_dim**-0.5))
+    if slopes is None:
+        query, key = apply_rotary_pos_emb(query, key, *position_embeddings)  # type: ignore[no-untyped-call]
+    options = AttentionOptions(module.inv_norm_factor, slopes=slopes)
+    output = current_step().attend(module.layer_idx, query, key, value, options)
     return module.dense(output.flatten(2)), None
+
+
+def _falcon_slopes(model: PreTrainedModel) -> torch.Tensor | None:
+    """Return ALiBi's slopes, which Falcon scales like the logits, or None for Falcon with rotary embeddings.
+
+    Their products with positions are rounded to bfloat16, as in transformers.
+    """
+    if not model.config.alibi:
+        return None
+    heads = model.config.num_attention_heads
+    alibi = build_alibi_tensor(torch.ones(1, 2, device=model.device), heads, torch.float32)
+    return (alibi[:, 0, 1] * _falcon_scale(model)).bfloat16()
+
+
+def _falcon_scale(model: PreTrainedModel) -> float:
+    return float((model.config.hidden_size // model.config.num_attention_heads) ** -0.5)
 
 
 def _bloom(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, residual: torch.Tensor, *_: Any, **__: Any) -> Any:
@@ -60,6 +84,40 @@ def _bloom(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, residual: to
     return residual + module.dense(output.flatten(2)), None
 
 
+def _mpt(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
+    fused = module.Wqkv(hidden)
+    if module.clip_qkv:
+        fused = fused.clamp(-module.clip_qkv, module.clip_qkv)
+    options = AttentionOptions(module.softmax_scale, slopes=slopes)
+    return module.out_proj(_attend_by_heads(module.layer_idx, module.n_heads, fused.chunk(3, 2), options)), None
+
+
+def _mpt_model(module: Any, ids: torch.Tensor | None = None, *, inputs_embeds: torch.Tensor | None, **_: Any) -> Any:
+    """Run the layers without a mask; the model's own method cannot do without."""
+    hidden = module.wte(ids) if inputs_embeds is None else inputs_embeds
+    for block in module.blocks:
+        hidden, _ = block(hidden, None, None)
+    return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=module.norm_f(hidden))
+
+
+def _xglm(module: Any, hidden: torch.Tensor, *_: Any, **__: Any) -> Any:
+    states = [project(hidden) for project in (module.q_proj, module.k_proj, module.v_proj)]
+    options = AttentionOptions(module.scaling)
+    return module.out_proj(_attend_by_heads(module.layer_idx, module.num_heads, states, options)), None
+
+
+def _attend_by_heads(layer: int, heads: int, states: Iterable[torch.Tensor], options: AttentionOptions) -> torch.Tensor:
+    """Return the output given query, key and value; all: [1, tokens, heads * size]."""
+    query, key, value = (each.view(*each.shape[:2], heads, -1).transpose(1, 2) for each in states)
+    return current_step().attend(layer, query, key, value, options).flatten(2)
+
+
+def _xglm_positions(module: Any, positions: torch.Tensor, *_: Any) -> torch.Tensor:
+    """Return the embeddings without replacing the table for a long step, because captured steps read it."""
+    table: torch.Tensor = module.weights
+    return table[positions + module.offset]
+
+
 REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by the module's class
     "GPTJAttention": ("_attn", _attend_as_gptj),
     "CodeGenAttention": ("_attn", _attend_as_gptj),
@@ -67,6 +125,10 @@ REPLACED: dict[str, tuple[str, Attend]] = {  # the method that is replaced, by t
     "GPTNeoXJapaneseAttention": ("_attn", _attend_as_gpt_neox),
     "FalconAttention": ("forward", _falcon),
     "BloomAttention": ("forward", _bloom),
+    "MptAttention": ("forward", _mpt),
+    "MptModel": ("forward", _mpt_model),
+    "XGLMAttention": ("forward", _xglm),
+    "XGLMSinusoidalPositionalEmbedding": ("forward", _xglm_positions),
 }
 
 
@@ -81,6 +143,11 @@ def replace_own_attention(model: PreTrainedModel) -> None:
             # How much its attention grows from one token to the next, [heads].
             alibi = build_alibi_tensor(torch.ones(1, 2, device=model.device), module.num_heads, torch.float32)
             attend = partial(attend, alibi[:, 0, 1])
+        elif attend is _mpt:
+            alibi = build_mpt_alibi_tensor(module.n_heads, 2, device=model.device)  # type: ignore[no-untyped-call]
+            attend = partial(attend, -alibi[:, 0, 0])
+        elif attend is _falcon:
+            attend = partial(attend, _falcon_slopes(model))
         setattr(module, method, partial(attend, module))
 
 
@@ -90,8 +157,9 @@ def restore_own_attention(model: PreTrainedModel) -> None:
 
 
 def _replaceable(model: PreTrainedModel) -> Iterator[tuple[Any, str, Attend]]:
-    if getattr(model.config, "alibi", False):  # Falcon's variant, whose rounding is unique
-        return
     for module in model.modules():
-        if (found := REPLACED.get(type(module).__name__)) is not None:
-            yield module, *found
+        if (found := REPLACED.get(type(module).__name__)) is None:
+            continue
+        if found[1] is _falcon and model.config.alibi and frexp(_falcon_scale(model))[0] != 0.5:
+            return  # only a power of two does not change how slopes are rounded
+        yield module, *found

@@ -1,18 +1,20 @@
 import pytest
 
 from lmi_core.parsing.reasoning.formats import ALIASES, FORMATS, find_reasoning_format
+from lmi_core.parsing.reasoning.harmony import mark_text
 from lmi_core.parsing.reasoning.parser import AnswerContext, SplitText
+from lmi_core.parsing.search import unmarked
 
 NEW = AnswerContext("user: hi\nassistant:", tools=True)
 OPENED = AnswerContext("user: hi\nassistant:<think>\n")
 CLOSED = AnswerContext("user: hi\nassistant:<think>\n\n</think>\n\n")
 THOUGHT = "<think>\nLet me see.\n</think>\n\nYes."
-HARMONY = (
+HARMONY = mark_text(
     "<|channel|>analysis<|message|>Let me<|end|><|start|>assistant<|channel|>analysis<|message|> see<|end|>"
     "<|start|>assistant<|channel|>commentary<|message|>Wait.<|end|>"
     "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>"
 )
-CALL = "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>"
+CALL = mark_text("<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>")
 IN_ANALYSIS = AnswerContext("<|start|>user<|message|>hi<|end|><|start|>assistant<|channel|>analysis<|message|>So")
 
 
@@ -64,13 +66,22 @@ ANSWERS = [
     ),
     ("minimax_m2_append_think", OPENED, "So.</think>Yes.", "", "<think>So.</think>Yes."),
     ("openai_gptoss", NEW, HARMONY, "Let me\n see", "Wait." + CALL),
-    ("openai_gptoss", NEW, "<|channel|>final<|message|>Yes.<|return|>", "", "Yes."),
-    ("openai_gptoss", NEW, "<|channel|>analysis<|message|>So<|start|>assistant<|channel|>fin", "So", ""),
+    ("openai_gptoss", NEW, mark_text("<|channel|>final<|message|>Yes.<|return|>"), "", "Yes."),
+    ("openai_gptoss", NEW, mark_text("<|channel|>analysis<|message|>So<|start|>assistant<|channel|>fin"), "So", ""),
+    ("openai_gptoss", NEW, mark_text("<|channel|>analysis<|message|>") + "So<|end|>", "So<|end|>", ""),
+    ("openai_gptoss", AnswerContext("assistant:"), CALL + CALL[:-6], "", unmarked(CALL + CALL[:-6])),
+    (
+        "openai_gptoss",
+        NEW,
+        CALL.replace("<|call|>", "<|start|>") + mark_text("<|message|>Yes."),
+        "",
+        CALL.replace("call", "end") + "\nYes.",
+    ),
     ("openai_gptoss", NEW, "Yes, it is.", "", "Yes, it is."),
     (
         "openai_gptoss",
         IN_ANALYSIS,
-        " is it.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        mark_text(" is it.<|end|><|start|>assistant<|channel|>final<|message|>Yes."),
         " is it.",
         "Yes.",
     ),

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from lmi_core.parsing.reasoning.harmony import mark_text
 from lmi_core.parsing.tool_calls import incremental
 from lmi_core.parsing.tool_calls.formats import ALIASES, FORMATS, find_format
 from lmi_core.parsing.tool_calls.parser import CallBegun
@@ -53,8 +54,25 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
         [CLOCK],
     ),
     ("openai", "Hello", "Hello", []),
-    ("openai", "<|channel|>analysis<|message|>Hm", "", []),
-    ("openai", "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{", "", [("clock", "{")]),
+    ("openai", mark_text("<|channel|>analysis<|message|>Hm"), "", []),
+    (
+        "openai",
+        mark_text("<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{"),
+        "",
+        [("clock", "{")],
+    ),
+    ("openai", mark_text("<|channel|>commentary to=clock<|message|> \n<|call|>"), "", [CLOCK]),
+    ("openai", mark_text("<|channel|>commentary to=clock<|message|> now <|call|>"), "", [("clock", "now")]),
+    ("openai", mark_text("<|channel|>commentary to=python.x<|message|>1"), "1", []),
+    (
+        "openai",
+        mark_text("<|channel|>commentary to=clock<|message|>")
+        + '{"a": "<|call|>'
+        + mark_text("<|start|>assistant<|message|>So"),
+        "So",
+        [("clock", '{"a": "<|call|>')],
+    ),
+    ("hermes", mark_text("<|end|>"), "<|end|>", []),
     ("qwen3_coder", "a <tool_call> b <function= c", "a <tool_call> b <function= c", []),
     (
         "qwen3_coder",

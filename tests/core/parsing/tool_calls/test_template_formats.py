@@ -1,5 +1,6 @@
 import pytest
 
+from lmi_core.parsing.search import unmarked
 from lmi_core.parsing.tool_calls.formats import FORMATS
 from lmi_core.parsing.tool_calls.template_formats import SIGNS, template_format
 from tests.core.parsing.tool_calls.written_calls import WRITTEN
@@ -26,7 +27,7 @@ def test_template(template: str, name: str | None) -> None:
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - UNMARKED - SEVERAL))
 def test_what_a_model_writes_is_in_its_template(name: str) -> None:
     text = next(text for each, text, _, calls in WRITTEN if each == name and len(calls) == 2)
-    assert template_format(text) == ALIKE.get(name, name)
+    assert template_format(unmarked(text)) == ALIKE.get(name, name)
 
 
 def test_signs_are_of_known_formats() -> None:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lmi_core.parsing.reasoning.harmony import mark_text
 from lmi_core.parsing.tool_calls.formats import find_format
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content, ToolCallParser
 
@@ -241,14 +242,16 @@ WRITTEN: list[tuple[str, str, str, Calls]] = [
     ),
     (
         "openai",
-        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
-        + HARMONY("weather", HARD)
-        + "<|start|>assistant to=functions.clock<|channel|>commentary<|message|>{}<|call|>",
+        mark_text(
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+            + HARMONY("weather", HARD)
+            + "<|start|>assistant to=functions.clock<|channel|>commentary<|message|>{}<|call|>"
+        ),
         "I look.",
         TWO_HARD,
     ),
-    ("openai", "<|channel|>final<|message|>It rains.<|return|>", "It rains.", []),
-    ("openai", " to=functions.clock<|channel|>commentary json<|message|>{}", "", [CLOCK]),
+    ("openai", mark_text("<|channel|>final<|message|>It rains.<|return|>"), "It rains.", []),
+    ("openai", mark_text(" to=functions.clock<|channel|>commentary json<|message|>{}"), "", [CLOCK]),
     ("phi4_mini_json", f"I look. functools[{OBJECT}, {SECOND}]", "I look.", TWO_HARD),
     (
         "plamo3",
@@ -321,7 +324,7 @@ def splits(text: str) -> Iterator[list[str]]:
     yield list(text)
     for place in range(1, len(text)):
         yield [text[:place], text[place:]]
-    chance = random.Random(text)
+    chance = random.Random(repr(text))
     for _ in range(20):
         places = sorted(chance.sample(range(len(text) + 1), min(len(text), chance.randint(2, 12))))
         yield [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]

@@ -317,5 +317,5 @@ def test_refuses_what_beams_cannot_do(engine: Engine, model_directory: ModelDire
     with pytest.raises(InvalidParameter, match="the cache of 64 tokens"):
         small.add(request("a", PROMPT, num_beams=5, max_new_tokens=10))
     with pytest.raises(InvalidParameter, match="runs each sequence separately"):
-        make_engine(model_directory("mpt")).add(request("a", PROMPT, num_beams=2))
+        make_engine(model_directory("trocr")).add(request("a", PROMPT, num_beams=2))
     assert not engine.has_work

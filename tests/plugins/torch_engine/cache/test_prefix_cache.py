@@ -154,6 +154,6 @@ def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     assert [cached_counts(result) for result in results] == [[0, None, None, None, None]] * 2
 
 
-@pytest.mark.parametrize("architecture", ["mpt", *WITH_STATE])
+@pytest.mark.parametrize("architecture", ["trocr", *WITH_STATE])
 def test_models_that_cannot_go_back_have_none(architecture: str, model_directory: ModelDirectory) -> None:
     assert make_engine(model_directory(architecture)).parts.prefix_cache is None

@@ -349,5 +349,5 @@ def test_a_small_cache_shortens_the_context(engine: Engine, model_directory: Mod
 def test_models_that_run_row_by_row_are_named(
     model_directory: ModelDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    make_engine(model_directory("mpt"))
-    assert "MptForCausalLM runs each sequence separately" in caplog.text
+    make_engine(model_directory("trocr"))
+    assert "TrOCRForCausalLM runs each sequence separately" in caplog.text

@@ -74,6 +74,19 @@ def test_falcon_keeps_the_keys_of_grouped_heads_once() -> None:
     torch.testing.assert_close(packed[9:], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_falcon_rounds_alibi_as_transformers_does() -> None:
+    model = new_model("falcon", hidden_size=256, num_attention_heads=16, alibi=True)
+    tokens = torch.randint(2, 90, (2, CONTEXT))
+    expected = model(tokens[1:]).logits[0]
+    PagedRunner(model, CONTEXT)
+    positions = torch.arange(CONTEXT).repeat(2)[None]
+    with running(PackedStep([CONTEXT, CONTEXT])):
+        packed = model(tokens.reshape(1, -1), position_ids=positions, use_cache=False).logits[0]
+    torch.testing.assert_close(packed[CONTEXT:], expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(UnsupportedAttention, match="does not support custom attention functions"):
+        check_model(new_model("falcon", alibi=True), CONTEXT)
+
+
 def test_models_must_take_positions_that_their_attention_needs(model_directory: ModelDirectory) -> None:
     model = reference_model(model_directory("llama"))
     forward = model.forward

@@ -22,7 +22,7 @@ PROMPT = [5, 9, 200, 31, 77]
 def test_an_exception_in_one_sequence_fails_it_alone(
     model_directory: ModelDirectory, reference: ReferenceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = make_engine(model_directory("mpt"))
+    engine = make_engine(model_directory("trocr"))
     assert isinstance(engine.parts.runner, RowRunner)
     forward = engine.parts.runner._forward
 
@@ -34,11 +34,11 @@ def test_an_exception_in_one_sequence_fails_it_alone(
     monkeypatch.setattr(engine.parts.runner, "_forward", fail_at_7)
     results = run(engine, request("bad", [3, 7]), request("good", PROMPT, max_new_tokens=8))
     assert [type(result) for result in results["bad"]] == [GenerationFailed]
-    assert ids(results["good"]) == reference_ids(reference("mpt"), PROMPT, 8)
+    assert ids(results["good"]) == reference_ids(reference("trocr"), PROMPT, 8)
 
 
 def test_block_bytes_are_what_the_cache_takes(model_directory: ModelDirectory) -> None:
-    assert RowRunner(reference_model(model_directory("mpt")), CONTEXT).block_bytes == 16 * 2 * 2 * 32 * 4
+    assert RowRunner(reference_model(model_directory("trocr")), CONTEXT).block_bytes == 16 * 2 * 2 * 32 * 4
     assert RowRunner(reference_model(model_directory("mamba")), CONTEXT).block_bytes == 0
 
 
@@ -51,5 +51,5 @@ def test_models_that_keep_nothing_start_anew_each_time(
         return forward(self, *arguments)[0], None
 
     monkeypatch.setattr(RowRunner, "_forward", keep_nothing)
-    engine = make_engine(model_directory("mpt"), max_prefill_tokens=3)
-    assert ids(run(engine, request("a", PROMPT, max_new_tokens=8))["a"]) == reference_ids(reference("mpt"), PROMPT, 8)
+    engine = make_engine(model_directory("trocr"), max_prefill_tokens=3)
+    assert ids(run(engine, request("a", PROMPT, max_new_tokens=8))["a"]) == reference_ids(reference("trocr"), PROMPT, 8)

@@ -34,7 +34,7 @@ def test_the_attention_can_be_set(model_directory: ModelDirectory) -> None:
     assert "attentions" in model(torch.tensor([[1, 2]]), output_attentions=True), "what only this one returns"
 
 
-@pytest.mark.parametrize(("architecture", "expected"), [("mpt", False), ("llama", True)])
+@pytest.mark.parametrize(("architecture", "expected"), [("trocr", False), ("llama", True)])
 def test_models_that_take_attention_functions(
     model_directory: ModelDirectory, architecture: str, expected: bool
 ) -> None:

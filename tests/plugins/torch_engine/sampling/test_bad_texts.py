@@ -104,7 +104,7 @@ def test_the_prompt_may_hold_it(engine: Engine, tokenizer: HuggingFaceTokenizer)
     assert text(run(engine, request("a", prompt, max_new_tokens=10, bad_texts=[across]))["a"]) == free
 
 
-@pytest.mark.parametrize("architecture", ["mpt", "mamba"])
+@pytest.mark.parametrize("architecture", ["trocr", "mamba"])
 def test_models_that_run_by_themselves(architecture: str, model_directory: ModelDirectory) -> None:
     engine = make_engine(model_directory(architecture))
     bad = parts(found_texts(engine))

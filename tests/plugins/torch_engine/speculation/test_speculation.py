@@ -319,7 +319,7 @@ def test_refuses_drafts_that_do_not_fit(engine: Engine, model_directory: ModelDi
         asked = EngineRequest("a", PROMPT, SamplingParameters(**parameters), None, None, draft_ids, draft_logits)
         with pytest.raises(InvalidParameter, match=message):
             engine.add(asked)
-    for architecture in ("mpt", "mamba"):
+    for architecture in ("trocr", "mamba"):
         with pytest.raises(InvalidParameter, match="this model, which cannot roll back tokens"):
             make_engine(model_directory(architecture)).add(drafted("a", PROMPT, [1]))
     assert not engine.has_work
@@ -329,7 +329,7 @@ def test_refuses_draft_models_that_do_not_fit(model_directory: ModelDirectory, t
     llama = model_directory("llama")
     with pytest.raises(ConfigurationError, match="a model that can roll back tokens: MambaForCausalLM cannot"):
         with_draft_model(model_directory("mamba"), llama)
-    for architecture, reason in (("mpt", "cannot run with a paged cache"), ("mamba", "cannot roll back tokens")):
+    for architecture, reason in (("trocr", "cannot run with a paged cache"), ("mamba", "cannot roll back tokens")):
         with pytest.raises(ConfigurationError, match=reason):
             with_draft_model(llama, model_directory(architecture))
     with pytest.raises(ConfigurationError, match="nowhere: the model cannot be loaded"):
