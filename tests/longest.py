@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parent
 # Seconds on two busy cores, to no more than the order of magnitude; all other files take less.
@@ -81,6 +82,16 @@ class FilesOfOneEngine(LoadFileScheduling):  # type: ignore[misc]  # which has n
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         return "the shared engine" if file.removeprefix("tests/") in OF_ONE_ENGINE else file
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give the process tests until it has two, or the last one, as it runs one only when it knows the next.
+
+        xdist itself gives one that replaces a dead process a single file, of which that may have run all tests; the
+        run then stands still.
+        """
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 @cache
