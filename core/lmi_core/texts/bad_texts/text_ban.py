@@ -94,7 +94,6 @@ class TokenIndexes:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self._special_ids = tokenizer.special_ids.union(eos_token_ids)  # as in TokenWriter
-        self._never_written = tokenizer.hidden_ids - self._special_ids
         self._eos_token_ids = frozenset(eos_token_ids)
         self._indexes: dict[frozenset[int], TokenIndex] = {}  # by the set of ids without text
 
@@ -106,7 +105,7 @@ class TokenIndexes:
         if not ignore_end:  # an end token is not part of the text
             hidden |= self._eos_token_ids
         spaced = frozenset[int]() if skip_special_tokens or not spaces_between_special_tokens else self._special_ids
-        return TextBan(self._index(self._never_written | hidden), texts, spaced)
+        return TextBan(self._index(hidden), texts, spaced)
 
     def _index(self, hidden: frozenset[int]) -> TokenIndex:
         index = self._indexes.get(hidden)
