@@ -10,11 +10,12 @@ from typing import Any
 
 import psutil
 
+from lmi_core.host.processes import process_tree
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
 from lmi_plugins.vllm_engine.failures import report_failures
 from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request
-from lmi_plugins.vllm_engine.quick_end import family, skip_collection
+from lmi_plugins.vllm_engine.quick_end import skip_collection
 from lmi_plugins.vllm_engine.socket_folder import FOLDER_VARIABLE, SOCKETS_VARIABLE, meet_in_folder, remove_sockets
 
 SERVER_VARIABLE = "LMI_VLLM"  # environment variable of the server's processes: the server's process id
@@ -96,7 +97,7 @@ def end_with(parent: BaseProcess) -> None:
 
 def kill_with_children(process_id: int) -> None:
     """Kill a core and its workers, even if they are stopped."""
-    for process in family(process_id):
+    for process in process_tree(process_id):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 

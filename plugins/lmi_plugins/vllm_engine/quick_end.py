@@ -12,6 +12,8 @@ from multiprocessing import resource_tracker
 
 import psutil
 
+from lmi_core.host.processes import process_tree
+
 END_IS_NEAR = signal.SIGURG  # ignored by processes that do not handle it, such as those started by libraries
 SPANS_MILLISECONDS = 2000  # for a collector that does not respond
 
@@ -30,17 +32,9 @@ def skip_collection() -> None:
 
 def announce_end(process_id: int) -> None:
     """Announce the end to a core and its workers."""
-    for process in family(process_id):
+    for process in process_tree(process_id):
         with suppress(psutil.NoSuchProcess):
             process.send_signal(END_IS_NEAR)
-
-
-def family(process_id: int) -> list[psutil.Process]:
-    """Return the workers of a core, and the core; none if it has ended."""
-    with suppress(psutil.NoSuchProcess):
-        core = psutil.Process(process_id)
-        return [*core.children(recursive=True), core]
-    return []
 
 
 def _leave_garbage(number: int, frame: object) -> None:
