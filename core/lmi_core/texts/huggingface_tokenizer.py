@@ -178,6 +178,12 @@ class HuggingFaceTokenizer(Tokenizer):
             found[token_id] = self._piece_bytes(piece)
         return found
 
+    @property
+    def hidden_ids(self) -> frozenset[int]:
+        """The ids of all tokens that decoding drops as special."""
+        added = self.pretrained.added_tokens_decoder
+        return self.special_ids | {token_id for token_id, token in added.items() if token.special}
+
     def chat_template(self, with_tools: bool) -> str | None:
         templates: str | dict[str, str] | None = self.pretrained.chat_template
         if not isinstance(templates, dict):
