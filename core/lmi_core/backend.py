@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import AdapterNotFound, ConfigurationError, GenerationFailed, InvalidAdapter, InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_core.generation.merge import merge_prompts
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
@@ -150,9 +149,3 @@ class Backend(ServingRuntime[P]):
 
             Raise an LmiError if the request cannot be finished.
             """
-
-
-def generate_all(backend: Backend[Any], requests: Sequence[ValidRequest]) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of a call's prompts with `prompt_index` set; closing the generator aborts every request."""
-    streams = [backend.steps(request) for request in requests]
-    return streams[0] if len(streams) == 1 else merge_prompts(streams)

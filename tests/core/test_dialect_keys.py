@@ -49,7 +49,7 @@ MODEL_PY_CONTRACTS = {
     "script/djl_names/inputs.py": {"inputs"},
     "script/djl_names/outputs.py": {"outputs"},
     # a prediction handler's argument
-    "script/function/predictor.py": {"inputs"},
+    "script/function/script.py": {"inputs"},
     # the arguments of output formatters: vLLM's response objects, `response_data`, `Token.as_dict`, and `details`
     "script/formatters/contracts.py": {"choices", "generated_text", "inputs"},
     "script/formatters/engine_response.py": {

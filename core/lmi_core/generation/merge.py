@@ -6,36 +6,22 @@ from contextlib import aclosing
 
 from lmi_core.generation.output import GenerationStep
 
-IndexedStep = tuple[int, GenerationStep]  # the index of its stream
+Steps = AsyncGenerator[GenerationStep, None]
 
 
-async def merge_prompts(
-    streams: Sequence[AsyncGenerator[GenerationStep, None]],
-) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of several prompts' streams as they arrive, each with the index of its prompt."""
-    async with aclosing(merge(streams)) as merged:
-        async for index, step in merged:
-            if isinstance(step, GenerationStep):  # a plugin may yield anything; the reader of the steps reports it
-                step.prompt_index = index
-            yield step
-
-
-async def merge_sequences(
-    streams: Sequence[AsyncGenerator[GenerationStep, None]],
-) -> AsyncGenerator[GenerationStep, None]:
-    """Yield the steps of several streams for the sequences of one prompt as they arrive."""
-    async with aclosing(merge(streams)) as merged:
-        async for _, step in merged:
-            yield step
-
-
-async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[IndexedStep, None]:
-    """Yield the steps of all streams as they arrive.
+def merge(streams: Sequence[Steps], *, of_prompts: bool = False) -> Steps:
+    """Return the steps of all streams as they arrive; with `of_prompts`, each gets its stream's index as the prompt's.
 
     Closing the generator, or an error in one stream, closes every stream.
     """
-    queue: asyncio.Queue[IndexedStep | BaseException | None] = asyncio.Queue()
-    tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    return streams[0] if len(streams) == 1 else _merge(streams, of_prompts)
+
+
+async def _merge(streams: Sequence[Steps], of_prompts: bool) -> Steps:
+    queue: asyncio.Queue[GenerationStep | BaseException | None] = asyncio.Queue()
+    tasks = [
+        asyncio.create_task(_pump(index if of_prompts else None, stream, queue)) for index, stream in enumerate(streams)
+    ]
     try:
         running = len(tasks)
         while running:
@@ -53,12 +39,15 @@ async def merge(streams: Sequence[AsyncGenerator[GenerationStep, None]]) -> Asyn
 
 
 async def _pump(
-    index: int, stream: AsyncGenerator[GenerationStep, None], queue: asyncio.Queue[IndexedStep | BaseException | None]
+    prompt_index: int | None, stream: Steps, queue: asyncio.Queue[GenerationStep | BaseException | None]
 ) -> None:
     try:
         async with aclosing(stream):
             async for step in stream:
-                queue.put_nowait((index, step))
+                # A plugin may yield anything; the reader of the steps reports it
+                if prompt_index is not None and isinstance(step, GenerationStep):
+                    step.prompt_index = prompt_index
+                queue.put_nowait(step)
     except BaseException as error:  # even if a stream cancels itself: otherwise, the consumer would wait forever
         queue.put_nowait(error)
     else:

@@ -45,20 +45,8 @@ NUMPY_TYPES: dict[TensorType, str] = {  # numpy's codes, which include the size 
 ELEMENT_SIZES: dict[TensorType, int] = {dtype: int(code[1:]) for dtype, code in NUMPY_TYPES.items()} | {"BF16": 2}
 _BY_CODE = {code: dtype for dtype, code in NUMPY_TYPES.items()}
 LENGTH_SIZE = 4  # bytes of the length in front of each BYTES element
-STRUCT_FORMATS: dict[TensorType, str] = {
-    "BOOL": "?",
-    "UINT8": "B",
-    "UINT16": "H",
-    "UINT32": "I",
-    "UINT64": "Q",
-    "INT8": "b",
-    "INT16": "h",
-    "INT32": "i",
-    "INT64": "q",
-    "FP16": "e",
-    "FP32": "f",
-    "FP64": "d",
-}
+# The codes of the module struct, in the same order
+STRUCT_FORMATS: dict[TensorType, str] = dict(zip(NUMPY_TYPES, "?BHIQbhiqefd", strict=True))
 
 
 MAX_DIMENSIONS = 32

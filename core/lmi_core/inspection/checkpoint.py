@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmi_core.errors.fault import Fault, unreadable
-from lmi_core.inspection.inside import is_outside
+from lmi_core.inspection.layers import is_outside
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header
 from lmi_core.texts.json_files import read_json
 

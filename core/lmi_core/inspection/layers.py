@@ -1,10 +1,9 @@
 """The layers of sentence-transformers after a model, each in a folder listed in modules.json."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lmi_core.errors.fault import Fault
-from lmi_core.inspection.inside import is_outside
 from lmi_core.texts.json_files import read_value
 
 MODULES = "modules.json"
@@ -36,3 +35,9 @@ def _paths(folder: Path) -> Iterator[str]:
     for module in modules if isinstance(modules, list) else ():
         if isinstance(module, dict) and isinstance(path := module.get("path"), str):
             yield path
+
+
+def is_outside(name: str) -> bool:
+    """Return whether a name points outside its folder."""
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts

@@ -3,14 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import Fault, unreadable
 from lmi_core.inspection.chat_template_check import wrong_template
 from lmi_core.inspection.checkpoint import Checkpoint
-from lmi_core.inspection.config_sizes import absurd_sizes
 from lmi_core.inspection.layers import outside_layers
-from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.json_files import read_json
 
@@ -93,3 +92,55 @@ def wrong_vocabulary(folder: Path, tokenizer: HuggingFaceTokenizer, checkpoint: 
     beyond = tokens_beyond(tokenizer, rows.pop())
     if beyond is not None and not beyond.only_added:
         yield f"{folder}: the tokenizer is not this model's: {beyond.described}"
+
+
+class TokensBeyond(NamedTuple):
+    """The tokens without embeddings as text, and whether all of them were added to the vocabulary.
+
+    Added tokens are common: many tokenizers have an unused padding token.
+    """
+
+    described: str
+    only_added: bool
+
+
+def tokens_beyond(tokenizer: HuggingFaceTokenizer, rows: int) -> TokensBeyond | None:
+    """Return the tokens beyond a model's `rows` of embeddings, or None."""
+    vocabulary: dict[str, int] = tokenizer.pretrained.get_vocab()
+    beyond = {token_id: token for token, token_id in vocabulary.items() if token_id >= rows}
+    if not beyond:
+        return None
+    first = min(beyond)
+    described = (
+        f"no embedding for {len(beyond)} of its tokens, from {first} ({beyond[first]!r}) on: the model has {rows}"
+    )
+    return TokensBeyond(described, beyond.keys() <= tokenizer.pretrained.added_tokens_decoder.keys())
+
+
+MAX_BYTES = 16 * 2**20  # of the file; real ones have a few thousand
+MAX_LAYERS = 2000  # models with more than a hundred are rare
+LAYERS = frozenset({"decoder_layers", "encoder_layers", "n_layer", "n_layers", "num_hidden_layers", "num_layers"})
+
+
+def absurd_sizes(file: Path) -> Iterator[str]:
+    """Yield the absurd sizes in a config.json; nothing if it cannot be read, which other checks report."""
+    try:
+        size = file.stat().st_size
+        if size > MAX_BYTES:
+            yield f"{file}: the file has {size} bytes; at most {MAX_BYTES} are read"
+            return
+        config = read_json(file)
+    except (OSError, Fault):
+        return
+    for name, value in _numbers(config):
+        if name in LAYERS and value > MAX_LAYERS:
+            yield f"{file}: `{name}` must be at most {MAX_LAYERS}. Given: {value}"
+
+
+def _numbers(config: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the integers of a configuration and of those of its parts, such as `text_config`."""
+    for name, value in config.items():
+        if isinstance(value, int):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _numbers(value)

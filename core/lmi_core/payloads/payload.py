@@ -38,11 +38,6 @@ def check_object(value: object, what: str = "the body") -> dict[str, Any]:
     return value
 
 
-def may_have(body: bytes, field: str) -> bool:
-    """Return whether an unparsed JSON body may contain the field's name, plain or escaped."""
-    return f'"{field}"'.encode() in body or b"\\u" in body
-
-
 def read_payload(body: bytes, payload_type: type[M]) -> M:
     """Parse and validate a body. Raise InvalidPayload with the field, its bound and the given value."""
     return check_payload(read_object(body), payload_type)

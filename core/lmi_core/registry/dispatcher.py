@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from lmi_core.admission.admission import Ticket
-from lmi_core.configuration.host_patterns import Host
 from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
-from lmi_core.registry.model_registry import ModelRegistry
+from lmi_core.registry.model_registry import Limits, ModelRegistry
 from lmi_core.registry.registration import ModelReader
 from lmi_core.served_model import ManagedModel
 from lmi_core.serving.model import Model
@@ -117,19 +116,9 @@ class Dispatcher:
         return owners[0]
 
     @property
-    def max_request_size(self) -> int:
-        """The maximum size, in bytes, of a body whose model is not known yet."""
-        return self.registry.limits.max_request_size
-
-    @property
-    def max_request_members(self) -> int:
-        """The maximum number of JSON members in a body whose model is not known yet."""
-        return self.registry.limits.max_request_members
-
-    @property
-    def allowed_hosts(self) -> frozenset[Host]:
-        """The patterns of this server's host names, as declared by its operator."""
-        return self.registry.limits.allowed_hosts
+    def limits(self) -> Limits:
+        """The limits of requests whose model is not known yet."""
+        return self.registry.limits
 
     def check_place(self, model: ManagedModel) -> None:
         """Raise Overloaded or ModelNotReady if the model's queue has no free place; do not take one."""

@@ -18,9 +18,8 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.registry.memory_planner import MemoryPlanner
-from lmi_core.registry.registered_model import ModelState, RegisteredModel, loading_error
+from lmi_core.registry.registered_model import ModelState, RegisteredModel, Versions, loading_error
 from lmi_core.registry.registration import ModelReader, Registration
-from lmi_core.registry.versions import Versions
 from lmi_core.served_model import ManagedModel
 from lmi_core.serving.model import Model
 from lmi_core.serving.own_code import code_that_runs

@@ -16,7 +16,7 @@ from lmi_core.remote.copies import Copies
 from lmi_core.remote.errors import ChangedDuringCopy, Unreachable
 from lmi_core.remote.hub import copy_from_hub
 from lmi_core.remote.report import Failed, Finished, Job, Report
-from lmi_core.remote.s3.updating import update_from_s3
+from lmi_core.remote.s3.download import update_from_s3
 from lmi_core.remote.space import explain
 from lmi_core.workers.channel import Channel
 

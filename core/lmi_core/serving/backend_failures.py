@@ -111,16 +111,13 @@ class VectorChecks:
         """Record a vector. Raise GenerationFailed for a second vector of the same request."""
         index, _ = found
         if index not in self._missing:
-            raise GenerationFailed(
-                f"{self._owner}: `embed` must yield one vector for each request. Given: a second one for the index "
-                f"{index}"
-            )
+            raise self._error(f"a second one for the index {index}")
         self._missing.discard(index)
 
     def complete(self) -> None:
         """Raise GenerationFailed if a request has no vector."""
         if self._missing:
-            raise GenerationFailed(
-                f"{self._owner}: `embed` must yield one vector for each request. Given: none for the index "
-                f"{min(self._missing)}"
-            )
+            raise self._error(f"none for the index {min(self._missing)}")
+
+    def _error(self, given: str) -> GenerationFailed:
+        return GenerationFailed(f"{self._owner}: `embed` must yield one vector for each request. Given: {given}")

@@ -9,7 +9,7 @@ from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.admission.turns import RollingBatch, Turn, TurnQueue
 from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, RequestAborted
-from lmi_core.generation.merge import merge_prompts
+from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import Prompt, RequestRecord
@@ -90,7 +90,7 @@ def _steps(
             *(turns.of(call.client, _num_sequences([each]), call.is_unread) for each in requests[1:]),
         ]
         streams = [_in_turn(waiting, steps) for waiting, steps in zip(own, streams, strict=True)]
-    return merge_prompts(streams)
+    return merge(streams, of_prompts=True)
 
 
 def _num_sequences(requests: Sequence[ValidRequest]) -> int:

@@ -16,11 +16,12 @@ from lmi_core.configuration.properties import (
     RequestProperties,
     ServerProperties,
     check_engine,
+    keys_of,
 )
 from lmi_core.embedding_backend import EmbeddingBackend
 from lmi_core.errors import ConfigurationError
 from lmi_core.formatter import FormatterNames
-from lmi_core.host.devices import visible_gpus
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
@@ -32,7 +33,6 @@ from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
 from lmi_core.script.import_checks import import_warnings
 from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
-from lmi_core.serving.device_choice import place_on_devices
 from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.texts.chat_template import read_chat_template
@@ -297,3 +297,31 @@ def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> l
     if server.ray_address is not None and not backend.runs_on_ray:
         warnings.append(f"ray_address={server.ray_address} has no effect: {backend.name} runs on this host")
     return warnings
+
+
+ON_DEVICES = "load_on_devices"
+DEVICE = "option.device"
+
+
+def place_on_devices(server: ServerProperties, backend: type[Backend[Any]], configuration: Configuration) -> None:
+    """Set the backend's `option.device`; warn if the backend has no such option, or uses only one of several
+    devices.
+    """
+    if not server.devices:
+        return
+    asked = f"{ON_DEVICES}={server.load_on_devices}"
+    if not any(key.key == DEVICE for key in keys_of(backend.properties_type)):
+        if backend.replicates and visible_gpus() and server.devices != (CPU,):
+            return  # each of its engines gets its own device
+        configuration.warnings.append(
+            f"{configuration.source(ON_DEVICES)}: {asked} has no effect: the environment variable CUDA_VISIBLE_DEVICES "
+            f"selects the devices of {backend.name}"
+        )
+        return
+    first = server.devices[0]
+    device = first if first == CPU else f"cuda:{first}"
+    configuration.imply(DEVICE, device, ON_DEVICES)
+    if len(server.devices) > 1 and not backend.replicates:
+        configuration.warnings.append(
+            f"{configuration.source(ON_DEVICES)}: {asked} means {device} alone: {backend.name} runs on one device"
+        )

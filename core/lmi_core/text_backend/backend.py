@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from lmi_core.backend import Backend
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.generation.merge import merge_sequences
+from lmi_core.generation.merge import merge
 from lmi_core.generation.output import FinishReason, GenerationStep, Token
 from lmi_core.generation.parameters import EngineParameters, ExtendedParameters, GenerationParameters
 from lmi_core.generation.request import ValidRequest
@@ -102,10 +102,7 @@ class TextBackend(Backend[P]):
         await super().finish_start()
 
     def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        count = request.parameters.num_sequences
-        if count == 1:
-            return self._sequence(request, 0)
-        return merge_sequences([self._sequence(request, index) for index in range(count)])
+        return merge([self._sequence(request, index) for index in range(request.parameters.num_sequences)])
 
     def _files(self) -> Path:
         """Return the folder that may have a tokenizer, whether it has weights or not."""

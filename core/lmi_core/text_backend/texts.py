@@ -5,13 +5,13 @@ import contextvars
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
 from lmi_core.errors import GenerationFailed
 
 END = object()
-End = Callable[["asyncio.Future[Any]", Any], None]
 WANTED = "`generate` must yield texts, each a str"
 
 
@@ -66,16 +66,15 @@ class _Worker:
     def __init__(self, begin: Callable[[], Any], owner: str) -> None:
         self._begin = begin
         self._owner = owner
-        self._loop = asyncio.get_running_loop()
-        self._asked: queue.SimpleQueue[asyncio.Future[Any] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[Future[Any] | None] = queue.SimpleQueue()
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._work,), name="generate", daemon=True).start()
 
     async def next(self) -> Any:
         """Return the next item, or END. Raise the iterator's exceptions."""
-        future = self._loop.create_future()
+        future = Future[Any]()
         self._asked.put(future)
-        return await future
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Let the thread close the iterator when it is not running, and end."""
@@ -85,16 +84,16 @@ class _Worker:
         iterator: Iterator[Any] | None = None
         try:
             while (future := self._asked.get()) is not None:
+                if not future.set_running_or_notify_cancel():  # no one waits for the item
+                    continue
                 try:
                     if iterator is None:
                         iterator = self._begin_iterator()
-                    item = next(iterator, END)
+                    future.set_result(next(iterator, END))
                 except Exception as error:
-                    self._report(_fail, future, error)
+                    future.set_exception(error)
                 except SystemExit as error:  # it would end the server
-                    self._report(_fail, future, GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
-                else:
-                    self._report(_succeed, future, item)
+                    future.set_exception(GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
                 with suppress(Exception):  # no one waits for its result
@@ -107,17 +106,3 @@ class _Worker:
         if isinstance(found, str):
             raise GenerationFailed(f"{self._owner}: {WANTED}, and returned one")
         return iter(found)
-
-    def _report(self, end: End, future: "asyncio.Future[Any]", item: Any) -> None:
-        with suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(end, future, item)
-
-
-def _succeed(future: "asyncio.Future[Any]", item: Any) -> None:
-    if not future.done():
-        future.set_result(item)
-
-
-def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -1,8 +1,10 @@
 """The class of a model's tokenizer, found without importing AutoTokenizer."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from lmi_core.errors.fault import Fault
+from lmi_core.texts.json_files import read_json
 
 GENERIC = frozenset({"TokenizersBackend", "PreTrainedTokenizerFast"})  # tokenizer.json contains all of their behavior
 # Models for which AutoTokenizer uses the generic class that tokenizer_config.json names; a test checks this.
@@ -28,7 +30,6 @@ def is_generic(folder: Path) -> bool:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_json(file)
+    except Fault:
         return {}
-    return found if isinstance(found, dict) else {}

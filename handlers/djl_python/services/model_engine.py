@@ -11,11 +11,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lmi_core.backend import Backend, BackendSetup, generate_all
+from lmi_core.backend import Backend, BackendSetup
 from lmi_core.configuration.configuration import Configuration, Setting
 from lmi_core.configuration.properties import OPTION_PREFIX, RequestProperties, ServerProperties, keys_of
 from lmi_core.errors import ConfigurationError, LmiError
 from lmi_core.formatter import OutputFormatter, join_events
+from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.payloads.tolerant_payload import field_names
@@ -129,7 +130,8 @@ class ModelEngine:
         self, requests: Sequence[ValidRequest], arrived: "queue.SimpleQueue[GenerationStep | BaseException | None]"
     ) -> None:
         try:
-            async with aclosing(generate_all(self.backend, requests)) as steps:
+            streams = [self.backend.steps(request) for request in requests]
+            async with aclosing(merge(streams, of_prompts=True)) as steps:
                 async for step in steps:
                     arrived.put(step)
         except Exception as error:  # raised again where the steps are read

@@ -104,7 +104,7 @@ def _check_access(request: web.Request, route: Route, dispatcher: Dispatcher) ->
     permit = control.check(route, Caller(request.remote or "", request.headers), request.match_info.get("model"))
     if route.refuses_foreign_pages and not _is_for_the_page(route, control, request):
         any_host = (ANY_HOST,) if control.options.multi_model else ()
-        refuse_foreign_pages(request, [*dispatcher.allowed_hosts, *any_host], proven=permit.is_proven)
+        refuse_foreign_pages(request, [*dispatcher.limits.allowed_hosts, *any_host], proven=permit.is_proven)
     return permit
 
 
@@ -122,7 +122,7 @@ def _reach_of(request: web.Request) -> Reach:
 async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
     """Send the answer of a route without a model."""
     exchange.reach = _reach_of(exchange.request)
-    found = await describe(await _read(exchange, dispatcher), dispatcher)
+    found = await describe(await _read(exchange, dispatcher.limits), dispatcher)
     if not isinstance(found, Answer):
         path = exchange.request.path
         raise _wrong_return(exchange.handler, f"the `answer` of {path} must return an Answer", found)
@@ -240,7 +240,7 @@ async def _find_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Mod
     only = registry.only_model
     name = exchange.model_name(None if registry.has_had_several else only)
     if name is None and (only is None or only.name in registry.with_versions):
-        name = _text(handler.model_name_in_body(await _read(exchange, dispatcher)))
+        name = _text(handler.model_name_in_body(await _read(exchange, dispatcher.limits)))
         name = name if name is None else handler.served_name(name, dispatcher)
         if only is not None:
             return dispatcher.version_asked(name)

@@ -27,8 +27,7 @@ from lmi_plugins.vllm_engine.library import (
     token_prompt,
     traces,
 )
-from lmi_plugins.vllm_engine.processes import kill_with_children
-from lmi_plugins.vllm_engine.quick_end import announce_end, hold_back_sigterm, send_spans
+from lmi_plugins.vllm_engine.processes import announce_end, hold_back_sigterm, kill_with_children, send_spans
 from lmi_plugins.vllm_engine.requests.logits_processors import LOGITS_PROCESSORS
 from lmi_plugins.vllm_engine.socket_folder import remove_meeting_files
 from lmi_plugins.vllm_engine.statistics import create_with_statistics

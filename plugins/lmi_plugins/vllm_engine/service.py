@@ -14,7 +14,7 @@ from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_core.generation.merge import merge_sequences
+from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationStep, Given
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
@@ -194,14 +194,14 @@ class VllmService:
         """Return the steps after those already given. Raise GenerationFailed if the request cannot continue."""
         if given and goes_on(parameters):
             unfinished = [(i, each) for i, each in enumerate(given) if not each.finished]
-            return _together([self._sequence(engine, request, parameters, adapter, i, each) for i, each in unfinished])
+            return merge([self._sequence(engine, request, parameters, adapter, i, each) for i, each in unfinished])
         if given and not repeats(parameters):
             raise GenerationFailed(CANNOT)
         if parameters.num_beams > 1:
             steps = self._search(engine, request, parameters, adapter)
         else:
             sequences = range(parameters.num_sequences)
-            steps = _together([self._sequence(engine, request, parameters, adapter, i) for i in sequences])
+            steps = merge([self._sequence(engine, request, parameters, adapter, i) for i in sequences])
         return rest(steps, given) if given else steps
 
     def metrics(self) -> Iterator[Metric]:
@@ -269,7 +269,3 @@ def _prompt(request: ValidRequest, ids: list[int]) -> TokensInput | MultiModalIn
     if request.image_prompt is None:
         return token_prompt(ids, salt)
     return image_prompt(request.image_prompt.content, ids, salt)
-
-
-def _together(sequences: list[AsyncGenerator[GenerationStep, None]]) -> AsyncGenerator[GenerationStep, None]:
-    return sequences[0] if len(sequences) == 1 else merge_sequences(sequences)

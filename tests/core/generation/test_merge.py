@@ -5,7 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.generation.merge import IndexedStep, merge, merge_prompts
+from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationStep, Token
 
 
@@ -30,13 +30,13 @@ class Stream:
             self.closed = True
 
 
-def text(item: IndexedStep) -> tuple[int, str]:
-    return item[0], item[1].tokens[0].text
+def text(step: GenerationStep) -> tuple[int, str]:
+    return step.prompt_index, step.tokens[0].text
 
 
 async def all_of(*streams: Stream) -> list[tuple[int, str]]:
     async with asyncio.timeout(60):
-        return [text(item) async for item in merge([stream.steps() for stream in streams])]
+        return [text(item) async for item in merge([stream.steps() for stream in streams], of_prompts=True)]
 
 
 async def test_no_streams() -> None:
@@ -55,7 +55,7 @@ async def test_each_stream_keeps_its_order() -> None:
 async def test_steps_come_as_they_are_ready() -> None:
     streams = [Stream(), Stream()]
     order = [(1, "a"), (0, "b"), (0, "c"), (1, "d")]
-    async with asyncio.timeout(60), aclosing(merge([stream.steps() for stream in streams])) as merged:
+    async with asyncio.timeout(60), aclosing(merge([stream.steps() for stream in streams], of_prompts=True)) as merged:
         for prompt_index, word in order:
             streams[prompt_index].said.put_nowait(word)
             assert text(await anext(merged)) == (prompt_index, word)
@@ -66,7 +66,7 @@ async def test_error_in_one_closes_all() -> None:
     error = GenerationFailed("broken")
     streams[1].said.put_nowait(error)
     async with asyncio.timeout(60):
-        merged = merge([stream.steps() for stream in streams])
+        merged = merge([stream.steps() for stream in streams], of_prompts=True)
         assert text(await anext(merged)) == (1, "a")
         with pytest.raises(GenerationFailed) as raised:
             await anext(merged)
@@ -78,7 +78,7 @@ async def test_error_in_one_closes_all() -> None:
 async def test_closing_early_closes_all(count: int) -> None:
     streams = [Stream("a") for _ in range(count)]
     async with asyncio.timeout(60):
-        merged = merge([stream.steps() for stream in streams])
+        merged = merge([stream.steps() for stream in streams], of_prompts=True)
         await anext(merged)
         await merged.aclose()
     assert all(stream.closed for stream in streams)
@@ -89,7 +89,7 @@ async def test_cancelled_reader_closes_all() -> None:
     seen = asyncio.Event()
 
     async def read() -> None:
-        async with aclosing(merge([stream.steps() for stream in streams])) as merged:
+        async with aclosing(merge([stream.steps() for stream in streams], of_prompts=True)) as merged:
             async for _ in merged:
                 seen.set()
 
@@ -110,9 +110,7 @@ async def test_error_in_the_only_stream() -> None:
     assert stream.closed
 
 
-async def test_the_steps_of_prompts_say_whose_they_are() -> None:
+async def test_the_steps_of_sequences_keep_their_prompt() -> None:
     streams = [Stream("a", ends=True), Stream("b", "c", ends=True)]
-    async with asyncio.timeout(60):
-        merged = [step async for step in merge_prompts([stream.steps() for stream in streams])]
-    assert sorted((step.prompt_index, step.tokens[0].text) for step in merged) == [(0, "a"), (1, "b"), (1, "c")]
-    assert all(stream.closed for stream in streams)
+    merged = [text(step) async for step in merge([stream.steps() for stream in streams])]
+    assert sorted(merged) == [(0, "a"), (0, "b"), (0, "c")]

@@ -104,7 +104,7 @@ def test_model_that_cannot_be_found(dispatch: Dispatch, name: str | None, messag
 
 
 def test_largest_request(dispatch: Dispatch) -> None:
-    assert dispatch(a="max_request_size=10", b="max_request_size=30").max_request_size == 30
+    assert dispatch(a="max_request_size=10", b="max_request_size=30").limits.max_request_size == 30
 
 
 async def test_admit(dispatch: Dispatch) -> None:

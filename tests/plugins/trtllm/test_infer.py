@@ -25,7 +25,7 @@ from lmi_plugins.backends.trtllm import TrtllmBackend
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
 from lmi_plugins.torch_engine.messages.requests import SamplingParameters
 from lmi_plugins.trtllm.requests.inference_request import InferenceRequest
-from lmi_plugins.trtllm.requests.word_lists import MAX_WORDS, PADDING
+from lmi_plugins.trtllm.requests.value_checks import MAX_WORDS, PADDING
 from tests.plugins.torch_engine.adapters.lora_adapters import merged_model, save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 TOLD = """\
 import atexit, gc, multiprocessing, sys, time
-from lmi_plugins.vllm_engine.quick_end import announce_end, skip_collection
+from lmi_plugins.vllm_engine.processes import announce_end, skip_collection
 
 class Cycle:
     def __init__(self):
@@ -50,7 +50,7 @@ def test_a_process_that_is_told_leaves_its_garbage(tmp_path: Path) -> None:
 
 HOLDING = """\
 import multiprocessing, os, signal, threading
-from lmi_plugins.vllm_engine.quick_end import announce_end, hold_back_sigterm
+from lmi_plugins.vllm_engine.processes import announce_end, hold_back_sigterm
 
 def work(ready):
     ready.send(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))

@@ -7,14 +7,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from lmi_core.configuration.location import RemoteModel, S3Location
 from lmi_core.errors import ConfigurationError
+from lmi_core.remote.copies import CopiedFile, Copies
 from lmi_core.remote.errors import ChangedDuringCopy
-from lmi_core.remote.s3.listing import StoredObject
+from lmi_core.remote.report import Report
+from lmi_core.remote.s3.client import convert_errors, create_client
+from lmi_core.remote.s3.listing import StoredObject, list_objects
+from lmi_core.remote.updating import update
 
 if TYPE_CHECKING:
     from s3transfer.futures import TransferFuture
     from s3transfer.subscribers import BaseSubscriber
     from types_boto3_s3.client import S3Client
+
 
 PART_SIZE = 8 * 1024 * 1024
 CONNECTIONS = 16
@@ -106,3 +112,21 @@ def _publish(each: StoredObject, folder: Path) -> None:
             f"the server of {each.key} sent {size} bytes instead of {each.size}: it must support range requests"
         )
     unfinished.replace(folder / each.identity)
+
+
+def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
+    """Return the folder of a complete copy, downloading missing objects.
+
+    Raise ConfigurationError if it cannot be copied, ChangedDuringCopy, or OSError from the disk.
+    """
+    with convert_errors(model.source):
+        client = create_client(CONNECTIONS)
+        listed, skipped = list_objects(client, model)
+        objects = {each.path: each for each in listed}
+        bucket = S3Location.parse(model.source).bucket
+
+        def transfer(missing: Sequence[CopiedFile], progress: Callable[[int], None]) -> None:
+            download(client, bucket, [objects[each.path] for each in missing], copies.partial, progress)
+
+        files = [CopiedFile(each.path, each.size, each.identity) for each in listed]
+        return update(model.source, copies, files, skipped, report, transfer)

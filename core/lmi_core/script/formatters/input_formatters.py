@@ -11,9 +11,8 @@ import orjson
 
 from lmi_core.calls.call import Call
 from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
-from lmi_core.script.call_properties import call_properties
 from lmi_core.script.djl_names.encode_decode import decode
-from lmi_core.script.djl_names.inputs import Input
+from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
@@ -109,3 +108,16 @@ def _encode_result(result: Any, as_payload: RequestWriter) -> Formatted:
 
 def _encode(payload: Any) -> bytes:
     return orjson.dumps(payload, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def call_properties(call: Call) -> dict[str, str]:
+    """Return the headers, the attributes and the request's id; later ones override earlier ones."""
+    given = [*call.headers.items(), *call.attributes.items()]
+    properties = {_text(name): _text(value) for name, value in given}
+    properties.pop(BATCH_SIZE, None)  # it would turn the call into a batch
+    return properties | {"x-request-id": call.request_id}
+
+
+def _text(value: str) -> str:
+    """Return the text with invalid UTF-8 replaced."""
+    return value.encode(errors="surrogateescape").decode(errors="replace")

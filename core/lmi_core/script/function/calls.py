@@ -1,11 +1,11 @@
 """Calls of a model function with one request or a batch, and their answers."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from lmi_core.errors import FormatterFailed, LmiError
 from lmi_core.script.djl_names.inputs import BATCH_KEY
 from lmi_core.script.function.protocol import Chunk, Content, End, Head, Reply, Request
+from lmi_core.workers.item_queue import ItemQueue
 
 MAX_NAMES = 10  # contents named in one message
 
@@ -20,14 +20,12 @@ class FunctionCall:
         self.begin = begin
         self.cancelled = False
         self.on_cancel: Callable[[], None] | None = None
-        self._replies: asyncio.Queue[Head | Chunk | LmiError | None] = asyncio.Queue()
+        self._replies = ItemQueue[Reply]()
 
     async def answer(self) -> AsyncGenerator[Head | Chunk, None]:
         """Yield the replies as they arrive; closing the generator cancels the call. Raise LmiError if it fails."""
         try:
-            while (reply := await self._replies.get()) is not None:
-                if isinstance(reply, LmiError):
-                    raise reply
+            while not isinstance(reply := await self._replies.get(), End):
                 yield reply
         finally:
             self.cancelled = True
@@ -35,15 +33,13 @@ class FunctionCall:
                 self.on_cancel()
 
     def deliver(self, reply: Reply) -> None:
-        if not isinstance(reply, End):
-            self._replies.put_nowait(reply)
-        elif reply.error is not None:
+        if isinstance(reply, End) and reply.error is not None:
             self.fail(FormatterFailed(reply.error))
         else:
-            self._replies.put_nowait(None)
+            self._replies.put(reply, final=isinstance(reply, End))
 
     def fail(self, error: LmiError) -> None:
-        self._replies.put_nowait(error)
+        self._replies.fail(error)
 
 
 class FunctionBatch:

@@ -8,7 +8,7 @@ from lmi_core.calls.call import Call
 from lmi_core.configuration.location import RemoteModel, is_s3
 from lmi_core.errors import FormatterFailed
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.script.call_properties import call_properties
+from lmi_core.script.formatters.input_formatters import call_properties
 from lmi_core.script.function.pool import FunctionPool
 from lmi_core.script.function.protocol import Chunk, Content, Head, Request
 from lmi_core.script.function.setup import FunctionProperties, FunctionSetup

@@ -11,8 +11,7 @@ import torch
 from torch.nn import functional
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.inspection.inside import is_outside
-from lmi_core.inspection.layers import MODULES, outside_layer
+from lmi_core.inspection.layers import MODULES, is_outside, outside_layer
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions, Pooling
 
 LENGTH_FILE = "sentence_bert_config.json"

@@ -22,10 +22,8 @@ from transformers import (
 
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import configured_weights, read_checkpoint
-from lmi_core.inspection.config_sizes import absurd_sizes
-from lmi_core.inspection.model_folder import CONFIG, wrong_files
+from lmi_core.inspection.model_folder import CONFIG, absurd_sizes, tokens_beyond, wrong_files
 from lmi_core.inspection.pickles import pickled_adapter, refusal
-from lmi_core.inspection.vocabulary import tokens_beyond
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory

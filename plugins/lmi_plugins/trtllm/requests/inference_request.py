@@ -10,8 +10,7 @@ from lmi_core.errors import InvalidParameter
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.generation.tensors import NUMPY_TYPES, Tensor, TensorType
 from lmi_plugins.trtllm.requests.tensor_table import BY_NAME, MANDATORY, fits, shape_in_words, shapes_of, types_of
-from lmi_plugins.trtllm.requests.value_checks import check_values
-from lmi_plugins.trtllm.requests.word_lists import WORD_LISTS, read_words
+from lmi_plugins.trtllm.requests.value_checks import WORD_LISTS, check_values, read_words
 
 if TYPE_CHECKING:
     import torch

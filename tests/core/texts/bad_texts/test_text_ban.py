@@ -8,8 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndexes
-from lmi_core.texts.bad_texts.token_index import TokenIndex
+from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndex, TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 

@@ -5,7 +5,7 @@ import pytest
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.tensors import Tensor
-from lmi_plugins.trtllm.requests.word_lists import MAX_WORDS, read_words
+from lmi_plugins.trtllm.requests.value_checks import MAX_WORDS, read_words
 
 
 def tensor(ids: list[int], ends: list[int]) -> Tensor:

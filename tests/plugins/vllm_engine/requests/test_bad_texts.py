@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from lmi_core.texts.bad_texts.text_ban import TextBan
-from lmi_core.texts.bad_texts.token_index import TokenIndex
+from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndex
 from tests.plugins.vllm_server import STORY, VllmServer
 
 pytestmark = pytest.mark.timeout(300)
