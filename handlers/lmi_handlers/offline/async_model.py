@@ -15,9 +15,7 @@ import orjson
 
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.formatter import OutputFormatter, join_events
-from lmi_core.formatter import OutputFormatter as Formatter
 from lmi_core.generation.output import GenerationOutput
-from lmi_core.generation.output import GenerationOutput as Output
 from lmi_core.handler import Call, Generation
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.registry.dispatcher import Dispatcher
@@ -216,7 +214,10 @@ class AsyncModel:
         return Completion.of(outputs[-1])
 
     async def _items(
-        self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], convert: Callable[[Output, Formatter], T]
+        self,
+        handler: TextHandler | ChatHandler,
+        body: Mapping[str, Any],
+        convert: Callable[[GenerationOutput, OutputFormatter], T],
     ) -> AsyncGenerator[T, None]:
         """Yield each step, converted; closing the generator aborts the request."""
         items: asyncio.Queue[T] = asyncio.Queue()
@@ -237,7 +238,7 @@ class AsyncModel:
                 await asyncio.gather(request, return_exceptions=True)
 
 
-def _format(output: Output, formatter: Formatter) -> bytes:
+def _format(output: GenerationOutput, formatter: OutputFormatter) -> bytes:
     return join_events(check_result(formatter, formatter.format(output)))
 
 
