@@ -10,8 +10,8 @@ import pytest
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
-from tests.conftest import SCRIPTED, RunningServer
-from tests.handlers.anthropic.asking import COUNT, TEXT, WORDS, ask, events, message, parameters, read_events
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.anthropic.asking import COUNT, TEXT, WORDS, ask, events, message, read_events
 from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.anthropic.asking import CALL, COUNT, WEATHER, ask, events, message, parameters, refusal
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.anthropic.asking import CALL, COUNT, WEATHER, ask, events, message, refusal
 from tests.module_server import module_server
 
 # Shows the names by which templates know of thinking.

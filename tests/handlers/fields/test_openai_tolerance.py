@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, running_server
-from tests.handlers.openai.chats import BODIES, MESSAGES, TEXT, ask, chat, events, parameters
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, parameters, running_server
+from tests.handlers.openai.chats import BODIES, MESSAGES, TEXT, ask, chat, events
 from tests.module_server import module_server
 
 HEADER = "X-Lmi-Ignored-Parameters"

@@ -10,8 +10,8 @@ from msgspec import structs
 from lmi_core.generation.output import GenerationStep
 from lmi_plugins.backends.scripted import Script
 from lmi_plugins.trtllm.parameters import TrtllmParameters
-from tests.conftest import SCRIPTED, RunningServer
-from tests.handlers.openai.chats import BODIES, ask, parameters
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.openai.chats import BODIES, ask
 from tests.module_server import module_server
 
 HEADER = "X-Lmi-Ignored-Parameters"

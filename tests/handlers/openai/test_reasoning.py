@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, RunningServer
-from tests.handlers.openai.chats import EMPTY_MESSAGE, MESSAGES, chat, events, parameters
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.openai.chats import EMPTY_MESSAGE, MESSAGES, chat, events
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
