@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web_app
 
 from lmi_core.deadlines.bounded import Abandoned
+from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.plugins import loading
 from lmi_core.workers import prepared_workers
@@ -51,6 +52,13 @@ READ_BY_FORKS = ("AWS_", "LMI_CACHE", "NO_PROXY", "SERVING_", "TQDM_")  # prefix
 # Engines compute on one thread, in this process and in those that it starts: with a test for each core, the threads of
 # an operation mostly wait for each other. vLLM's CPU build otherwise sets the number itself.
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+def parameters(server: RunningServer) -> ExtendedParameters:
+    """Return the parameters of the backend's latest request."""
+    latest = server.scripted.history[-1].parameters
+    assert isinstance(latest, ExtendedParameters)
+    return latest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,10 +11,8 @@ from typing import Any, ClassVar
 from djl_python.input_parser import ParsedInput, parse_input_with_formatter
 from djl_python.properties_manager.properties import Properties, is_rolling_batch_enabled, is_streaming_enabled
 from djl_python.services.model_engine import ModelEngine, model_files
-from djl_python.services.parsed_batch import BatchItem, ParsedBatch, read_batch
-from djl_python.services.requests import generation_request
+from djl_python.services.parsed_batch import BatchItem, ParsedBatch, generation_request, new_formatter, read_batch
 from djl_python.services.rolling_answers import RollingAnswer, RollingAnswers
-from djl_python.services.service_formatters import new_formatter
 from djl_python.utils import InputFormatConfigs, StopWord
 from lmi_core.decorators import INPUT_MARK, OUTPUT_MARK
 from lmi_core.errors import LmiError

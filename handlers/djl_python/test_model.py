@@ -179,19 +179,16 @@ def _load(entry_point: str, directory: Path) -> ModuleType:
 
 def _wait(result: Any) -> Any:
     """Return an asynchronous function's result; for a stream of outputs, join their contents."""
+    return asyncio.run(_collect(result)) if inspect.iscoroutine(result) or isinstance(result, AsyncIterable) else result
+
+
+async def _collect(result: Any) -> Any:
     if inspect.iscoroutine(result):
-        result = asyncio.run(_await_result(result))
-    return asyncio.run(_collect(result)) if isinstance(result, AsyncIterable) else result
-
-
-async def _await_result(result: Any) -> Any:
-    found = await result
-    return await _collect(found) if isinstance(found, AsyncIterable) else found
-
-
-async def _collect(outputs: AsyncIterable[Any]) -> Output:
+        result = await result
+    if not isinstance(result, AsyncIterable):
+        return result
     whole: Output | None = None
-    async for output in outputs:
+    async for output in result:
         if whole is None:
             whole = answer_of(output)
         else:

@@ -1,6 +1,6 @@
 """The API dialects, each imported at the first request to one of its routes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from lmi_core.handler import Handler
 from lmi_core.hookspecs import hookimpl
@@ -9,126 +9,68 @@ from lmi_core.plugins.registry import Lazy
 _TRITON_MODELS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 
 
-def _dialect(name: str, target: str, *routes: str) -> Lazy:
+def _dialect(name: str, target: str, **paths: str) -> Lazy:
+    """Return a dialect with the paths of each method, separated by spaces."""
+    routes = tuple(f"{method} {path}" for method, listed in paths.items() for path in listed.split())
     return Lazy(f"lmi_handlers.{target}", name, routes=routes)
 
 
-def _triton_routes(model: str) -> Iterable[str]:
-    yield from (f"POST {model}/{name}" for name in ("generate", "generate_stream", "infer"))
-    yield f"GET {model}"
-    yield from (f"GET {model}/{name}" for name in ("config", "ready", "stats"))
+def _triton_paths(*actions: str) -> str:
+    """Return the paths of these actions, for a model and for a version of one."""
+    return " ".join(f"{model}{action}" for model in _TRITON_MODELS for action in actions)
 
 
 DIALECTS = (
     _dialect(
         "sagemaker",
         "lmi.sagemaker:SageMakerHandler",
-        "POST /endpoints/{endpoint}/invocations",
-        "POST /endpoints/{endpoint}/invocations-response-stream",
-        "POST /endpoints/{endpoint}/async-invocations",
+        POST="/endpoints/{endpoint}/invocations /endpoints/{endpoint}/invocations-response-stream "
+        "/endpoints/{endpoint}/async-invocations",
     ),
-    _dialect(
-        "ollama_embeddings",
-        "ollama.embeddings:OllamaEmbeddingHandler",
-        "POST /api/embed",
-        "POST /api/embeddings",
-    ),
+    _dialect("ollama_embeddings", "ollama.embeddings:OllamaEmbeddingHandler", POST="/api/embed /api/embeddings"),
     _dialect(
         "ollama",
         "ollama.handler:OllamaHandler",
-        "POST /api/generate",
-        "POST /api/chat",
-        "GET /",
-        "GET /api/version",
-        "GET /api/tags",
-        "GET /api/ps",
-        "POST /api/show",
-        "POST /api/pull",
-        "POST /api/push",
-        "POST /api/create",
-        "POST /api/copy",
-        "DELETE /api/delete",
+        POST="/api/generate /api/chat /api/show /api/pull /api/push /api/create /api/copy",
+        GET="/ /api/version /api/tags /api/ps",
+        DELETE="/api/delete",
     ),
-    _dialect(
-        "tgi",
-        "tgi.handler:TgiHandler",
-        "POST /",
-        "POST /generate",
-        "POST /generate_stream",
-        "GET /info",
-        "GET /health",
-    ),
+    _dialect("tgi", "tgi.handler:TgiHandler", POST="/ /generate /generate_stream", GET="/info /health"),
     _dialect(
         "happy_vllm",
         "happy_vllm.handler:HappyVllmHandler",
-        "POST /v1/generate",
-        "POST /v1/generate_stream",
-        "POST /v1/abort_request",
-        "GET /v1/info",
-        "GET /liveness",
-        "GET /readiness",
-        "POST /v2/tokenizer",
-        "POST /v2/decode",
-        "POST /v1/split_text",
-        "POST /v1/metadata_text",
+        POST="/v1/generate /v1/generate_stream /v1/abort_request /v2/tokenizer /v2/decode /v1/split_text "
+        "/v1/metadata_text",
+        GET="/v1/info /liveness /readiness",
     ),
     _dialect(
         "triton",
         "triton.handler:TritonHandler",
-        "GET /v2/models/stats",
-        *(route for model in _TRITON_MODELS for route in _triton_routes(model)),
-        "GET /v2",
-        "GET /v2/health/live",
-        "GET /v2/health/ready",
-        "POST /v2/repository/index",
+        POST=f"{_triton_paths('/generate', '/generate_stream', '/infer')} /v2/repository/index",
+        # First the path that the next ones match too
+        GET=f"/v2/models/stats {_triton_paths('', '/config', '/ready', '/stats')} /v2 /v2/health/live /v2/health/ready",
     ),
-    _dialect("openai_embeddings", "openai.embeddings:OpenAiEmbeddingsHandler", "POST /v1/embeddings"),
-    _dialect(
-        "rerank",
-        "openai.rerank:RerankHandler",
-        *(f"POST {path}" for path in ("/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score")),
-    ),
+    _dialect("openai_embeddings", "openai.embeddings:OpenAiEmbeddingsHandler", POST="/v1/embeddings"),
+    _dialect("rerank", "openai.rerank:RerankHandler", POST="/rerank /v1/rerank /v2/rerank /score /v1/score"),
     _dialect(
         "openai_responses",
         "responses.handler:OpenAiResponsesHandler",
-        "POST /v1/responses",
-        "POST /v1/responses/input_tokens",
-        "GET /v1/responses/{response_id}",
-        "DELETE /v1/responses/{response_id}",
-        "POST /v1/responses/{response_id}/cancel",
-        "GET /v1/responses/{response_id}/input_items",
+        POST="/v1/responses /v1/responses/input_tokens /v1/responses/{response_id}/cancel",
+        GET="/v1/responses/{response_id} /v1/responses/{response_id}/input_items",
+        DELETE="/v1/responses/{response_id}",
     ),
-    _dialect(
-        "anthropic",
-        "anthropic.handler:AnthropicHandler",
-        "POST /v1/messages",
-        "POST /v1/messages/count_tokens",
-    ),
+    _dialect("anthropic", "anthropic.handler:AnthropicHandler", POST="/v1/messages /v1/messages/count_tokens"),
     _dialect(
         "openai_completions",
         "openai.completions:OpenAiCompletionsHandler",
-        "POST /v1/completions",
-        "GET /v1/models",
-        "GET /v1/models/{model}",
-        "POST /tokenize",
-        "POST /detokenize",
-        "GET /tokenizer_info",
-        "GET /load",
-        "GET /version",
+        POST="/v1/completions /tokenize /detokenize",
+        GET="/v1/models /v1/models/{model} /tokenizer_info /load /version",
     ),
-    _dialect(
-        "openai_chat",
-        "openai.chat:OpenAiChatHandler",
-        "POST /v1/chat/completions",
-        "POST /v1/chat/completions/batch",
-    ),
+    _dialect("openai_chat", "openai.chat:OpenAiChatHandler", POST="/v1/chat/completions /v1/chat/completions/batch"),
     _dialect(
         "lmi",
         "lmi.handler:LmiHandler",
-        "POST /invocations",
-        "POST /predictions/{model}",
-        "POST /predictions/{model}/{version}",
-        "POST /models/{model}/invoke",
+        POST="/invocations /predictions/{model} /predictions/{model}/{version} /models/{model}/invoke",
     ),
 )
 

@@ -3,17 +3,15 @@
 The requests are those of `local-completions`, and so is the way in which answers are read (lm-eval 0.4).
 """
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import torch
 from transformers import AutoTokenizer
 
-from lmi_handlers.testing import running_server
 from tests.conftest import RunningServer
+from tests.module_server import module_server
 from tests.plugins.torch_engine.tiny_models import reference_model
 
 HELLO = Path(__file__).parents[2] / "examples" / "hello"
@@ -45,14 +43,7 @@ def continuations(tokenizer: Any) -> list[list[int]]:
     return [tokenizer.encode(text, add_special_tokens=False) for text in CONTINUATIONS]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("lm_eval") / MODEL
-    directory.mkdir()
-    properties = f"option.model_id={HELLO}\noption.rolling_batch=torch\n"
-    (directory / "serving.properties").write_text(properties, encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(f"option.model_id={HELLO}\noption.rolling_batch=torch\n", MODEL)
 
 
 @pytest.fixture(scope="module")

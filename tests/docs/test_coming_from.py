@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_handlers.cli.plans import read_plans
@@ -15,8 +14,9 @@ from lmi_handlers.container.tgi_environment import API_KEY, FLAG, MODEL_ID, ORIG
 from lmi_handlers.container.variables import VARIABLES
 from lmi_handlers.happy_vllm.payload import HappyVllmPayload
 from lmi_handlers.tgi.payload import TgiParameters
-from tests.conftest import SCRIPTED, RunningServer, running_server
+from tests.conftest import SCRIPTED, RunningServer
 from tests.docs.pages import DOCUMENTS
+from tests.module_server import module_server
 
 PAGES = ("coming_from_tgi.md", "coming_from_happy_vllm.md", "coming_from_triton.md")
 REQUESTS = re.compile(r"<!-- requests: ([^\n]+) -->\n```json\n(.*?)```\n(.*?)(?=\n## |\Z)", re.DOTALL)
@@ -68,13 +68,7 @@ def plugins() -> Plugins:
     return load_plugins()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+server = module_server(SCRIPTED)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -1,19 +1,17 @@
 """The images of a prompt: as a client sends them, and as a backend places them in the prompt."""
 
-from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 
-class ImageSource(ABC):
+@dataclass(frozen=True, slots=True)
+class ImageSource:
     """An image that a client sends, or its address."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place  # the client's name for the part that contains it, for error messages
-
-    @abstractmethod
-    async def read(self) -> bytes:
-        """Return the file's bytes, in any format. Raise InvalidPayload if it cannot be downloaded or decoded."""
+    place: str  # the client's name for the part that contains it, for error messages
+    # Returns the file's bytes, in any format; raises InvalidPayload if it cannot be downloaded or decoded
+    read: Callable[[], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)

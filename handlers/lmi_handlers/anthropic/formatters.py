@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError, RequestAborted
-from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, stream_error
 from lmi_handlers.chat.pieces import AnswerPiece, ReasoningText
@@ -206,13 +206,10 @@ class AnthropicStreamFormatter(MessageFormatter):
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         step = output.step
-        ended = step.finish_reason is not None
         events = [] if self._started else self._start(output)
-        tokens = step.tokens or ([NO_TOKEN] if ended else [])
-        for place, token in enumerate(tokens, start=1):
-            for piece in self._reader.read(token, last=ended and place == len(tokens)):
-                events += self._blocks.add(piece)
-        return events + self._end(output) if ended else events
+        for piece in self._reader.read_step(step):
+            events += self._blocks.add(piece)
+        return events + self._end(output) if step.finish_reason is not None else events
 
     def error(self, error: LmiError) -> list[bytes]:
         return [event("error", stream_error(error, self.asked.request_id))]

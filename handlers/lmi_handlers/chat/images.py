@@ -2,6 +2,7 @@
 
 import binascii
 from base64 import b64decode
+from functools import partial
 from typing import Any
 
 from lmi_core.backend import Backend
@@ -15,45 +16,6 @@ from lmi_handlers.chat.messages import ContentPart
 from lmi_handlers.chat.request import ChatRequest
 
 LINKS = ("http://", "https://")
-
-
-class LinkedImage(ImageSource):
-    def __init__(self, place: str, url: str, options: RequestProperties) -> None:
-        super().__init__(place)
-        self._url = url
-        self._options = options
-
-    async def read(self) -> bytes:
-        return await fetch_image(self._url, self.place, self._options)
-
-
-class InlineImage(ImageSource):
-    """An image within the request: a data URL (`data:image/png;base64,...`) or, as in LMI, base64 alone."""
-
-    def __init__(self, place: str, text: str, options: RequestProperties) -> None:
-        super().__init__(place)
-        self._text = text
-        self._most = options.max_image_size
-
-    async def read(self) -> bytes:
-        return await run_off_loop(len(self._text), self._decode)
-
-    def _decode(self) -> bytes:
-        try:
-            data = b64decode(self._base64(), validate=True)
-        except (binascii.Error, ValueError):  # ValueError: the text is not ASCII
-            raise InvalidPayload(f"`{self.place}` must be an http or https URL, or an image in base64") from None
-        if len(data) > self._most:
-            raise too_large(self.place, self._most)
-        return data
-
-    def _base64(self) -> str:
-        if not self._text.startswith("data:"):
-            return self._text
-        head, _, data = self._text.partition(",")
-        if not head.endswith(";base64"):
-            raise InvalidPayload(f"`{self.place}` must be a data URL in base64 (data:image/png;base64,...)")
-        return data
 
 
 def image_sources(payload: ChatRequest, model: ServedModel) -> tuple[ImageSource, ...]:
@@ -87,4 +49,21 @@ def _too_many(place: str, most: int, field: str, backend: Backend[Any]) -> str:
 def _source(place: str, part: ContentPart, options: RequestProperties) -> ImageSource:
     assert part.image_url is not None, part
     url = part.image_url.url
-    return (LinkedImage if url.lower().startswith(LINKS) else InlineImage)(place, url, options)
+    if url.lower().startswith(LINKS):
+        return ImageSource(place, lambda: fetch_image(url, place, options))
+    return ImageSource(place, lambda: run_off_loop(len(url), partial(_decode, url, place, options.max_image_size)))
+
+
+def _decode(text: str, place: str, most: int) -> bytes:
+    """Return an image within the request: a data URL (`data:image/png;base64,...`) or, as in LMI, base64 alone."""
+    if text.startswith("data:"):
+        head, _, text = text.partition(",")
+        if not head.endswith(";base64"):
+            raise InvalidPayload(f"`{place}` must be a data URL in base64 (data:image/png;base64,...)")
+    try:
+        data = b64decode(text, validate=True)
+    except (binascii.Error, ValueError):  # ValueError: the text is not ASCII
+        raise InvalidPayload(f"`{place}` must be an http or https URL, or an image in base64") from None
+    if len(data) > most:
+        raise too_large(place, most)
+    return data

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -20,6 +20,7 @@ from pydantic import (
 from lmi_core.backend import Backend
 from lmi_core.payloads.exact_json import exact_json
 from lmi_core.texts.chat_template import takes_parts
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import BY_TYPE, CUSTOM, FUNCTION, input_as_arguments
 
 logger = logging.getLogger(__name__)
@@ -29,9 +30,7 @@ NO_TEXT: dict[str, str | None] = {"type": "text", "text": None}  # dropped, as i
 TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
-class ImageUrl(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class ImageUrl(RequestPart):
     url: str = Field(description="The URL of the image, or the image itself in base64.")
     detail: str | None = None
 
@@ -40,10 +39,8 @@ def _as_image_url(given: object) -> object:
     return {"url": given} if isinstance(given, str) else given
 
 
-class ContentPart(BaseModel):
+class ContentPart(RequestPart):
     """A text or an image in a message; unknown members, such as `cache_control`, are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     type: Literal["text", "image_url"]
     text: str | None = None
@@ -75,10 +72,8 @@ def _as_json(given: object) -> object:
     return orjson.dumps(given).decode() if isinstance(given, dict) else given
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(RequestPart):
     """A past call. Its arguments need not be a JSON object if a model wrote them: see `_arguments`."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     name: str
     arguments: Annotated[str, BeforeValidator(_as_json, json_schema_input_type=str | dict[str, Any] | None)] = Field(
@@ -90,9 +85,7 @@ def _as_function(given: object) -> object:
     return "function" if given is None else given
 
 
-class ToolCall(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)  # clients send back the `index` of a stream's chunk
-
+class ToolCall(RequestPart):  # clients send back the `index` of a stream's chunk
     id: str | None = None
     type: Annotated[
         Literal["function"], BeforeValidator(_as_function, json_schema_input_type=Literal["function"] | None)
@@ -100,17 +93,13 @@ class ToolCall(BaseModel):
     function: FunctionCall
 
 
-class CustomCall(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
+class CustomCall(RequestPart):
     name: str
     input: str
 
 
-class CustomToolCall(BaseModel):
+class CustomToolCall(RequestPart):
     """A past call of a tool whose input is plain text."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     id: str | None = None
     type: Literal["custom"]
@@ -210,19 +199,20 @@ class Message(BaseModel):
         return "".join(part.text or "" for part in self.content or [])
 
 
+WriteContent = Callable[[Sequence[ContentPart]], str | list[dict[str, str]]]
+
+
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
     """Return the messages for the template; content is a list of parts only if model and template accept images that
     way.
     """
-    contents = PartsWriter() if backend.max_images and takes_parts(template) else TextWriter(backend)
-    return [_template_message(message, template, contents) for message in messages]
+    write: WriteContent = _write_parts if backend.max_images and takes_parts(template) else TextWriter(backend).write
+    return [_template_message(message, template, write) for message in messages]
 
 
-class PartsWriter:
-    """A writer of content as a list of parts, for templates that insert image placeholders themselves."""
-
-    def write(self, parts: Sequence[ContentPart]) -> list[dict[str, str]]:
-        return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
+def _write_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
+    """Return content as a list of parts, for templates that insert image placeholders themselves."""
+    return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
 
 
 class TextWriter:
@@ -242,13 +232,13 @@ class TextWriter:
         return "\n".join(images + texts)
 
 
-def _template_message(message: Message, template: str, contents: PartsWriter | TextWriter) -> dict[str, Any]:
+def _template_message(message: Message, template: str, write: WriteContent) -> dict[str, Any]:
     parts = message.content or []
     further = {name: value for name, value in (message.model_extra or {}).items() if value is not None}
     for name, other in REASONING:
         if name in further:
             further.setdefault(other, further[name])
-    rendered = {"role": message.role, "content": contents.write(parts), **further}
+    rendered = {"role": message.role, "content": write(parts), **further}
     if message.role == "developer" and "developer" not in template:  # the system role's name in newer clients
         rendered["role"] = "system"
     if message.tool_calls:

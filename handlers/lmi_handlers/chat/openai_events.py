@@ -9,15 +9,9 @@ from msgspec import structs
 from lmi_core.errors import LmiError
 from lmi_core.generation.output import FinishReason, Token
 from lmi_core.generation.parameters import GenerationParameters
+from lmi_handlers.fields import vllm_schema
 
-FINISH_REASONS: Mapping[FinishReason | None, str | None] = {
-    None: None,
-    "length": "length",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "error": "error",
-    "abort": "abort",
-}
+FINISH_REASONS: Mapping[FinishReason | None, str | None] = {**vllm_schema.FINISH_REASONS, None: None}
 DONE = b"data: [DONE]\n\n"
 # Members without a value that vLLM's server sends as null in whole answers.
 ANSWER = dict.fromkeys(("service_tier", "kv_transfer_params", "ec_transfer_params", "metrics"))

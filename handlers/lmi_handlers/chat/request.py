@@ -73,21 +73,13 @@ class ChatRequest(ChatFields):
     )
 
     @model_validator(mode="after")
-    def _likeliest_tokens_are_log_probabilities(self) -> "ChatRequest":
+    def _chat_fields_agree(self) -> "ChatRequest":
         if self.top_logprobs and not self.logprobs:
             raise ValueError("`top_logprobs` requires `logprobs`: true")
-        return self
-
-    @model_validator(mode="after")
-    def _check_continuation(self) -> "ChatRequest":
         if self.continue_final_message and self.add_generation_prompt:
             raise ValueError("`continue_final_message` and `add_generation_prompt` cannot be used together")
         if self.continue_final_message and self.messages[-1].role != "assistant":
             raise ValueError("`continue_final_message` requires a last message whose role is assistant")
-        return self
-
-    @model_validator(mode="after")
-    def _check_tools(self) -> "ChatRequest":
         if self.functions and self.tools:
             raise ValueError(
                 "`functions` and `tools` cannot be used together: `functions` is the older form of `tools`"
@@ -96,10 +88,6 @@ class ChatRequest(ChatFields):
             raise ValueError("`tool_choice` requires `tools`: with `functions` use `function_call`")
         if self.tools and self.function_call is not None:
             raise ValueError("`function_call` requires `functions`: with `tools` use `tool_choice`")
-        return self
-
-    @model_validator(mode="after")
-    def _check_template_names(self) -> "ChatRequest":
         for name in TEMPLATE_CALL:
             if name in (self.chat_template_kwargs or {}):
                 raise ValueError(

@@ -299,13 +299,15 @@ def generate(
     api_key_variable: ApiKeyVariable = None,
 ) -> None:
     """Stream the text that a model generates from a prompt; tokens per second go to stderr."""
+    import asyncio
+
+    from lmi_handlers.cli import generate_command
     from lmi_handlers.cli.connection import Connection
-    from lmi_handlers.cli.generate_command import Prompt, run_generate
 
     parameters = _without_none(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
         connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
-        if not run_generate(connection, Prompt(prompt, parameters, as_chat)):
+        if not asyncio.run(generate_command.generate(connection, prompt, parameters, as_chat=as_chat)):
             raise typer.Exit(1)
 
 

@@ -1,8 +1,7 @@
 """Parser of DJLServing's notation for models: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,10 +52,15 @@ def parse_item(text: str, source: str) -> ModelItem:
             f"devices. Given: {text}"
         )
     name, version, engine, devices = (part or None for part in parts + [""] * (PARTS - len(parts)))
-    with _explain_errors("the engine", engine, text, source):
-        check_engine(engine or DEFAULT_ENGINE)
-    with _explain_errors("the devices", devices, text, source):
-        parse_devices(devices or "")
+    checks: tuple[tuple[str, Callable[[str], object], str], ...] = (
+        ("the engine", check_engine, engine or DEFAULT_ENGINE),
+        ("the devices", parse_devices, devices or ""),
+    )
+    for what, check, given in checks:
+        try:
+            check(given)
+        except ValueError as error:
+            raise ConfigurationError(f"{begins(source)}{what} {error}. Given: {given} in {text}") from None
     return ModelItem(url, source, name, version, devices)
 
 
@@ -66,12 +70,3 @@ def parse_items(text: str, source: str) -> list[ModelItem]:
     if Path(whole.url).exists():
         return [whole]
     return [parse_item(item, source) for item in _SEPARATORS.split(text) if item]
-
-
-@contextmanager
-def _explain_errors(what: str, given: str | None, text: str, source: str) -> Iterator[None]:
-    """Turn a ValueError about a part of an item into a ConfigurationError."""
-    try:
-        yield
-    except ValueError as error:
-        raise ConfigurationError(f"{begins(source)}{what} {error}. Given: {given} in {text}") from None

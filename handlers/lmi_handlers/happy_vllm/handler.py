@@ -1,6 +1,6 @@
 """The handler of happy_vllm's generating endpoints, and its route that aborts a request."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import orjson
@@ -47,20 +47,13 @@ async def abort_request(call: Call, dispatcher: ServedModels) -> Answer:
     payload, ignored = take_known(call.json_object(), AbortPayload, strict)
     for model in models:
         model.ignored.report(ignored, lambda: names_of([AbortPayload]))
-    for request_id in _possible_ids(payload.request_id):
+    given = payload.request_id
+    for request_id in (given, *(given.removeprefix(each) for each in ID_PREFIXES if given.startswith(each))):
         aborted = [model.running.abort(request_id, call.key) for model in models]
         if any(aborted):
-            body = orjson.dumps({"request_id": payload.request_id, "aborted": True})
+            body = orjson.dumps({"request_id": given, "aborted": True})
             return Answer(200, "application/json", body, ignored)
-    return _detail(404, f"no request with the id `{payload.request_id[:MAX_VALUE_LENGTH]}` is running")
-
-
-def _possible_ids(request_id: str) -> Iterator[str]:
-    """Yield the request ids that a client's id may mean: the id itself, and without the prefix of OpenAI's answers."""
-    yield request_id
-    for prefix in ID_PREFIXES:
-        if request_id.startswith(prefix):
-            yield request_id.removeprefix(prefix)
+    return _detail(404, f"no request with the id `{given[:MAX_VALUE_LENGTH]}` is running")
 
 
 def _detail(status: int, message: str) -> Answer:

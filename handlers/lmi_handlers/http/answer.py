@@ -12,7 +12,6 @@ from aiohttp import web
 
 from lmi_core.admission.admission import Ticket, current_key
 from lmi_core.admission.time_limits import within
-from lmi_core.calls.access import Reach
 from lmi_core.configuration.host_patterns import ANY, Host
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall
@@ -114,18 +113,13 @@ def _is_for_the_page(route: Route, control: AccessControl, request: web.Request)
     return rules is not None and route.is_for_clients and is_admitted(rules, request)
 
 
-def _reach_of(request: web.Request) -> Reach:
-    """Return the routes that the client can reach at this address."""
-    return request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
-
-
 async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: RouteAnswer) -> web.StreamResponse:
     """Send the answer of a route without a model."""
-    exchange.reach = _reach_of(exchange.request)
+    request = exchange.request
+    exchange.reach = request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
     found = await describe(await _read(exchange, dispatcher.limits), dispatcher)
     if not isinstance(found, Answer):
-        path = exchange.request.path
-        raise _wrong_return(exchange.handler, f"the `answer` of {path} must return an Answer", found)
+        raise _wrong_return(exchange.handler, f"the `answer` of {request.path} must return an Answer", found)
     return await exchange.send(found)
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from math import ceil
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -39,13 +40,13 @@ from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, find_outside, read_attributes
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.bodies.compressed import ENCODINGS
-from lmi_handlers.http.bodies.pieces import response_body
 from lmi_handlers.http.bodies.reading import read_body
 from lmi_handlers.telemetry.refusals import refusals_of
 
 logger = logging.getLogger(__name__)
 _refusals = refusals_of(logger)
 
+PIECE = 1 << 18  # bytes of a body that is written at once
 LONG_ANSWER = 1000  # tokens and top tokens, which take a few milliseconds to write
 FAILED = 400  # this status and those above are errors
 WHILE_GENERATING = (GenerationFailed, GenerationTimeout, RequestAborted)  # errors after the start of a generation
@@ -227,7 +228,8 @@ class Exchange(ModelExchange[web.StreamResponse]):
             self._list(answer.ignored)
         response = web.Response(
             status=answer.status,
-            body=response_body(answer.body),
+            # aiohttp writes a file no faster than its client reads
+            body=answer.body if len(answer.body) <= PIECE else BytesIO(answer.body),
             headers=self._headers(answer.content_type, {**answer.headers, **(headers or {})}),
         )
         if self.compresses and answer.status < FAILED:

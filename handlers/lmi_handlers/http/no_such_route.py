@@ -1,10 +1,12 @@
 """The answers to requests without a matching route."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import orjson
 from aiohttp import web
 
-from lmi_core.calls.answer import json_answer
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.handler import Answer
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
 from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
@@ -35,22 +37,25 @@ async def no_such_route(request: web.Request) -> web.Response:
     status = 405 if methods else 404
     if methods and request.headers.get("Upgrade", "").lower() == "websocket":
         status = 426  # makes Codex use HTTP; with any other status, it retries for seconds
-    answer = error_of_path(request.path, f"{message} GET /docs lists all routes", status, request_id(request))
-    headers = {**answer.headers, **({"Allow": allowed} if methods else {})}
+    headers = {"Allow": allowed} if methods else {}
     headers |= {"Upgrade": "HTTP/1.1"} if status == 426 else {}
-    return web.Response(status=status, body=answer.body, content_type=answer.content_type, headers=headers)
+    return error_of_path(request, f"{message} GET /docs lists all routes", status, headers)
 
 
-def error_of_path(path: str, message: str, status: int, name: str) -> Answer:
-    """Return the error in the form of the path's dialect, with the name of the request."""
+def error_of_path(
+    request: web.Request, message: str, status: int, further: Mapping[str, str] = MappingProxyType({})
+) -> web.Response:
+    """Return the error in the form of the path's dialect, with the id of the request and further headers."""
+    path, name = f"{request.path}/", request_id(request)
     content: dict[str, object] = front_end_error(message, status, NO_ROUTE if status == 404 else None)
     headers = {REQUEST_ID_HEADER: name}
-    if f"{path}/".startswith(ANTHROPIC_PATHS):
+    if path.startswith(ANTHROPIC_PATHS):
         content = error_content(type_of_status(status), message, name)
         headers[ANTHROPIC_HEADER] = name
-    elif f"{path}/".startswith(ONLY_ERROR_PATHS):
+    elif path.startswith(ONLY_ERROR_PATHS):
         content = {"error": message}
-    elif f"{path}/".startswith(OPENAI_PATHS):
+    elif path.startswith(OPENAI_PATHS):
         code = OPENAI_CODES.get(status)
         content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
-    return json_answer(content, status, headers=headers)
+    body = orjson.dumps(content)
+    return web.Response(status=status, body=body, content_type="application/json", headers={**headers, **further})

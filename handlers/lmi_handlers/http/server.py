@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from aiohttp import web
-
 from lmi_core.handler import Handler
 from lmi_core.logs.progress_display import show_progress
 from lmi_core.plugins.registry import Registry
@@ -16,7 +14,6 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.access.options import ListenAddress, Scope, watch
 from lmi_handlers.http.application import create_application
-from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS, ConnectionLimits
 from lmi_handlers.http.listener import HttpListener
 from lmi_handlers.process.front import Front
@@ -68,10 +65,11 @@ class Server:
         if (address := options.management_address) is not None:
             scope = Scope.INFERENCE
             of_management, limits = limits.split(MANAGEMENT_SHARE)
-            managing = partial(_application, dispatcher, handlers, address.host or None, self.access, Scope.MANAGEMENT)
+            operators = self.access.for_scope(Scope.MANAGEMENT)
+            managing = partial(create_application, dispatcher, handlers, address.host or None, access=operators)
             if front is None or front.is_main:
                 self.management = HttpListener(address, managing, of_management, options.certificate)
-        inferring = partial(_application, dispatcher, handlers, host, self.access, scope)
+        inferring = partial(create_application, dispatcher, handlers, host, access=self.access.for_scope(scope))
         listening = ListenAddress(host, port, is_secure=options.certificate is not None)
         self._inference = HttpListener(listening, inferring, limits, options.certificate, front)
         self._watch: asyncio.Task[None] | None = None
@@ -105,17 +103,6 @@ class Server:
         for each in reversed(self._listeners):
             await each.stop()
         await self.dispatcher.stop()
-
-
-def _application(
-    dispatcher: Dispatcher,
-    handlers: Registry[Handler],
-    host: str | None,
-    access: AccessControl,
-    scope: Scope,
-    connections: Connections,
-) -> web.Application:
-    return create_application(dispatcher, handlers, host, connections, access.for_scope(scope))
 
 
 async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], None], signals: Signals) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
@@ -12,6 +12,7 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbeddi
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
+from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.vectors import CutSide, json_number, json_numbers, scores_of, sigmoid
 
 KEYS = ("text", "text_pair", "key", "value")
@@ -79,9 +80,7 @@ def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall
     return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)
 
 
-class TextPair(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class TextPair(RequestPart):
     text: str
     text_pair: str
 

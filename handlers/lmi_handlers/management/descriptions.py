@@ -1,16 +1,129 @@
-"""Descriptions of models for the management routes."""
+"""Descriptions of models and of their processes, by device, for the management routes."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import chain, groupby
 
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import LmiError
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.pauses import with_pauses
+from lmi_core.host.processes import memory_of, start_time
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
+from lmi_core.script.function.device_ids import device_id
 from lmi_core.serving.model import Model
 from lmi_handlers.base.plain_handler import Page
 from lmi_handlers.lmi.adapters import listed_adapters
-from lmi_handlers.management.answers import DescribedModel, DescribedWorkflow, ListedModel, ListedModels
-from lmi_handlers.management.workers import worker_groups
+from lmi_handlers.management.answers import (
+    DescribedModel,
+    DescribedWorkflow,
+    Device,
+    ListedModel,
+    ListedModels,
+    ListedWorker,
+    WorkerGroup,
+)
+
+RUNS = "READY"  # DJLServing's value
+OWN = -1  # instead of a process id: the model runs in the server's own process
+
+
+async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: bool) -> list[WorkerGroup]:
+    """Return the model's workers on each device; none unless the model is loaded.
+
+    `is_well` means that the engine responds; without its own process, it runs in the server's.
+    """
+    gpus = visible_gpus()
+    several = model.function is not None or model.runtime.replicas is not None
+    minimum, maximum = model.server.workers(gpus) if several else (1, 1)
+    if model.shut_down:
+        minimum = maximum = 0
+    processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
+    loaded_at = registered.loaded_at or model.created
+    workers = await asyncio.to_thread(_by_device, processes, loaded_at)
+    for place, worker in _elsewhere(model, loaded_at) if model.ready else ():
+        workers.setdefault(place, []).append(worker)
+    inside = model.runtime.figures().sequences or {}
+    for worker in chain.from_iterable(workers.values()):
+        if worker["id"] in inside:
+            worker["sequences"] = inside[worker["id"]]
+    return [
+        WorkerGroup(device=_device(place), minWorkers=minimum, maxWorkers=maximum, workers=workers.get(place, []))
+        for place in dict.fromkeys((*_places(model, gpus), *workers))
+    ]
+
+
+def _places(model: Model, gpus: int) -> list[str]:
+    """Return the devices with separate workers; for an engine on several devices, the first one."""
+    if model.runtime.replicas is not None:
+        return [group[0] for group in model.runtime.placement(model.runtime.setup.replicas).groups]
+    devices = list(model.server.devices) or ["0" if gpus else CPU]
+    return devices if model.function is not None else devices[:1]
+
+
+def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str, int, int]]:
+    """Yield the device, the number and the process id of each worker."""
+    places = _places(model, gpus)
+    if model.function is not None:
+        chosen = model.server.devices
+        for each in list(model.function.pool.processes):
+            if each.process_id is not None:
+                place = device_id(each.number, chosen) if chosen else places[0]
+                yield CPU if place.startswith("-") else place, each.number + 1, each.process_id
+        return
+    if (replicas := model.runtime.replicas) is not None:
+        for replica in replicas.members:
+            number = replicas.number(replica)
+            yield from ((places[number % len(places)], number + 1, process_id) for process_id in replica.process_ids)
+        return
+    found = model.runtime.process_ids() or ([OWN] if is_well else [])
+    yield from ((places[0], number, process_id) for number, process_id in enumerate(found, start=1))
+
+
+def _elsewhere(model: Model, loaded_at: float) -> Iterator[tuple[str, ListedWorker]]:
+    """Yield the engines on other machines, each with the device that they have in common."""
+    replicas = model.runtime.replicas
+    for replica in () if replicas is None else replicas.members:
+        if (place := replica.place) is not None and replicas is not None:
+            device = model.runtime.placement(model.runtime.setup.replicas).groups[0][0]
+            number = replicas.number(replica) + 1
+            worker = ListedWorker(
+                id=number, startTime=_format(loaded_at), status=RUNS, processId=place.process_id, node=place.node
+            )
+            yield device, worker
+
+
+def _by_device(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
+    """Return the workers of each device. Call this in a thread, because it reads files of each process."""
+    return {
+        place: [_worker(number, process_id, loaded_at) for _, number, process_id in group]
+        for place, group in groupby(processes, key=lambda each: each[0])
+    }
+
+
+def _worker(number: int, process_id: int, loaded_at: float) -> ListedWorker:
+    """Describe a worker; the memory of the server's process does not belong to the model alone."""
+    begun = loaded_at if process_id == OWN else start_time(process_id) or loaded_at
+    worker = ListedWorker(
+        id=number, startTime=_format(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id
+    )
+    if process_id != OWN and (memory := memory_of({"": [process_id]}).get("")) is not None:
+        worker["memoryUsage"] = memory
+    return worker
+
+
+def _device(place: str) -> Device:
+    return {"deviceType": "cpu", "deviceId": -1} if place == CPU else {"deviceType": "gpu", "deviceId": int(place)}
+
+
+def _format(seconds: float) -> str:
+    time = datetime.fromtimestamp(seconds, UTC)
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03}Z"
+
 
 AT_ONCE = 500  # models, listed in a few milliseconds before requests get a turn
 # DJLServing's values, which its clients expect.

@@ -34,11 +34,7 @@ class ModelChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"job_queue_size": 50}]})
     KEYS: ClassVar[dict[str, str]] = {  # of serving.properties, by field
-        "job_queue_size": "job_queue_size",
-        "batch_size": "batch_size",
-        "max_batch_delay": "max_batch_delay",
-        "max_idle_time": "max_idle_time",
-        "unload_idle": "unload_idle",
+        **{key: key for key in ("job_queue_size", "batch_size", "max_batch_delay", "max_idle_time", "unload_idle")},
         "min_worker": "minWorkers",
         "max_worker": "maxWorkers",
     }

@@ -1,27 +1,111 @@
-"""A model in this process, for asynchronous programs."""
+"""A model in this process, for asynchronous programs; its requests take the same path as HTTP requests."""
 
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 import orjson
 
-from lmi_core.formatter import OutputFormatter as Formatter
-from lmi_core.formatter import join_events
-from lmi_core.generation.output import GenerationOutput as Output
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
+from lmi_core.formatter import OutputFormatter, join_events
+from lmi_core.generation.output import GenerationOutput
+from lmi_core.handler import Call, Generation
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.script.function.protocol import Chunk, Head
+from lmi_core.served_model import ServedModel
 from lmi_core.serving.backend_failures import check_result
 from lmi_core.serving.model import Model
+from lmi_handlers.base.model_exchange import ModelExchange
+from lmi_handlers.base.openai_handler import OpenAiHandler
+from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
+from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.private_server import one_plan
+from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.http.answer import model_response
-from lmi_handlers.offline.exchange import ChatHandler, OfflineExchange, TextHandler
+from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
+
+Write = Callable[[GenerationOutput, OutputFormatter], None]
+
+
+class Steps(OutputFormatter):
+    """A formatter that writes nothing, because the steps themselves are the answer; they contain every detail."""
+
+    name: ClassVar[str] = "steps"
+    content_type = "application/octet-stream"
+
+    def format(self, output: GenerationOutput) -> bytes:
+        return b""
+
+    def error(self, error: LmiError) -> bytes:
+        return b""
+
+
+class TextHandler(LmiHandler):
+    """LMI's dialect, answered with the steps; unknown parameters are errors, like unknown function arguments."""
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        generation = super().parse(call, model)
+        if not isinstance(generation, Generation):
+            raise InvalidPayload(f"model `{model.name}` makes embeddings, and generates no text")
+        self.base: OutputFormatter = Steps()
+        return replace(generation, formatter=self.base, strict=True)
+
+
+class ChatHandler(OpenAiHandler):
+    """OpenAI's chats, always answered in OpenAI's form."""
+
+    name: ClassVar[str] = "offline_chat"
+
+    def parse(self, call: Call, model: ServedModel) -> Generation:
+        given, own = take_own(call.json_object(), model, ChatRequest)
+        payload, ignored = read_chat(given, model)
+        if ignored:
+            raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}")
+        call = payload.with_id(call)
+        form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter, details=True)
+        generation = chat_generation(payload, call, model, form)
+        self.base: OutputFormatter = generation.formatter
+        return with_own(replace(generation, strict=True), own)
+
+
+class OfflineExchange(ModelExchange[None]):
+    """One request, whose unknown names are errors; `write` gets each step with the formatter of its dialect."""
+
+    handler: TextHandler | ChatHandler
+
+    def __init__(self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], write: Write) -> None:
+        super().__init__(handler, {}, secrets.token_hex(8))
+        self._body = body
+        self._write = write
+
+    async def call(self, limit: int) -> Call:
+        """Return the request as a call with a JSON body. Raise InvalidPayload for values without a JSON form."""
+        try:
+            body = orjson.dumps(self._body)
+        except TypeError as error:
+            raise InvalidPayload(f"the request cannot be written as JSON: {error}") from None
+        return Call(path_parameters={}, headers={}, body=body, request_id=self.request_id)
+
+    async def write(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
+        self._write(output, self.handler.base)  # the model's own formatter writes for clients only
+        await asyncio.sleep(0)
+
+    async def relay(self, reply: Head | Chunk) -> None:
+        raise ModelNotFound("the model has no engine: its model function answers requests: use `lmi serve`")
+
+    async def finish(self) -> None:
+        """Do nothing: the last step has been written."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +214,10 @@ class AsyncModel:
         return Completion.of(outputs[-1])
 
     async def _items(
-        self, handler: TextHandler | ChatHandler, body: Mapping[str, Any], convert: Callable[[Output, Formatter], T]
+        self,
+        handler: TextHandler | ChatHandler,
+        body: Mapping[str, Any],
+        convert: Callable[[GenerationOutput, OutputFormatter], T],
     ) -> AsyncGenerator[T, None]:
         """Yield each step, converted; closing the generator aborts the request."""
         items: asyncio.Queue[T] = asyncio.Queue()
@@ -151,7 +238,7 @@ class AsyncModel:
                 await asyncio.gather(request, return_exceptions=True)
 
 
-def _format(output: Output, formatter: Formatter) -> bytes:
+def _format(output: GenerationOutput, formatter: OutputFormatter) -> bytes:
     return join_events(check_result(formatter, formatter.format(output)))
 
 

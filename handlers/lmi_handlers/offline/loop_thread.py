@@ -16,7 +16,8 @@ class LoopThread:
 
     def __init__(self, owner: str = "event loop") -> None:
         self._owner = owner
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
         # A daemon thread, because at exit the interpreter waits for all others before anything can close this one.
         self._thread = threading.Thread(target=self._run, name=f"lmi {owner}", daemon=True)
@@ -76,18 +77,8 @@ class LoopThread:
             outcome.set_result(task.result())
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
+        with self._runner:  # cancels the remaining tasks at the end, and closes the loop
             self._loop.run_forever()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        finally:
-            asyncio.set_event_loop(None)
-            self._loop.close()
 
 
 async def _next(source: AsyncGenerator[T, None]) -> tuple[T] | None:

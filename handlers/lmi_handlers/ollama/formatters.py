@@ -13,16 +13,10 @@ from lmi_core.errors import LmiError
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
 from lmi_core.payloads.exact_json import exact_json, writable
 from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers
+from lmi_handlers.fields import vllm_schema
 
 logger = logging.getLogger(__name__)
-FINISH_REASONS: Mapping[FinishReason | None, str] = {
-    None: "stop",
-    "length": "length",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "error": "error",
-    "abort": "abort",
-}
+FINISH_REASONS: Mapping[FinishReason | None, str] = {**vllm_schema.FINISH_REASONS, None: "stop"}
 
 
 class Stopwatch:

@@ -145,10 +145,6 @@ class OllamaRequest(TolerantPayload):
     shift: bool | None = Field(None, description="Must be false: the generation ends when the context is full.")
 
     @property
-    def streams(self) -> bool:
-        return self.stream is not False
-
-    @property
     def schema_of_format(self) -> dict[str, Any] | None:
         """The JSON schema that the answer must follow, if any."""
         return ANY_OBJECT if self.format == "json" else self.format or None

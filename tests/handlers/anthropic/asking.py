@@ -4,7 +4,6 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import Answer, RunningServer
 
 PATH = "/v1/messages"
@@ -62,13 +61,6 @@ def read_events(body: bytes) -> list[dict[str, Any]]:
         assert name == b"event: " + content["type"].encode()
         found.append(content)
     return found
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters of the backend's latest request."""
-    latest = server.scripted.history[-1].parameters
-    assert isinstance(latest, ExtendedParameters)
-    return latest
 
 
 def rendered(server: RunningServer, name: str = "messages") -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.anthropic.asking import COUNT, PATH, SHOWN, ask, parameters, read_events, rendered
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.anthropic.asking import COUNT, PATH, SHOWN, ask, read_events, rendered
 
 MODEL = SCRIPTED + "option.tool_call_parser=hermes\noption.reasoning_parser=qwen3\n" + SHOWN
 MARKED = {"cache_control": {"type": "ephemeral"}}

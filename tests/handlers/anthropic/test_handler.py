@@ -1,32 +1,25 @@
 """Messages over the wire: what requests may hold, and what answers do."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
-from tests.conftest import SCRIPTED, RunningServer
-from tests.handlers.anthropic.asking import COUNT, TEXT, WORDS, ask, events, message, parameters, read_events
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.anthropic.asking import COUNT, TEXT, WORDS, ask, events, message, read_events
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 USAGE = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 7}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+server = module_server(SCRIPTED)
 
 
 async def test_whole_message(server: RunningServer) -> None:

@@ -1,16 +1,14 @@
 """Thinking and structured outputs in Anthropic's dialect."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.anthropic.asking import CALL, COUNT, WEATHER, ask, events, message, parameters, refusal
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.anthropic.asking import CALL, COUNT, WEATHER, ask, events, message, refusal
+from tests.module_server import module_server
 
 # Shows the names by which templates know of thinking.
 DEFINED = (
@@ -25,13 +23,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(PROPERTIES)
-    async with running_server(directory) as running:
-        yield running
+server = module_server(PROPERTIES)
 
 
 def signed(thinking: str) -> dict[str, Any]:

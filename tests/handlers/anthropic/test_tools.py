@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.anthropic.asking import CALL, SHOWN, WEATHER, ask, events, message, parameters, refusal, rendered
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.anthropic.asking import CALL, SHOWN, WEATHER, ask, events, message, refusal, rendered
 
 TOOLS = [WEATHER, {"type": "custom", "name": "time", "input_schema": {"properties": {}}}]
 

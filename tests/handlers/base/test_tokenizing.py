@@ -1,15 +1,13 @@
 """vLLM's routes to a tokenizer, its version and its health."""
 
-from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 TEMPLATE = (
     "{% for tool in tools or [] %}[{{ tool.function.name }}] {% endfor %}"
@@ -22,15 +20,12 @@ TOOL = {"type": "function", "function": {"name": "paint"}}
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("tokenizing") / "model"
-    (directory / "adapters" / "french").mkdir(parents=True)
-    (directory / "adapters" / "french" / "model.py").write_text("", encoding="utf-8")
-    properties = f"{SCRIPTED}option.chat_template={TEMPLATE}\noption.trust_request_chat_template=true\n"
-    (directory / "serving.properties").write_text(properties, encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(
+    {
+        "adapters/french/model.py": "",
+        "serving.properties": f"{SCRIPTED}option.chat_template={TEMPLATE}\noption.trust_request_chat_template=true\n",
+    }
+)
 
 
 async def text_of(server: RunningServer, tokens: list[int]) -> str:

@@ -7,9 +7,9 @@ import pytest
 
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 from tests.handlers.chat.said_calls import PARIS
-from tests.handlers.openai.chats import TEXT, chat, events, parameters
+from tests.handlers.openai.chats import TEXT, chat, events
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 FUNCTIONS = [{"name": "weather", "description": "Of a city.", "parameters": CITY}, {"name": "clock"}]

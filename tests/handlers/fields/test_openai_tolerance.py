@@ -1,16 +1,14 @@
 """Fields that OpenAI's dialects ignore silently, refuse by name, or report as unknown."""
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lmi_handlers.fields.openai_tolerance import HINTS, IGNORED, REFUSED
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, running_server
-from tests.handlers.openai.chats import BODIES, MESSAGES, TEXT, ask, chat, events, parameters
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, parameters, running_server
+from tests.handlers.openai.chats import BODIES, MESSAGES, TEXT, ask, chat, events
+from tests.module_server import module_server
 
 HEADER = "X-Lmi-Ignored-Parameters"
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -37,13 +35,7 @@ STRICT = "option.strict_parameters=true\n"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as server:
-        yield server
+server = module_server(SCRIPTED)
 
 
 @pytest.mark.parametrize("path", BODIES)

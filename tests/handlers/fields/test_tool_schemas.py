@@ -1,15 +1,12 @@
 """Errors about tools whose parameters are not a valid JSON schema, over a real socket."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
 from tests.handlers.openai.chats import chat
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -17,13 +14,7 @@ CITY = {"type": "string", "description": "A city."}
 TYPES = "must be one of array, boolean, integer, null, number, object, string, or a list of these. Given: "
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("schemas") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED + "option.tool_call_parser=hermes\n")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(SCRIPTED + "option.tool_call_parser=hermes\n")
 
 
 def tools(parameters: object) -> list[dict[str, Any]]:

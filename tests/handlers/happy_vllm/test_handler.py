@@ -7,12 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.repetition import RepetitionDetection
 from lmi_handlers.happy_vllm.formatters import BYTES_PER_TOKEN
 from lmi_plugins.backends.scripted import Script
 from tests import golden
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
 TEXT = "".join(WORDS)
@@ -42,13 +41,6 @@ SCHEMA = {
 @pytest.fixture
 async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED}))
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters into which the last request was translated."""
-    found = server.scripted.history[-1].parameters
-    assert isinstance(found, ExtendedParameters)
-    return found
 
 
 def usage(prompt: int, completion: int) -> dict[str, int]:

@@ -2,13 +2,11 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from tests.conftest import SCRIPTED, Answer, RunningServer, running_server
+from tests.conftest import SCRIPTED, Answer, RunningServer
+from tests.module_server import module_server
 
 LONG = "x" * 1_000_000
 DIGITS = "9" * 5000
@@ -45,13 +43,7 @@ REQUESTS: dict[str, dict[str, object]] = {
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("models") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+server = module_server(SCRIPTED)
 
 
 def bodies(known: dict[str, object]) -> list[bytes]:

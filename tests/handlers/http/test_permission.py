@@ -1,16 +1,13 @@
 """The access to routes: each says who may use it, and those that manage the server are not for everybody."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from lmi_core.calls.access import Access
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.route import READING_METHODS, Route
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 ROUTES = [route for handler in load_plugins().handlers for route in handler.routes]
 OTHER_HOST = "192.0.2.7"
@@ -21,14 +18,7 @@ PROBES |= {f"/v2/models/{{model}}{version}/ready" for version in ("", "/versions
 SAME_ON_EVERY_SERVER = {"/", "/docs", "/docs/", "/pages/{page}/{file}"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("permission") / "model"
-    (directory / "adapters" / "french").mkdir(parents=True)
-    (directory / "adapters" / "french" / "model.py").write_text("")
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+server = module_server({"adapters/french/model.py": "", "serving.properties": SCRIPTED})
 
 
 def of(access: Access) -> list[Route]:

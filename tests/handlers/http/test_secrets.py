@@ -2,17 +2,16 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lmi_core.calls.answer_form import JSON
-from lmi_handlers.testing.servers import RunningServer, running_server
+from lmi_handlers.testing.servers import RunningServer
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,14 +23,8 @@ MANAGEMENT = ("/models", "/api/pull", "/api/create", "/api/copy", "/api/push")  
 Place = tuple[str, dict[str, Any]]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("private") / "model"
-    directory.mkdir()
-    template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    (directory / "serving.properties").write_text(f"{SCRIPTED}option.chat_template={template}\n")
-    async with running_server(directory) as running:
-        yield running
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
+server = module_server(f"{SCRIPTED}option.chat_template={TEMPLATE}\n")
 
 
 def places(value: Any, secret: Any) -> Iterator[Any]:

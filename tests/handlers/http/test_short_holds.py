@@ -3,19 +3,17 @@
 import io
 import json
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from lmi_handlers.anthropic.messages import chat_messages
 from lmi_handlers.anthropic.payload import CountTokensRequest
-from lmi_handlers.testing.servers import RunningServer, running_server
+from lmi_handlers.testing.servers import RunningServer
 from lmi_plugins.backends.scripted import Script
 from tests.documented_answers import AnswerChecks
 from tests.longest_hold import longest_hold
+from tests.module_server import module_server
 
 HELD = 0.03  # seconds; half as much again, as processors that others share take longer
 ATTEMPTS = 8  # the first one imports what it needs; on a busy machine, to give memory back is CPU time too
@@ -29,15 +27,7 @@ TEXT = " ".join(f"w{i % 50}" for i in range(500))
 NESTED = Script(tokens=['{"name":"f0","parameters":', *['{"a":' * 20] * 1900])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("holds") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(
-        "option.rolling_batch=scripted\noption.tool_call_parser=llama3_json\njob_queue_size=4000\n"
-    )
-    async with running_server(directory) as running:
-        yield running
+server = module_server("option.rolling_batch=scripted\noption.tool_call_parser=llama3_json\njob_queue_size=4000\n")
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -1,27 +1,19 @@
 """Embeddings on LMI's routes, as a text embedding model answers there."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 PATHS = ["/invocations", "/predictions/model", "/endpoints/mine/invocations"]
 
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("embeddings") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(f"{SCRIPTED}option.task=text-embedding\n", encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(f"{SCRIPTED}option.task=text-embedding\n")
 
 
 @same_loop

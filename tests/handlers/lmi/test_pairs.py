@@ -1,27 +1,19 @@
 """Pairs of texts on LMI's routes, as DJLServing's rerankers take them; a score is the sigmoid of a number of tokens."""
 
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # that of the server that the tests share
 
 PATHS = ["/invocations", "/predictions/model", "/endpoints/mine/invocations"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("pairs") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(f"{SCRIPTED}engine=Rust\nreranking=true\n", encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(f"{SCRIPTED}engine=Rust\nreranking=true\n")
 
 
 def score(tokens: int) -> Any:

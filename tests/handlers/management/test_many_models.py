@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
-import pytest_asyncio
 
 from lmi_core.calls.call import Call
 from lmi_core.handler import Answer
@@ -18,9 +17,9 @@ from lmi_handlers.management import descriptions as management_descriptions
 from lmi_handlers.management import handler as management
 from lmi_handlers.ollama import models as ollama
 from lmi_handlers.openai import models as openai
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
 from tests.handlers.management.asking import ask
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,13 +33,8 @@ LISTS: Sequence[tuple[str, RouteAnswer, int]] = (  # with how many models are de
 )
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """A server that is given further models, each of which is the same one that is loaded."""
-    directory = tmp_path_factory.mktemp("model")
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+# A server that is given further models, each of which is the same one that is loaded.
+server = module_server(SCRIPTED)
 
 
 async def register(server: RunningServer, count: int) -> None:

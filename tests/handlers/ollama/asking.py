@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import Answer, RunningServer
 
 TEXT = "Deep Learning is a really cool field."
@@ -19,13 +18,6 @@ async def generate(server: RunningServer, **fields: Any) -> Answer:
 
 async def chat(server: RunningServer, **fields: Any) -> Answer:
     return await server.post("/api/chat", {"model": "model", "messages": MESSAGES} | fields)
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters of the backend's latest request."""
-    latest = server.scripted.history[-1].parameters
-    assert isinstance(latest, ExtendedParameters)
-    return latest
 
 
 def without_times(line: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import pytest
 
 from lmi_plugins.backends.scripted import Script
 from tests import golden
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 from tests.handlers.chat.test_images import SeeingPlugin
-from tests.handlers.ollama.asking import MESSAGES, TEXT, WHOLE, WORDS, chat, parameters, without_times
+from tests.handlers.ollama.asking import MESSAGES, TEXT, WHOLE, WORDS, chat, without_times
 
 TOOLED = """\
 {% for tool in tools or [] %}tool: {{ tool.function.name }}

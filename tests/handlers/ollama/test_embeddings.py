@@ -1,25 +1,16 @@
 """Ollama's vectors of texts over HTTP, on the scripted backend, and with the real client."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 from ollama import AsyncClient
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("vectors") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED + "option.task=text-embedding\n", encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(SCRIPTED + "option.task=text-embedding\n")
 
 
 @same_loop

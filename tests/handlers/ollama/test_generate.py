@@ -7,17 +7,8 @@ import pytest
 
 from lmi_plugins.backends.scripted import Script
 from tests import golden
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.ollama.asking import (
-    DURATIONS,
-    PROMPT,
-    TEXT,
-    WHOLE,
-    WORDS,
-    generate,
-    parameters,
-    without_times,
-)
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.ollama.asking import DURATIONS, PROMPT, TEXT, WHOLE, WORDS, generate, without_times
 
 HEADER = "X-Lmi-Ignored-Parameters"
 EMPTY_SCHEMA = {"type": "object"}

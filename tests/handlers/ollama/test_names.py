@@ -1,28 +1,26 @@
 """Ollama's names of models, of which a tag, a host and the case of letters may be left out or added."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from lmi_handlers.ollama.names import find_name
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
 from tests.handlers.ollama.asking import WHOLE, generate
-from tests.handlers.openai.test_models import SCRIPT, written
+from tests.handlers.openai.test_models import SCRIPT
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Two models; `one` has a name with a tag, and an adapter."""
-    store = tmp_path_factory.mktemp("store")
-    named = f"{SCRIPTED}option.scripted_text=uno\noption.served_model_name=llama3.2:3b\n"
-    written(store / "one", {"serving.properties": named, "adapters/french/model.py": SCRIPT})
-    written(store / "two", {"serving.properties": f"{SCRIPTED}option.scripted_text=due\n"})
-    async with running_server(store) as running:
-        yield running
+# Two models; `one` has a name with a tag, and an adapter.
+server = module_server(
+    {
+        "one/serving.properties": f"{SCRIPTED}option.scripted_text=uno\noption.served_model_name=llama3.2:3b\n",
+        "one/adapters/french/model.py": SCRIPT,
+        "two/serving.properties": f"{SCRIPTED}option.scripted_text=due\n",
+    },
+    "",
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ async def test_exact_names_come_first() -> None:
 
 async def test_only_model(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("model")
-    written(directory, {"serving.properties": SCRIPTED})
+    (directory / "serving.properties").write_text(SCRIPTED)
     async with running_server(directory) as single:
         unnamed = await single.post("/api/generate", {"prompt": "Hi", **WHOLE})
         assert (unnamed.status, unnamed.json()["model"]) == (200, single.model.name)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
-from tests.handlers.ollama.asking import WHOLE, chat, generate, parameters
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.ollama.asking import WHOLE, chat, generate
 
 HEADER = "X-Lmi-Ignored-Parameters"
 UP_TO_THE_CONTEXT = 2048  # less the prompt

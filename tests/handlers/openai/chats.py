@@ -4,7 +4,6 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 
 PATH = "/v1/chat/completions"
@@ -31,13 +30,6 @@ async def serve_with(serve: Serve, model_dir: ModelDirectory, properties: str) -
 
 async def chat(server: RunningServer, headers: dict[str, str] | None = None, **fields: Any) -> Answer:
     return await server.post(PATH, {"messages": MESSAGES} | fields, headers=headers)
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters of the backend's latest request."""
-    latest = server.scripted.history[-1].parameters
-    assert isinstance(latest, ExtendedParameters)
-    return latest
 
 
 def events(answer: Answer) -> list[Any]:

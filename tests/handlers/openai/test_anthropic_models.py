@@ -1,31 +1,25 @@
 """Anthropic's list of models, at the route that OpenAI's clients read in their own form."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMES = ["uno", "one", "two", "french"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    store = tmp_path_factory.mktemp("store")
-    for path, text in {
+server = module_server(
+    {
         "one/serving.properties": SCRIPTED + "option.served_model_name=uno\n",
         "one/adapters/french/model.py": "",
         "two/serving.properties": SCRIPTED,
-    }.items():
-        (store / path).parent.mkdir(parents=True, exist_ok=True)
-        (store / path).write_text(text)
-    async with running_server(store) as running:
-        yield running
+    },
+    "",
+)
 
 
 async def get(server: RunningServer, path: str) -> tuple[int, Any]:

@@ -6,7 +6,7 @@ import pytest
 
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 from tests.handlers.openai.chats import (
     EMPTY_ANSWER,
     EMPTY_CHOICE,
@@ -20,7 +20,6 @@ from tests.handlers.openai.chats import (
     WORDS,
     chat,
     events,
-    parameters,
     serve_with,
 )
 

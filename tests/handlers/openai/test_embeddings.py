@@ -4,17 +4,15 @@ import asyncio
 import shlex
 import struct
 from base64 import b64decode
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from lmi_handlers.cli.serving import ready_message
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 EMBEDDING = SCRIPTED + "option.task=text-embedding\n"
 TEMPLATE = (
@@ -25,13 +23,7 @@ TEMPLATE = (
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("embeddings") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(EMBEDDING + TEMPLATE, encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+shared = module_server(EMBEDDING + TEMPLATE)
 
 
 def backend(server: RunningServer) -> ScriptedBackend:

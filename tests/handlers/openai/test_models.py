@@ -1,14 +1,11 @@
 """The list of models, which has their adapters too, and what a request may name as its model."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 SCRIPT = """\
 from djl_python.output_formatter import output_formatter
@@ -27,23 +24,16 @@ HANDLE = "def handle(inputs):\n    return None\n"
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 
-def written(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Two models, of which one has two names and all have adapters: `both` belongs to both, `two` is a model's name."""
-    store = tmp_path_factory.mktemp("store")
-    adapters = {"one": ("french", "both", "two"), "two": ("german", "both")}
-    names = {"one": "option.served_model_name=uno\n", "two": ""}
-    for model, of_model in adapters.items():
-        scripts = {f"adapters/{name}/model.py": SCRIPT for name in of_model}
-        written(store / model, {"serving.properties": SCRIPTED + names[model]} | scripts)
-    async with running_server(store) as running:
-        yield running
+# Two models, of which one has two names and all have adapters: `both` belongs to both, `two` is a model's name.
+server = module_server(
+    {
+        "one/serving.properties": f"{SCRIPTED}option.served_model_name=uno\n",
+        "two/serving.properties": SCRIPTED,
+        **{f"one/adapters/{name}/model.py": SCRIPT for name in ("french", "both", "two")},
+        **{f"two/adapters/{name}/model.py": SCRIPT for name in ("german", "both")},
+    },
+    "",
+)
 
 
 def card(server: RunningServer, name: str, **members: Any) -> dict[str, Any]:
@@ -168,13 +158,12 @@ async def test_model_that_its_own_function_serves(serve: Serve, model_dir: Model
     assert (entry["id"], entry["parent"], entry["max_model_len"]) == ("model", None, None)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("strict") / "model"
-    properties = f"{SCRIPTED}option.strict_model_name=true\noption.served_model_name=llama\n{TEMPLATE}"
-    written(directory, {"serving.properties": properties, "adapters/french/model.py": SCRIPT})
-    async with running_server(directory) as running:
-        yield running
+strict_server = module_server(
+    {
+        "serving.properties": f"{SCRIPTED}option.strict_model_name=true\noption.served_model_name=llama\n{TEMPLATE}",
+        "adapters/french/model.py": SCRIPT,
+    }
+)
 
 
 @same_loop

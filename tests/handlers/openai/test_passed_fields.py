@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec import structs
 
 from lmi_core.generation.output import GenerationStep
 from lmi_plugins.backends.scripted import Script
 from lmi_plugins.trtllm.parameters import TrtllmParameters
-from tests.conftest import SCRIPTED, RunningServer, running_server
-from tests.handlers.openai.chats import BODIES, ask, parameters
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.openai.chats import BODIES, ask
+from tests.module_server import module_server
 
 HEADER = "X-Lmi-Ignored-Parameters"
 
@@ -21,13 +20,7 @@ HEADER = "X-Lmi-Ignored-Parameters"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory: Path = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as server:
-        yield server
+server = module_server(SCRIPTED)
 
 
 @pytest.mark.parametrize("path", BODIES)

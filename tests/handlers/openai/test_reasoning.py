@@ -1,15 +1,13 @@
 """Reasoning in chats: through the server, with a scripted model whose tokens are cut anywhere."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, RunningServer
-from tests.handlers.openai.chats import EMPTY_MESSAGE, MESSAGES, chat, events, parameters
+from tests.conftest import SCRIPTED, RunningServer, parameters
+from tests.handlers.openai.chats import EMPTY_MESSAGE, MESSAGES, chat, events
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,13 +30,7 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"t
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("model")
-    (directory / "serving.properties").write_text(PROPERTIES)
-    (directory / "template.jinja").write_text(TEMPLATE)
-    async with running_server(directory) as server:
-        yield server
+server = module_server({"serving.properties": PROPERTIES, "template.jinja": TEMPLATE})
 
 
 def joined(deltas: list[dict[str, Any]], name: str) -> str:

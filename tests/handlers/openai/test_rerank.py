@@ -1,28 +1,20 @@
 """Scores over HTTP in the forms of vLLM, Jina, Cohere and TEI, on the scripted backend: a score counts tokens."""
 
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import MAX_LENGTH
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 same_loop = pytest.mark.asyncio(loop_scope="module")  # as that of the server that tests share
 
 DOCUMENTS = ["one", "one two three", {"text": "one two"}]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("rerank") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(f"{SCRIPTED}option.task=reranking\n", encoding="utf-8")
-    async with running_server(directory) as running:
-        yield running
+server = module_server(f"{SCRIPTED}option.task=reranking\n")
 
 
 def message(answer: Answer, status: int = 400) -> str:

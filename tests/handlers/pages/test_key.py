@@ -1,18 +1,15 @@
 """The pages in a browser, where the server asks for an API key."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.options import AccessOptions
-from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, RunningServer
 from tests.handlers.pages.browser import watched_page
 from tests.handlers.pages.steps import ask, choose_dialect, send_request
 from tests.handlers.pages.test_requests import CHAT, check_snippets, run, snippets
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -20,14 +17,12 @@ KEY = "sk-right-7c0f"
 SAYS = "It is fine."
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """A server whose clients need a key."""
-    directory = tmp_path_factory.mktemp("store") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(f"{SCRIPTED}option.scripted_text={SAYS}\n")
-    async with running_server(directory, access=AccessOptions(api_keys=ApiKeys([f"ann {KEY}"]))) as running:
-        yield running
+# A server whose clients need a key.
+server = module_server(
+    f"{SCRIPTED}option.scripted_text={SAYS}\n",
+    loop_scope="session",
+    access=AccessOptions(api_keys=ApiKeys([f"ann {KEY}"])),
+)
 
 
 async def give_key(page: Page) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from lmi_core.generation.parameters import ExtendedParameters
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 
 PATH = "/v1/responses"
@@ -42,13 +41,6 @@ async def messages(server: RunningServer, given: object, **fields: Any) -> Any:
     scripted.tokenizer.template = AS_JSON
     await respond(server, given, **fields)
     return orjson.loads(scripted.history[-1].prompt)
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters of the backend's latest request."""
-    latest = server.scripted.history[-1].parameters
-    assert isinstance(latest, ExtendedParameters)
-    return latest
 
 
 def events(answer: Answer) -> list[dict[str, Any]]:

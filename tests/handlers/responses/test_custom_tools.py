@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import ModelDirectory, RunningServer, Serve
-from tests.handlers.responses.asking import PATH, WEATHER, ask, events, parameters, respond, serve_with, stream
+from tests.conftest import ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.responses.asking import PATH, WEATHER, ask, events, respond, serve_with, stream
 
 PATCH = '*** Begin Patch\n+say "hi"\n*** End Patch'
 GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: /x+/"}

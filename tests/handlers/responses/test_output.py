@@ -6,21 +6,9 @@ import pytest
 
 from lmi_plugins.backends.scripted import Script
 from tests import golden
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 from tests.handlers.chat.said_calls import PARIS, SAID, tokens
-from tests.handlers.responses.asking import (
-    CALL,
-    PATH,
-    TEXT,
-    WEATHER,
-    ask,
-    kinds,
-    parameters,
-    plain,
-    respond,
-    serve_with,
-    stream,
-)
+from tests.handlers.responses.asking import CALL, PATH, TEXT, WEATHER, ask, kinds, plain, respond, serve_with, stream
 
 THOUGHT = "<think>\nIt is hot there.\n</think>\n\n"
 PROPERTIES = "option.tool_call_parser=hermes\noption.reasoning_parser=deepseek_r1\n"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
-from tests.handlers.responses.asking import AS_JSON, WEATHER, ask, parameters, respond, serve_with
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
+from tests.handlers.responses.asking import AS_JSON, WEATHER, ask, respond, serve_with
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 

@@ -6,10 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
 from tests import golden
-from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve, parameters
 
 TEXT = "Deep Learning is a really cool field."
 WORDS = ["Deep", " Learning", " is", " a", " really", " cool", " field."]
@@ -23,13 +22,6 @@ HEAD = {"model_name": "mymodel", "model_version": "1"}
 @pytest.fixture
 async def server(serve: Serve, model_dir: ModelDirectory) -> RunningServer:
     return await serve(model_dir({"serving.properties": SCRIPTED}, name="mymodel"))
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    """Return the parameters into which the last request was translated."""
-    found = server.scripted.history[-1].parameters
-    assert isinstance(found, ExtendedParameters)
-    return found
 
 
 async def test_the_specification_s_example(server: RunningServer) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from lmi_core.generation.parameters import ExtendedParameters
 from lmi_plugins.backends.scripted import Script
-from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
+from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve, parameters
 
 INFER = "/v2/models/model/infer"
 HEAD = {"model_name": "model", "model_version": "1"}
@@ -34,12 +33,6 @@ async def outputs(server: RunningServer, *inputs: dict[str, Any], **members: Any
     answer = await infer(server, *inputs, **members)
     assert answer.status == 200, answer.body
     return {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in answer.json()["outputs"]}
-
-
-def parameters(server: RunningServer) -> ExtendedParameters:
-    found = server.scripted.history[-1].parameters
-    assert isinstance(found, ExtendedParameters)
-    return found
 
 
 async def test_text(server: RunningServer) -> None:

@@ -13,6 +13,7 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.testing import running_server
 from lmi_plugins.backends.trtllm import TrtllmBackend
 from tests.conftest import Answer, RunningServer
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,15 +23,9 @@ ANSWER = "Deep Learning is a really cool field."
 LIMITS = "option.max_input_len=40\noption.max_output_len=200\noption.max_beam_width=3\n"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("trtllm") / "hello"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(
-        f"option.rolling_batch=trtllm\noption.model_id={HELLO}\noption.enable_trt_overlap=true\n{LIMITS}"
-    )
-    async with running_server(directory) as server:
-        yield server
+server = module_server(
+    f"option.rolling_batch=trtllm\noption.model_id={HELLO}\noption.enable_trt_overlap=true\n{LIMITS}", "hello"
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -11,7 +11,6 @@ from aiohttp.web_urldispatcher import AbstractRoute
 
 from lmi_core.payloads.payload import quote
 from lmi_handlers.access.cross_origin import CrossOrigin, is_token
-from lmi_handlers.fields.request_ids import request_id
 from lmi_handlers.http.connections.connections import Responder
 from lmi_handlers.http.no_such_route import error_of_path
 
@@ -54,10 +53,7 @@ class CrossOriginAnswers:
         asked = [name for name in names if is_token(name)]
         if (fault := self._fault(request, method, asked)) is not None:
             logger.info("the preflight of a page is refused: %s", fault)
-            answer = error_of_path(request.path, fault, 403, request_id(request))
-            return web.Response(
-                status=answer.status, body=answer.body, content_type=answer.content_type, headers=answer.headers
-            )
+            return error_of_path(request, fault, 403)
         return web.Response(status=204, headers=self._permission(request, asked))
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import pytest_asyncio
 
 from lmi_core.calls.access import Access
 from lmi_core.plugins.loading import load_plugins
@@ -18,6 +17,7 @@ from lmi_handlers.testing import running_server
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer
 from tests.handlers.access.test_clients import path_of
+from tests.module_server import module_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,15 +38,8 @@ async def served(folder: ModelDirectory, access: AccessOptions) -> AsyncIterator
         yield running
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Yield a server with a key that admits the pages of one origin."""
-    directory = tmp_path_factory.mktemp("origins") / "model"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(SCRIPTED)
-    access = AccessOptions(api_keys=ApiKeys(["ann sk-ann"]), cross_origin=LISTED)
-    async with running_server(directory, access=access) as running:
-        yield running
+# A server with a key that admits the pages of one origin.
+server = module_server(SCRIPTED, access=AccessOptions(api_keys=ApiKeys(["ann sk-ann"]), cross_origin=LISTED))
 
 
 async def ask(port: int, method: str, path: str, *headers: str, body: bytes = b"") -> Answer:

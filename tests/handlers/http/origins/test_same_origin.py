@@ -2,12 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from lmi_core.calls.access import Access
 from lmi_core.errors import ConfigurationError
@@ -15,6 +13,7 @@ from lmi_core.handler import Route
 from lmi_core.plugins.loading import load_plugins
 from lmi_handlers.testing import running_server
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
+from tests.module_server import module_server
 
 ADAPTERS = "/models/model/adapters"
 ROUTES = [route for handler in load_plugins().handlers for route in handler.routes]
@@ -26,16 +25,14 @@ OPEN |= {route.path for route in ROUTES if route.path.startswith("/api/")}  # Ol
 OPEN |= {"/v1/responses/input_tokens"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    """Yield a server of a model with the name `model` and the adapter `french`."""
-    directory = tmp_path_factory.mktemp("same_origin") / "model"
-    for name in ("adapters/french", "new"):
-        (directory / name).mkdir(parents=True)
-        (directory / name / "model.py").write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n")
-    (directory / "serving.properties").write_text(SCRIPTED)
-    async with running_server(directory) as running:
-        yield running
+LEAVES_A_TRACE = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+server = module_server(
+    {
+        "serving.properties": SCRIPTED,
+        "adapters/french/model.py": LEAVES_A_TRACE,
+        "new/model.py": LEAVES_A_TRACE,
+    }
+)
 
 
 async def register(server: RunningServer, headers: dict[str, str], path: str = "?name=new&src=new") -> tuple[int, str]:

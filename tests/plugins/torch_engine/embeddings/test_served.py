@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from lmi_plugins.backends.torch import TorchBackend
 from tests.conftest import ModelDirectory, RunningServer, Serve, running_server
+from tests.module_server import module_server
 from tests.plugins.torch_engine.embeddings.encoders import (
     TEXTS,
     reference_states,
@@ -38,13 +39,7 @@ async def encoder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
         yield server
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def hello(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    directory = tmp_path_factory.mktemp("embeddings") / "hello"
-    directory.mkdir()
-    (directory / "serving.properties").write_text(f"{TORCH}option.model_id={HELLO}\n")
-    async with running_server(directory) as server:
-        yield server
+hello = module_server(f"{TORCH}option.model_id={HELLO}\n", "hello")
 
 
 def backend(server: RunningServer) -> TorchBackend:
