@@ -261,11 +261,10 @@ async def test_versions_that_fit_are_side_by_side(server: RunningServer, model_d
     assert [each["models"][0]["state"] for each in (await ask(server, "GET", "/models/first")).json()] == ["ready"]
 
 
-@pytest.mark.parametrize("engines", [1, 2])
+@pytest.mark.parametrize("engines", [1, 2])  # beside the new version, or one by one
 async def test_replaced_version_that_still_answers_can_be_removed(
     server: RunningServer, model_dir: ModelDirectory, versions: list[Path], engines: int
 ) -> None:
-    """As the only engine, beside the new version, or as the last engine of several."""
     server.dispatcher.registry.drain_seconds = 0.1
     two = versions[1] if engines == 2 else model_dir({"serving.properties": SCRIPTED}, "three")
     asked, _ = await begin(server, versions[0], engines)
