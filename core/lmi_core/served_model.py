@@ -184,6 +184,12 @@ class ServedModels(Protocol):
     def admit(self, model: ManagedModel) -> AbstractContextManager[Ticket]:
         """Take a place in the model's queue; shutdown waits for it. Raise Overloaded or ModelNotReady."""
 
+    async def bridge(self, model: ManagedModel) -> bool:
+        """Wait in a model's queue if its only engine is being replaced; if so, return True: look the model up again.
+
+        Raise Overloaded.
+        """
+
     async def wake(self, model: Any) -> None:
         """Load an idle model for an admitted call. Raise ModelNotReady or OutOfMemory."""
 

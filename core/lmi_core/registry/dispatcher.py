@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from lmi_core.admission.admission import Ticket
+from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
@@ -140,9 +141,27 @@ class Dispatcher:
                 if self.in_flight == 0:
                     self._idle.set()
 
+    async def bridge(self, model: ManagedModel) -> bool:
+        """Wait in a model's queue if its only engine is being replaced; if so, return True: look the model up again.
+
+        Raise Overloaded if the queue is full, or QueueTimeout.
+        """
+        gap = self.registry.gaps.get(model)
+        if gap is None or self.draining:
+            return False
+        with model.admission.admit():
+            try:
+                async with asyncio.timeout(model.options.queue_timeout or None):
+                    await gap.wait()
+            except TimeoutError:
+                raise TimeLimits.of(model.options).queue_error() from None
+        return True
+
     async def drain(self, seconds: float) -> None:
         """Refuse further requests, and wait at most `seconds` for those in flight."""
         self.draining = True
+        for gap in self.registry.gaps.values():
+            gap.set()
         if self.in_flight:
             self._idle.clear()
             with suppress(TimeoutError):

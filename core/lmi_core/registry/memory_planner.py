@@ -4,8 +4,8 @@ for it.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +46,7 @@ class Need(NamedTuple):
     gpu: int | None = None  # the GPU's number; None: any
 
 
+NOTHING = Need(Device.CPU, 0, "")
 FreeMemory = Callable[[Need], int | None]  # free bytes on the device that is needed; None: unknown
 
 
@@ -165,17 +166,23 @@ class MemoryPlanner:
         """
         need = await asyncio.to_thread(memory_need, model.plan)
         while (why := await self._lacking(model, need)) is not None:
-            if self._reserved_memory(need):
+            if self._reserved_memory(model, need):
                 await self._loaded.wait()
             elif not self.evicts:
                 raise OutOfMemory(f"{why}: {_advice(need)}")
-            elif not (await self._can_fit(need, [*others()]) and await _unload_one(others(), unload)):
+            elif not (await self._can_fit(model, need, [*others()]) and await _unload_one(others(), unload)):
                 raise OutOfMemory(f"{why}, and unloading every unused model would not free enough")
+        with self.hold(model, need):
+            yield
+
+    @contextmanager
+    def hold(self, model: Model, need: Need) -> Iterator[None]:
+        """Keep memory, free or not, from other models than this one while the body loads or unloads."""
         self._planned[model] = need
         try:
             yield
         finally:
-            del self._planned[model]
+            self._planned.pop(model, None)
             self._loaded.set()
             self._loaded = asyncio.Event()
 
@@ -185,17 +192,19 @@ class MemoryPlanner:
             loaded = self._loaded
             free = await asyncio.to_thread(self.free, need) if need.size else None
             if loaded is self._loaded:  # otherwise, the measurement may not include the loaded model
-                return lacking(model.name, need, free, self._reserved_memory(need))
+                return lacking(model.name, need, free, self._reserved_memory(model, need))
 
-    async def _can_fit(self, need: Need, others: Sequence[RegisteredModel]) -> bool:
+    async def _can_fit(self, model: Model, need: Need, others: Sequence[RegisteredModel]) -> bool:
         """Return whether a model might fit if all unused models were unloaded."""
         models = [each.model for each in others if each.model is not None]
         free = await asyncio.to_thread(self.free, need)
         releasable = await asyncio.to_thread(releasable_memory, need, models)
-        return free is None or need.size <= free + releasable - self._reserved_memory(need)
+        return free is None or need.size <= free + releasable - self._reserved_memory(model, need)
 
-    def _reserved_memory(self, need: Need) -> int:
-        return sum(each.size for each in self._planned.values() if each.device is need.device)
+    def _reserved_memory(self, model: Model, need: Need) -> int:
+        """Return the memory on the device of a need that is planned for other models."""
+        others = (each for other, each in self._planned.items() if other is not model)
+        return sum(each.size for each in others if each.device is need.device)
 
 
 async def _unload_one(models: Iterable[RegisteredModel], unload: Callable[[RegisteredModel], Awaitable[bool]]) -> bool:

@@ -4,19 +4,12 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple, Self
 
 from lmi_core.configuration.host_patterns import Host
 from lmi_core.configuration.properties import ServerProperties
-from lmi_core.errors import (
-    ConfigurationError,
-    LmiError,
-    ModelExists,
-    ModelNotFound,
-    ModelNotReady,
-    OutOfMemory,
-)
+from lmi_core.errors import ConfigurationError, LmiError, ModelExists, ModelNotFound, ModelNotReady, OutOfMemory
 from lmi_core.registry.memory_planner import MemoryPlanner
 from lmi_core.registry.registered_model import ModelState, RegisteredModel, Versions, loading_error
 from lmi_core.registry.registration import ModelReader, Registration
@@ -116,6 +109,12 @@ class ModelRegistry:
         """Yield every version of every registered model."""
         for versions in self._versions.values():
             yield from versions
+
+    def find_all(self, name: str, version: str | None) -> list[RegisteredModel]:
+        """Return the versions of a model, or one, with those that are replaced. Raise ModelNotFound without any."""
+        known = (*self._versions.get(name, ()), *self._leaving)
+        found = [each for each in known if each.name == name and version in (None, each.version)]
+        return found or [self.find_registered(name, version)]
 
     @property
     def leaving(self) -> list[RegisteredModel]:
@@ -223,25 +222,34 @@ class ModelRegistry:
         versions = self._versions.get(registered.name)
         return versions is not None and versions.get(registered.version) is registered
 
-    async def unregister(self, registered: RegisteredModel, *, patiently: bool = False) -> None:
+    async def unregister(
+        self, registered: RegisteredModel, successor: AbstractContextManager[None] | None = None
+    ) -> None:
         """Remove a model: new requests do not find it, and it is unloaded after its running calls.
 
-        After `drain_seconds`, these end with an error, and loading stops at once, unless this waits `patiently`.
+        After `drain_seconds`, these end with an error, and loading stops at once. With a `successor`, they may take as
+        long as they do, until this is called again without one; the successor is entered while the model is unloaded.
         """
+        if registered in self._leaving:
+            registered.limit_drain(self.drain_seconds)
+            await registered.left.wait()
+            return
         self._remove(registered)
         registered.leaving = True
         self._leaving.add(registered)
-        await asyncio.shield(self.spawn(self._leave(registered, None if patiently else self.drain_seconds)))
+        await asyncio.shield(self.spawn(self._leave(registered, successor)))
 
-    async def _leave(self, registered: RegisteredModel, seconds: float | None) -> None:
+    async def _leave(self, registered: RegisteredModel, successor: AbstractContextManager[None] | None) -> None:
         try:
             if (loading := registered.loading) is not None:
-                if seconds is not None:
+                if successor is None:
                     loading.cancel()
                 await asyncio.wait([loading])
+            seconds = self.drain_seconds if successor is None else None
             await registered.drain(seconds, ModelNotReady(f"model {registered.name} was unregistered"))
             async with registered.changing:
-                await registered.discard()
+                with successor or nullcontext():
+                    await registered.discard()
         finally:
             self._leaving.discard(registered)
             registered.left.set()
@@ -253,11 +261,6 @@ class ModelRegistry:
             raise registered.refuse()
         self._versions[registered.name].choose(registered)
         self.publish(registered.name)
-
-    async def bridge(self, model: ManagedModel) -> bool:
-        """Wait if a model has no engine because it is being replaced; if so, return True: look it up again."""
-        gap = self.gaps.get(model)
-        return gap is not None and await gap.wait()
 
     async def wake(self, model: Model) -> None:
         """Load an idle model, and wait for it. Raise ModelNotReady if it cannot be loaded."""

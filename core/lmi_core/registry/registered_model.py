@@ -42,6 +42,7 @@ class RegisteredModel:
         self.loading: asyncio.Task[None] | None = None  # started by a registration, or by a request to an idle model
         self.loaded_at: float | None = None  # seconds since 1970
         self._progress = LoadingProgress()
+        self._patience: asyncio.Timeout | None = None  # of a drain
         self._release = nothing
 
     @property
@@ -105,14 +106,29 @@ class RegisteredModel:
     async def drain(self, seconds: float | None, error: LmiError) -> None:
         """Wait at most this long for the model's calls, and end the rest with the error; None: wait for all."""
         model = self.model
-        if model is None or await _wait_unused(model, seconds):
+        if model is None or await self._wait_unused(model, seconds):
             return
         logger.warning(
             "model %s: %d requests did not finish in time and end with an error", self.name, model.usage.calls
         )
         model.fail_calls(error)
-        await _wait_unused(model, ERROR_SECONDS)
+        await self._wait_unused(model, ERROR_SECONDS)
         model.running.accept()  # it may be loaded again
+
+    async def _wait_unused(self, model: Model, seconds: float | None) -> bool:
+        try:
+            async with asyncio.timeout(seconds) as self._patience:
+                await model.usage.wait_unused()
+        except TimeoutError:
+            return False
+        finally:
+            self._patience = None
+        return True
+
+    def limit_drain(self, seconds: float) -> None:
+        """Let a drain without a limit wait only this long from now."""
+        if self._patience is not None and self._patience.when() is None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def discard(self) -> None:
         """Stop the model, and release everything it holds on this host."""
@@ -140,14 +156,6 @@ class RegisteredModel:
     def note_loaded(self) -> None:
         """Record that the model accepts requests from now on."""
         self.failure, self.loaded_at = None, time.time()
-
-
-async def _wait_unused(model: Model, seconds: float | None) -> bool:
-    try:
-        await asyncio.wait_for(model.usage.wait_unused(), seconds)
-    except TimeoutError:
-        return False
-    return True
 
 
 def loading_error(error: Exception, name: str) -> LmiError:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager
 
 from lmi_core.errors import LmiError, ModelNotReady, OutOfMemory
+from lmi_core.registry.memory_planner import NOTHING, memory_need
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel, loading_error
 from lmi_core.serving.model import Model
@@ -41,12 +43,14 @@ class Replacement:
         self._registry = registry
         self._old, self._former = old, old.model
         self._new, self._model = new, new.model
+        self._planner = registry.memory_planner
+        self._exchanged = NOTHING  # at a time, if there is no memory for both versions
 
     async def run(self) -> None:
         """Load the new version, and remove the old one. Raise LmiError if loading fails; then the old one stays."""
         _share_state(self._former, self._model)
         try:
-            async with self._registry.memory_planner.reserve(self._model, self._others, self._registry.make_idle):
+            async with self._planner.reserve(self._model, self._others, self._registry.make_idle):
                 await self._model.start()
         except OutOfMemory as error:
             if not self._former.ready:
@@ -59,9 +63,14 @@ class Replacement:
         with self._model.usage.call():  # so that it is not unloaded as idle
             self._registry.choose_default(self._new)
             if self._registry.has(self._old):
-                await self._registry.unregister(self._old, patiently=True)
+                await self._registry.unregister(self._old, self._in_exchange())
             await self._old.left.wait()  # its operator may have removed it
-            await self._complete()
+            with self._in_exchange():
+                await self._complete()
+
+    def _in_exchange(self) -> AbstractContextManager[None]:
+        """Keep the memory that the old version gives to the new one from other models."""
+        return self._planner.hold(self._former, self._exchanged)
 
     def _others(self) -> list[RegisteredModel]:
         """Return the models that may be unloaded to make room."""
@@ -69,15 +78,19 @@ class Replacement:
 
     async def _take_over(self) -> None:
         """Load the new version in place of the old one; if that fails, undo it."""
-        try:
-            await (self._roll() if self._can_roll else self._swap())
-        except BaseException as error:
-            await asyncio.shield(self._registry.spawn(self._withdraw()))
-            if isinstance(error, Exception):
-                await self._restore()
-            elif self._new.leaving:  # its operator has removed it; otherwise, the server stops
-                self._registry.spawn(self._restore())
-            raise
+        plan, can_roll = self._model.plan, self._can_roll
+        need = await asyncio.to_thread(memory_need, plan)
+        self._exchanged = need._replace(size=need.size // (max(1, plan.setup.replicas.minimum) if can_roll else 1))
+        with self._in_exchange():
+            try:
+                await (self._roll() if can_roll else self._swap())
+            except BaseException as error:
+                await asyncio.shield(self._registry.spawn(self._withdraw()))
+                if isinstance(error, Exception):
+                    await self._restore()
+                elif self._new.leaving:  # its operator has removed it; otherwise, the server stops
+                    self._registry.spawn(self._restore())
+                raise
 
     @property
     def _can_roll(self) -> bool:

@@ -271,7 +271,7 @@ class Model:
     @property
     def sequence_counts(self) -> SequenceCounts:
         """The sequences in the queue now; may be counted in any thread."""
-        taken, running = self.admission.taken, self.runtime.figures().running
+        taken, running = self.admission.taken, self.runtime.figures().running if self.ready else 0
         if running is None:  # assume that the engine works on all that it has received
             running = taken - self.turns.waiting
         running = max(0, min(running, taken))  # the engine may have counted before the most recent requests ended

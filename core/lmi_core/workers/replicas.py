@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -45,8 +46,9 @@ class Replicas(Generic[R]):
         max_sequences: int = 0,
         max_idle_time: float = 60,
         first: int = 0,
+        groups: int = 1,
     ) -> None:
-        """`create` creates a replica, given its number from 0.
+        """`create` creates a replica, given its number from 0; those `groups` numbers apart are on the same devices.
 
         A replica with `max_sequences` is full; while all replicas are full, another one is started, up to the maximum.
         Replicas beyond the minimum end after `max_idle_time` seconds without a request. For `first` see Router.
@@ -62,6 +64,7 @@ class Replicas(Generic[R]):
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
         self._router = Router[R](first)
+        self._groups = groups
         self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
         self.changing = asyncio.Lock()  # held while replicas are started, stopped, or changed together
         self._shrinking: asyncio.Task[None] | None = None
@@ -224,9 +227,15 @@ class Replicas(Generic[R]):
             if isinstance(result, BaseException):
                 raise result
 
-    async def _start_one(self) -> None:
+    def _free_number(self) -> int:
+        """Return the lowest free number on the devices with the fewest replicas of this and the former version."""
         taken = {*self._numbers.values(), *(() if self.former is None else self.former._numbers.values())}
-        number = next(n for n in range(len(taken) + 1) if n not in taken)
+        held = Counter(number % self._groups for number in taken)
+        free = (number for number in range(len(taken) + self._groups) if number not in taken)
+        return min(free, key=lambda number: held[number % self._groups])
+
+    async def _start_one(self) -> None:
+        number = self._free_number()
         replica = self._create(number)
         self._numbers[replica] = number
         replica.on_death = partial(self._router.forget, replica)

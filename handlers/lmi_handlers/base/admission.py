@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from lmi_core.errors import ModelNotFound, ModelNotReady
 from lmi_core.handler import Call
 from lmi_core.served_model import ManagedModel, ServedModels
-from lmi_handlers.base.plain_handler import registry_of
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 
 
@@ -20,7 +19,7 @@ async def generating_model(
     """
     name = call.headers.get(TARGET_MODEL_HEADER) or name
     model = dispatcher.find(name)
-    while await registry_of(dispatcher).bridge(model):
+    while await dispatcher.bridge(model):
         model = dispatcher.find(name)
     with dispatcher.admit(model):
         await dispatcher.wake(model)

@@ -126,7 +126,7 @@ async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: Ro
 async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> R:
     """Send the model's response, and return it; comments number its steps as in docs/explanation/architecture.md."""
     model = await _find_model(dispatcher, exchange)
-    while await dispatcher.registry.bridge(model):
+    while await dispatcher.bridge(model):
         model = await _find_model(dispatcher, exchange)
     exchange.model = model
     exchange.record.model = model.name

@@ -156,9 +156,8 @@ async def update_model(call: Call, served: ServedModels) -> Answer:
 
 async def unregister_model(call: Call, served: ServedModels) -> Answer:
     name, version = _path_model(call)
-    versions = registry_of(served).versions(name)
-    leaving = list(versions) if version is None else [registry_of(served).find_registered(name, version)]
-    await asyncio.gather(*(registry_of(served).unregister(each) for each in leaving))
+    registry = registry_of(served)
+    await asyncio.gather(*(registry.unregister(each) for each in registry.find_all(name, version)))
     return _status_answer(f'Model or workflow "{name}" unregistered')
 
 

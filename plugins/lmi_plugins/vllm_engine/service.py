@@ -113,7 +113,8 @@ class VllmService:
                 loading,
             )
 
-        self.replicas = Replicas(create, placement.replicas, properties.max_rolling_batch_size, setup.max_idle_time)
+        count, groups = placement.replicas, len(placement.groups)
+        self.replicas = Replicas(create, count, properties.max_rolling_batch_size, setup.max_idle_time, groups=groups)
         self._resumption = Resumption(self.replicas, enabled=properties.resume)
         self.adapters = VllmAdapters(self.replicas, allow_pickle=properties.allow_pickle)
         self._tokenizer = tokenizer

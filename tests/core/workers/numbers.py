@@ -89,9 +89,11 @@ class Numbers(Replica):
 class Engines:
     """Several such engines, and requests to them."""
 
-    def __init__(self, count: ReplicaCount = ONE, max_sequences: int = 0, faulty: set[int] | None = None) -> None:
+    def __init__(
+        self, count: ReplicaCount = ONE, max_sequences: int = 0, faulty: set[int] | None = None, groups: int = 1
+    ) -> None:
         self.faulty = faulty or set()
-        self.replicas = Replicas(lambda number: Numbers(number, self.faulty), count, max_sequences)
+        self.replicas = Replicas(lambda number: Numbers(number, self.faulty), count, max_sequences, groups=groups)
         self._resumption = Resumption(self.replicas)
 
     async def ask(self, work: Work = ONE_TOKEN) -> list[int]:

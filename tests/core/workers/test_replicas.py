@@ -223,3 +223,15 @@ async def test_another_version_takes_the_numbers_that_are_left() -> None:
     await asyncio.wait([removing])
     assert len(old.replicas.members) == 2
     assert await asyncio.gather(*asked) == [WHOLE] * 2
+
+
+@in_virtual_time
+async def test_another_version_takes_devices_that_are_free_when_numbers_have_holes() -> None:
+    old, new = Engines(ReplicaCount(4, 4), groups=2), Engines(ReplicaCount(4, 4), groups=2)
+    await old.replicas.start()
+    for each in [each for each in old.replicas.members if each.number != 2]:
+        await old.replicas._remove(each)
+    await new.replicas.start(old.replicas)
+    assert [each.number for each in new.replicas.members] == [1]  # 0 would be on the devices of 2
+    await new.replicas.limit_to(3)
+    assert sorted(each.number % 2 for each in new.replicas.members) == [0, 1, 1]

@@ -20,6 +20,7 @@ class Engine(Numbers):
 
     owners: ClassVar[dict[int, str]] = {}  # of devices
     faulty: ClassVar[dict[str, int]] = {}  # the device on which an owner's engine does not start
+    gates: ClassVar[dict[str, asyncio.Event]] = {}  # which an owner's engines wait for before they start
 
     def __init__(self, number: int, owner: str) -> None:
         super().__init__(number, set())
@@ -27,6 +28,8 @@ class Engine(Numbers):
 
     async def start(self) -> None:
         await asyncio.sleep(0.005)
+        if (gate := self.gates.get(self._owner)) is not None:
+            await gate.wait()
         if self.number in self.owners:
             raise OutOfMemory(f"device {self.number} is taken")
         if self.faulty.get(self._owner) == self.number:

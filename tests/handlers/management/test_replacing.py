@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmi_core.registry.memory_planner import MEGABYTE, Need
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.management.asking import ask, describe, generated, register
@@ -20,6 +21,7 @@ PATH = "/predictions/second"
 def no_engines() -> None:
     Engine.owners.clear()
     Engine.faulty.clear()
+    Engine.gates.clear()
 
 
 @pytest.fixture
@@ -36,9 +38,11 @@ def versions(model_dir: ModelDirectory) -> list[Path]:
     return [model_dir({"serving.properties": properties.format(text)}, text) for text in ("one", "two")]
 
 
-async def begin(server: RunningServer, directory: Path, engines: int) -> "tuple[asyncio.Task[str], asyncio.Event]":
+async def begin(
+    server: RunningServer, directory: Path, engines: int, **further: object
+) -> "tuple[asyncio.Task[str], asyncio.Event]":
     """Register the first version, and begin a request that ends once the event is set."""
-    answer = await register(server, directory, model_name="second", model_version="1", min_worker=engines)
+    answer = await register(server, directory, model_name="second", model_version="1", min_worker=engines, **further)
     assert answer.status == 200, answer.body
     backend = server.dispatcher.models["second"].backend
     assert isinstance(backend, ScriptedBackend)
@@ -49,9 +53,17 @@ async def begin(server: RunningServer, directory: Path, engines: int) -> "tuple[
     return asked, release
 
 
-def replace(server: RunningServer, directory: Path, engines: int, version: str = "2") -> "asyncio.Task[Any]":
-    fields = {"model_name": "second", "model_version": version, "min_worker": engines, "replace": True}
+def replace(
+    server: RunningServer, directory: Path, engines: int, version: str = "2", **further: object
+) -> "asyncio.Task[Any]":
+    fields = {"model_name": "second", "model_version": version, "min_worker": engines, "replace": True, **further}
     return asyncio.create_task(register(server, directory, **fields))
+
+
+async def until_gap(server: RunningServer) -> None:
+    """Wait until requests wait for the only engine."""
+    while not server.dispatcher.registry.gaps:
+        await asyncio.sleep(0.005)
 
 
 async def until_owned(owners: dict[int, str]) -> None:
@@ -137,8 +149,7 @@ async def test_requests_wait_while_the_only_engine_is_replaced(
     if faulty:
         Engine.faulty["two"] = 0
     replacing = replace(server, versions[1], 1)
-    while not server.dispatcher.registry.gaps:
-        await asyncio.sleep(0.005)
+    await until_gap(server)
     waiting = [asyncio.create_task(generated(server, PATH)) for _ in range(3)]
     counting = asyncio.create_task(server.post("/tokenize", {"model": "second", "prompt": "Hello"}))
     assert (await server.get("/ping")).status == 200
@@ -147,6 +158,87 @@ async def test_requests_wait_while_the_only_engine_is_replaced(
     assert await asyncio.gather(*waiting) == ["one" if faulty else "two"] * 3
     assert (await counting).status == 200
     assert (await replacing).status == (400 if faulty else 200)
+
+
+async def test_requests_that_wait_are_in_the_queue(server: RunningServer, versions: list[Path]) -> None:
+    few: dict[str, Any] = {"job_queue_size": 2, "option.max_rolling_batch_size": 1}
+    asked, release = await begin(server, versions[0], 1, **few)
+    replacing = replace(server, versions[1], 1, **few)
+    await until_gap(server)
+    waiting = [asyncio.create_task(generated(server, PATH)) for _ in range(2)]
+    model = server.dispatcher.models["second"]
+    while model.admission.taken < 3:
+        await asyncio.sleep(0.005)
+    refused = await server.post(PATH, {"inputs": "Hello"})
+    assert (refused.status, refused.json()["message"]) == (
+        503,
+        "model second has 3 requests in its queue, which is full",
+    )
+    (described,) = (await ask(server, "GET", "/models/second/1")).json()[0]["models"]
+    assert described["requestInQueue"] == 3
+    release.set()
+    assert [await asked, *await asyncio.gather(*waiting)] == ["one", "two", "two"]
+    assert (await replacing).status == 200
+
+
+async def test_requests_that_wait_obey_the_limit_of_the_queue(server: RunningServer, versions: list[Path]) -> None:
+    asked, release = await begin(server, versions[0], 1, **{"option.queue_timeout": 0.05})
+    replacing = replace(server, versions[1], 1)
+    await until_gap(server)
+    late = await server.post(PATH, {"inputs": "Hello"})
+    assert (late.status, late.json()["message"]) == (
+        503,
+        "the request did not begin within option.queue_timeout=0.05 seconds",
+    )
+    release.set()
+    assert [await asked, (await replacing).status] == ["one", 200]
+
+
+async def test_requests_that_wait_are_refused_at_shutdown(server: RunningServer, versions: list[Path]) -> None:
+    asked, release = await begin(server, versions[0], 1)
+    replacing = replace(server, versions[1], 1)
+    await until_gap(server)
+    waiting = asyncio.create_task(server.post(PATH, {"inputs": "Hello"}))
+    while server.dispatcher.models["second"].admission.taken < 2:
+        await asyncio.sleep(0.005)
+    draining = asyncio.create_task(server.dispatcher.drain(60))
+    assert (await waiting).status == 503
+    release.set()
+    await draining
+    assert [await asked, (await replacing).status] == ["one", 200]
+
+
+async def test_memory_in_exchange_is_not_for_other_models(
+    server: RunningServer, model_dir: ModelDirectory, versions: list[Path]
+) -> None:
+    """A model that is loaded meanwhile waits for the outcome."""
+    other = model_dir({"serving.properties": f"{SCRIPTED}required_memory_mb=1\n"}, "other")
+    for each in versions:
+        properties = each / "serving.properties"
+        properties.write_text(f"{properties.read_text()}required_memory_mb=2\n")
+    loop, asked_for = asyncio.get_running_loop(), asyncio.Event()
+
+    def free(need: Need) -> int:
+        if need.size == MEGABYTE:
+            loop.call_soon_threadsafe(asked_for.set)
+        return (2 - len(Engine.owners)) * MEGABYTE
+
+    server.dispatcher.registry.memory_planner.free = free
+    asked, release = await begin(server, versions[0], 2)
+    gate = Engine.gates["two"] = asyncio.Event()
+    replacing = replace(server, versions[1], 2)
+    await until_owned({0: "one"})
+    loading = asyncio.create_task(register(server, other))
+    await asked_for.wait()
+    gate.set()
+    answer = await loading
+    assert (answer.status, Engine.owners) == (507, {0: "one", 1: "two"})
+    release.set()
+    assert [await asked, (await replacing).status] == ["one", 200]
+    assert Engine.owners == {0: "two", 1: "two"}
+    assert (await register(server, other)).status == 507
+    assert (await ask(server, "PUT", "/models/second", min_worker=1)).status == 200
+    assert (await register(server, other)).status == 200
 
 
 async def test_versions_that_fit_are_side_by_side(server: RunningServer, model_dir: ModelDirectory) -> None:
@@ -167,6 +259,24 @@ async def test_versions_that_fit_are_side_by_side(server: RunningServer, model_d
     body = {"model": "first", "input": "And?", "previous_response_id": kept["id"]}
     assert (await server.post("/v1/responses", body)).status == 200
     assert [each["models"][0]["state"] for each in (await ask(server, "GET", "/models/first")).json()] == ["ready"]
+
+
+@pytest.mark.parametrize("engines", [1, 2])  # beside the new version, or one by one
+async def test_replaced_version_that_still_answers_can_be_removed(
+    server: RunningServer, model_dir: ModelDirectory, versions: list[Path], engines: int
+) -> None:
+    server.dispatcher.registry.drain_seconds = 0.1
+    two = versions[1] if engines == 2 else model_dir({"serving.properties": SCRIPTED}, "three")
+    asked, _ = await begin(server, versions[0], engines)
+    replacing = replace(server, two, engines)
+    while [each.version for each in server.dispatcher.registry.versions("second")] != ["2"]:
+        await asyncio.sleep(0.005)
+    assert (await ask(server, "DELETE", "/models/second/1")).status == 200
+    assert "was unregistered" in await asked
+    assert (await replacing).status == 200
+    assert dict.fromkeys(range(2), "two") == Engine.owners if engines == 2 else not Engine.owners
+    assert (await ask(server, "DELETE", "/models/second/1")).status == 404
+    assert (await ask(server, "GET", "/models/second")).status == 200
 
 
 async def test_requests_after_a_drain_and_a_failure(server: RunningServer, versions: list[Path]) -> None:
@@ -192,8 +302,7 @@ async def test_two_at_once(server: RunningServer, versions: list[Path]) -> None:
     asked, release = await begin(server, versions[0], 1)
     replacing = [replace(server, versions[1], 1)]
     registry = server.dispatcher.registry
-    while not registry.gaps:
-        await asyncio.sleep(0.005)
+    await until_gap(server)
     replacing.append(replace(server, versions[0], 1, "3"))
     waiting = asyncio.create_task(generated(server, PATH))
     release.set()

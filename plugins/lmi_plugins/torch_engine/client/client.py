@@ -71,8 +71,8 @@ class EngineClient:
             worker.report = unheard if self.replicas.members else self.report
             return worker
 
-        first = number_of_this_process()
-        self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time, first)
+        first, groups = number_of_this_process(), len(placement.groups)
+        self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time, first, groups)
         self._resumption = Resumption(self.replicas, enabled=resume)
 
     async def start(self, former: Replicas[Any] | None = None) -> None:
