@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 from PIL import Image, ImageColor
 
+from lmi_core.generation.images import ImageSource
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
-from lmi_handlers.chat.images import InlineImage
 from tests.archive_server import archive_server
 from tests.conftest import Answer, running_server
 from tests.plugins.vllm_engine.requests.test_image_decoding import chunk
@@ -115,7 +115,11 @@ async def test_several_sequences(vision: VllmServer) -> None:
 async def found(vision: VllmServer, color: str, **parameters: Any) -> GenerationOutput:
     """Return the output for an image with parameters that chats do not have."""
     model = vision.server.model
-    image = InlineImage("image", data_url(png(color)), model.plan.options)
+
+    async def read() -> bytes:
+        return png(color)
+
+    image = ImageSource("image", read)
     request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
     requests = await model.validate([request], "by-hand")
     output = GenerationOutput(requests)
