@@ -16,6 +16,7 @@ DATES = {
     "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
     "handlers/djl_python/session_manager.py",
+    "handlers/lmi_handlers/access/certificate.py",
     "core/lmi_core/script/formatters/output_formatters.py",
     "core/lmi_core/metrics/request_statistics.py",
     "core/lmi_core/serving/model.py",
