@@ -43,6 +43,7 @@ class RegisteredModel:
         self.loaded_at: float | None = None  # seconds since 1970
         self._progress = LoadingProgress()
         self._patience: asyncio.Timeout | None = None  # of a drain
+        self._drained_by: float | None = None  # the time of the event loop when a drain without a limit ends
         self._release = nothing
 
     @property
@@ -117,7 +118,8 @@ class RegisteredModel:
 
     async def _wait_unused(self, model: Model, seconds: float | None) -> bool:
         try:
-            async with asyncio.timeout(seconds) as self._patience:
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(self._drained_by if seconds is None else now + seconds) as self._patience:
                 await model.usage.wait_unused()
         except TimeoutError:
             return False
@@ -127,8 +129,9 @@ class RegisteredModel:
 
     def limit_drain(self, seconds: float) -> None:
         """Let a drain without a limit wait only this long from now."""
+        self._drained_by = asyncio.get_running_loop().time() + seconds
         if self._patience is not None and self._patience.when() is None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + seconds)
+            self._patience.reschedule(self._drained_by)
 
     async def discard(self) -> None:
         """Stop the model, and release everything it holds on this host."""

@@ -148,10 +148,11 @@ class Replacement:
     async def _restore(self) -> None:
         """Start the engines that the old version has lost."""
         try:
-            if self._former.idle and self._registry.has(self._old):
-                await self._registry.wake(self._former)
-            elif self._former.ready and self._former.runtime.replicas is not None:
-                await self._former.runtime.replicas.limit_to(UNLIMITED)
+            with self._in_exchange():
+                if self._former.idle and self._registry.has(self._old):
+                    await self._registry.wake(self._former)
+                elif self._former.ready and self._former.runtime.replicas is not None:
+                    await self._former.runtime.replicas.limit_to(UNLIMITED)
         except LmiError as error:
             logger.error("model %s: an engine could not be started again: %s", self._old.name, error.message)
 

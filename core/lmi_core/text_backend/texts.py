@@ -5,7 +5,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any
 
@@ -90,10 +90,11 @@ class _Worker:
                     if iterator is None:
                         iterator = self._begin_iterator()
                     future.set_result(next(iterator, END))
+                # These would end the server, or look like the end of the request.
+                except (SystemExit, CancelledError, asyncio.CancelledError, StopIteration) as error:
+                    future.set_exception(GenerationFailed(f"{self._owner} raised {type(error).__name__}: {error}"))
                 except Exception as error:
                     future.set_exception(error)
-                except SystemExit as error:  # it would end the server
-                    future.set_exception(GenerationFailed(f"{self._owner} raised SystemExit: {error}"))
         finally:
             if (close := getattr(iterator, "close", None)) is not None:
                 with suppress(Exception):  # no one waits for its result

@@ -125,11 +125,14 @@ async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: Ro
 
 async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> R:
     """Send the model's response, and return it; comments number its steps as in docs/explanation/architecture.md."""
-    model = await _find_model(dispatcher, exchange)
-    while await dispatcher.bridge(model):
-        model = await _find_model(dispatcher, exchange)
-    exchange.model = model
-    exchange.record.model = model.name
+    while True:
+        model = exchange.model = await _find_model(dispatcher, exchange)
+        exchange.record.model = model.name
+        exchange.record.wait()
+        bridged = await dispatcher.bridge(model)
+        exchange.record.proceed()
+        if not bridged:
+            break
     async with AsyncExitStack() as held:
         held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
         if not exchange.is_received:

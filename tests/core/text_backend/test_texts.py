@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from concurrent import futures
 from contextlib import aclosing
 from typing import Any
 
@@ -156,10 +157,22 @@ async def test_errors_arrive_as_they_are(error: Exception, raised_as: type[Excep
     assert error is (raised.value if raised_as is type(error) else raised.value.__cause__)
 
 
-async def test_an_exit_ends_the_request_alone() -> None:
+@pytest.mark.parametrize(
+    "error", [SystemExit("no model"), futures.CancelledError("no model"), asyncio.CancelledError("no model")]
+)
+async def test_what_would_end_more_ends_the_request_alone(error: BaseException) -> None:
     def begin() -> Iterator[str]:
         yield from ()
-        raise SystemExit("no model")
+        raise error
 
-    with pytest.raises(GenerationFailed, match=r"the parrot backend \(Parrot\) raised SystemExit: no model"):
+    message = rf"the parrot backend \(Parrot\) raised {type(error).__name__}: no model"
+    with pytest.raises(GenerationFailed, match=message):
+        await all_texts(begin)
+
+
+async def test_a_stream_that_cannot_begin_ends_the_request() -> None:
+    def begin() -> Iterator[str]:
+        raise StopIteration
+
+    with pytest.raises(GenerationFailed, match="raised StopIteration"):
         await all_texts(begin)

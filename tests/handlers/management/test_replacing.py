@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import re
+import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -169,6 +171,7 @@ async def test_requests_that_wait_are_in_the_queue(server: RunningServer, versio
     model = server.dispatcher.models["second"]
     while model.admission.taken < 3:
         await asyncio.sleep(0.005)
+    begun = time.perf_counter()
     refused = await server.post(PATH, {"inputs": "Hello"})
     assert (refused.status, refused.json()["message"]) == (
         503,
@@ -176,9 +179,13 @@ async def test_requests_that_wait_are_in_the_queue(server: RunningServer, versio
     )
     (described,) = (await ask(server, "GET", "/models/second/1")).json()[0]["models"]
     assert described["requestInQueue"] == 3
+    waited = time.perf_counter() - begun
     release.set()
     assert [await asked, *await asyncio.gather(*waiting)] == ["one", "two", "two"]
     assert (await replacing).status == 200
+    figures = (await server.get("/metrics")).body.decode()
+    times = re.findall(r'^lmi_queue_time_seconds_sum{[^}]*model="second"[^}]*} (.*)$', figures, re.MULTILINE)
+    assert sum(map(float, times)) >= 2 * waited
 
 
 async def test_requests_that_wait_obey_the_limit_of_the_queue(server: RunningServer, versions: list[Path]) -> None:

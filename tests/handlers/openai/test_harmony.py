@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from lmi_core.parsing.reasoning.harmony import TEXTS
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import ModelDirectory, RunningServer, Serve
 from tests.handlers.openai.chats import chat, events, serve_with
@@ -128,3 +129,18 @@ async def test_every_length(serve: Serve, model_dir: ModelDirectory, reasons: bo
         "I look.\nIt is <|end|> hot.",
         [("weather", '{"city": "Paris <|call|>'), ("clock", "{}")],
     )
+
+
+@pytest.mark.parametrize("fields", [{"tools": TOOLS}, {}])
+async def test_any_marker_anywhere(serve: Serve, model_dir: ModelDirectory, fields: dict[str, Any]) -> None:
+    """No mark of a token reaches the client, which JSON could not hold."""
+    properties = "option.tool_call_parser=openai\noption.reasoning_parser=openai_gptoss\n"
+    server = await serve_with(serve, model_dir, properties)
+    (_, thought, *_), (_, call, *_) = SAID[0], SAID[3]
+    for said in ["Hi", " there"], [*thought, "a", "b", "<|end|>", *call, "{", "}", "<|call|>"]:
+        for marker in TEXTS:
+            for place in range(len(said) + 1):
+                tokens = [*said[:place], marker, *said[place:]]
+                server.scripted.enqueue(Script(tokens=tokens))
+                answer = await chat(server, **fields)
+                assert answer.status == 200, (tokens, answer.body)

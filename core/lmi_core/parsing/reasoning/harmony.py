@@ -128,9 +128,9 @@ class HarmonyReasoning(PhasedReasoning):
     def _split(self, text: str) -> SplitText:
         self._has_reasoning |= self._reasons and bool(text)
         self._has_content |= not self._reasons and bool(text)
-        text = text if self._marked else unmarked(text)
+        text = text if self._marked and not self._reasons else unmarked(text)
         return SplitText(reasoning=text) if self._reasons else SplitText(content=text)
 
     def _no_message(self, final: bool) -> SplitText | None:
         text, self._held = self._held, ""
-        return SplitText(content=text)
+        return SplitText(content=text if self._marked else unmarked(text))

@@ -11,6 +11,7 @@ from lmi_core.parsing.reasoning.harmony import (
     mark_token,
 )
 from lmi_core.parsing.reasoning.markers import StreamStrip
+from lmi_core.parsing.search import unmarked
 from lmi_core.parsing.tool_calls.incremental import IncrementalParser
 from lmi_core.parsing.tool_calls.text_reader import Waiting
 
@@ -58,7 +59,7 @@ class HarmonyCalls(IncrementalParser):
         """Read the arguments up to the end of their message, whatever they are; none are an empty object."""
         strip = StreamStrip(start=True, end=True)
         end = yield from self.reader.write_until(
-            (START, *ENDS), lambda text: self.arguments(strip.push(text)), forgets=True
+            (START, *ENDS), lambda text: self.arguments(strip.push(unmarked(text))), forgets=True
         )
         if end and not strip.begun:
             self.arguments("{}")

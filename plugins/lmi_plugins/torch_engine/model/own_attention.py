@@ -92,9 +92,11 @@ def _mpt(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, *_: Any, **__:
     return module.out_proj(_attend_by_heads(module.layer_idx, module.n_heads, fused.chunk(3, 2), options)), None
 
 
-def _mpt_model(module: Any, ids: torch.Tensor | None = None, *, inputs_embeds: torch.Tensor | None, **_: Any) -> Any:
+def _mpt_model(
+    module: Any, input_ids: torch.Tensor | None = None, *, inputs_embeds: torch.Tensor | None = None, **_: Any
+) -> Any:
     """Run the layers without a mask; the model's own method cannot do without."""
-    hidden = module.wte(ids) if inputs_embeds is None else inputs_embeds
+    hidden = module.wte(input_ids) if inputs_embeds is None else inputs_embeds
     for block in module.blocks:
         hidden, _ = block(hidden, None, None)
     return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=module.norm_f(hidden))

@@ -37,7 +37,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "distilbert": {**ENCODER, "dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
     "t5": T5,
 }
-DECODERS = ("llama", "qwen3", "mistral", "gemma2", "gpt2", "gptj", "bloom", "mamba")
+DECODERS = ("llama", "qwen3", "mistral", "gemma2", "gpt2", "gptj", "bloom", "mpt", "mamba")
 TEXTS = ["Hello world", "the quick brown fox jumps over the lazy dog", "Grüße", "fox " * 15, "a"]
 
 
