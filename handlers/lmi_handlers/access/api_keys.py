@@ -58,10 +58,7 @@ class ApiKeys:
             Line(f"api_keys, key {index}", f"key-{index}", text) for index, text in enumerate(given, start=1)
         ]
         self._keys = self._read()
-
-    @property
-    def num_holders(self) -> int:
-        return len({key.holder for key in self._keys})
+        self.num_holders = self._count_holders()
 
     def find(self, credentials: Iterable[str]) -> ApiKey | None:
         """Return the key among the credentials, in constant time."""
@@ -75,7 +72,11 @@ class ApiKeys:
     def reload(self) -> None:
         """Use the file's current keys. Raise ConfigurationError, and keep the old keys, if the file is invalid."""
         self._keys = self._read()
+        self.num_holders = self._count_holders()
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
+
+    def _count_holders(self) -> int:
+        return len({key.holder for key in self._keys})
 
     def _read(self) -> list[ApiKey]:
         keys, faults, seen = list[ApiKey](), list[str](), dict[str, tuple[str, KeyLimits]]()

@@ -30,18 +30,20 @@ class Validity(NamedTuple):
     end: datetime
 
     @classmethod
-    def of(cls, pem: bytes) -> "Validity":
-        """Return the dates of the first certificate in a file that OpenSSL has read.
+    def of(cls, pem: bytes) -> "Validity | None":
+        """Return the dates of the first certificate in a file; None if they are written in a form not known here.
 
-        Python's `ssl` returns the dates only of certificates that it trusts.
+        Python's `ssl` returns the dates only of certificates that it trusts. OpenSSL accepts more forms than the
+        standard's.
         """
-        found = PEM.search(pem)
-        assert found is not None
-        _, certificate = next(_elements(base64.b64decode(found[1])))
-        _, signed = next(_elements(certificate))
-        fields = [content for tag, content in _elements(signed) if tag != VERSION]
-        dates = (datetime.strptime(text.decode(), FORMS[tag]) for tag, text in _elements(fields[VALIDITY]))
-        return cls(*(date.replace(tzinfo=UTC) for date in dates))
+        try:
+            _, certificate = next(_elements(base64.b64decode(PEM.findall(pem)[0])))
+            _, signed = next(_elements(certificate))
+            fields = [content for tag, content in _elements(signed) if tag != VERSION]
+            begin, end = (datetime.strptime(text.decode(), FORMS[tag]) for tag, text in _elements(fields[VALIDITY]))
+        except (LookupError, StopIteration, ValueError):
+            return None
+        return cls(begin.replace(tzinfo=UTC), end.replace(tzinfo=UTC))
 
     def fault(self, now: datetime) -> str | None:
         """Return why clients refuse the certificate now; None if it is valid."""
@@ -66,14 +68,15 @@ class Certificate:
     @property
     def warning(self) -> str | None:
         """The reason why clients refuse the certificate at this time; None if it is valid."""
-        fault = Validity.of(self.pem[0]).fault(datetime.now(UTC))
+        validity = Validity.of(self.pem[0])
+        fault = validity and validity.fault(datetime.now(UTC))
         return None if fault is None else f"clients refuse the certificate_file {self.files[0]}: {fault}"
 
     @property
     def note(self) -> str | None:
         """The date of a valid certificate that ends soon; None for others."""
         now, validity = datetime.now(UTC), Validity.of(self.pem[0])
-        if validity.fault(now) is not None or not validity.ends_soon(now):
+        if validity is None or validity.fault(now) is not None or not validity.ends_soon(now):
             return None
         return f"the certificate_file {self.files[0]} expires at {_date(validity.end)}: replace it"
 

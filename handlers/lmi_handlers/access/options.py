@@ -43,6 +43,8 @@ async def watch(watched: Sequence[WatchedFiles], interval: float = INTERVAL) -> 
                     each.read()
                 except ConfigurationError as error:
                     logger.error("%s. The previous contents stay in use", error.message)
+                except Exception:  # whatever one file contains, the others are watched
+                    logger.exception("%s could not be read again", each.files[0])
 
 
 def _versions(each: WatchedFiles) -> list[Version]:

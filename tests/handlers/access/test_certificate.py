@@ -1,6 +1,7 @@
 """TLS with a certificate of the test's own, which is replaced while connections are open."""
 
 import asyncio
+import base64
 import datetime
 import ssl
 from pathlib import Path
@@ -15,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.access.certificate import Certificate
+from lmi_handlers.access.certificate import Certificate, Validity
 from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.cli.plans import notes_of, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
@@ -215,3 +216,18 @@ def test_a_certificate_that_ends_soon(
     end = NOW + (days - age) * DAY
     note = f"the certificate_file {tmp_path}/server.pem expires at {end:%Y-%m-%d %H:%M} UTC: replace it"
     assert (launch.warnings, [*notes_of(launch)]) == ((), [note] if is_noted else [])
+
+
+@pytest.mark.parametrize("change", [b"", b"0" * 40, None])
+def test_dates_that_cannot_be_read_are_no_fault(tmp_path: Path, change: bytes | None) -> None:
+    """OpenSSL accepts more forms than the standard's, such as a second 60; a file may be written at this moment."""
+    pem = write(tmp_path, "odd").read_bytes()
+    if change is None:
+        der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
+        date = f"{NOW - DAY:%y%m%d%H%M%S}Z".encode()
+        assert date in der
+        encoded = base64.encodebytes(der.replace(date, date[:-3] + b"60Z"))
+        pem = b"-----BEGIN CERTIFICATE-----\n" + encoded + b"-----END CERTIFICATE-----\n"
+    else:
+        pem = pem[:60] + change
+    assert Validity.of(pem) is None
