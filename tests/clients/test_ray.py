@@ -1,7 +1,6 @@
 """Engines on the nodes of a Ray cluster: actors and a node are killed under load, which no client sees."""
 
 import asyncio
-import ctypes
 import importlib
 import itertools
 import os
@@ -29,20 +28,6 @@ COUNT = 18  # requests at once
 NODES = 3
 
 pytestmark = pytest.mark.timeout(300)  # engines, and a cluster of many processes, start several times
-
-
-class SignalStack(ctypes.Structure):
-    """C's stack_t on Linux."""
-
-    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
-
-
-def leave_signal_stack() -> None:
-    """Let this thread handle signals on its own stack, not on the one that Ray has set up and leaves behind.
-
-    Processes that had been in a cluster died of SIGSEGV when a later test sent them a signal.
-    """
-    ctypes.CDLL(None).sigaltstack(ctypes.byref(SignalStack(None, 2, 0)), None)  # SS_DISABLE
 
 
 class Nodes:
@@ -84,7 +69,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         finally:
             importlib.import_module("ray").shutdown()
             nodes.cluster.shutdown()
-            leave_signal_stack()
 
 
 async def workers(server: RunningServer) -> list[dict[str, Any]]:

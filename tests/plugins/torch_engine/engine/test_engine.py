@@ -51,7 +51,7 @@ def test_ends_at_the_length_asked_for(engine: Engine, greedy_ids: list[int]) -> 
     assert not engine.has_work
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen3_5_text", "mpt"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3_5_text", "trocr"])
 def test_warming_up_leaves_nothing(architecture: str, model_directory: ModelDirectory) -> None:
     expected = ids(run(make_engine(model_directory(architecture)), request("a", PROMPT, max_new_tokens=20))["a"])
     engine = make_engine(model_directory(architecture))

@@ -1,6 +1,10 @@
 """Forward passes on the CPU by OpenVINO, over a cache that PyTorch can use too."""
 
+import ctypes
+import sys
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +29,35 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's default does not depend on the model
 PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
+
+
+class SignalStack(ctypes.Structure):
+    """C's stack_t: the memory on which a thread handles signals."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+    @classmethod
+    def current(cls) -> "SignalStack":
+        stack = cls()
+        ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+        return stack
+
+
+@contextmanager
+def same_signal_stack() -> Iterator[None]:
+    """Keep the thread's stack for signals.
+
+    OpenVINO sets up another one. If the model is freed in another thread, its memory is unmapped, but still in use: the
+    next signal would kill the process.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    stack = SignalStack.current()
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None)
 
 
 class OpenVinoRunner(PagedRunner):
@@ -71,7 +104,8 @@ class OpenVinoRunner(PagedRunner):
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
             "ENABLE_CPU_PINNING": False,  # other processes might be pinned to the same cores
         }
-        return openvino.Core().compile_model(graph, "CPU", properties)
+        with same_signal_stack():
+            return openvino.Core().compile_model(graph, "CPU", properties)
 
     @torch.inference_mode()
     def _try_out(self) -> None:

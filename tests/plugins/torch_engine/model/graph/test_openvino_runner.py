@@ -19,7 +19,7 @@ from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from lmi_plugins.torch_engine.model.graph import openvino_runner, stored, tracing
-from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner
+from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner, SignalStack
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
@@ -53,6 +53,13 @@ def openvino_engine(directory: Path, **options: Any) -> Engine:
     engine = make_engine(directory, cpu_runner="openvino", **options)
     assert isinstance(engine.parts.runner, OpenVinoRunner)
     return engine
+
+
+def test_signals_are_handled_on_the_stack_of_before(model_directory: ModelDirectory) -> None:
+    before = SignalStack.current()
+    openvino_engine(model_directory("llama"))
+    after = SignalStack.current()
+    assert (after.address, after.flags) == (before.address, before.flags)
 
 
 def expected_log_probs(model: Any, prompt_ids: list[int], generated: list[int]) -> list[float]:
