@@ -61,6 +61,7 @@ CONFIGS: dict[str, dict[str, Any]] = {  # by transformers' name of the architect
             "linear_value_head_dim": 8,
         },
     },
+    "mpt": {**SPREAD, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": CONTEXT},
     "trocr": {
         **SPREAD,
         "init_std": 0.3,
