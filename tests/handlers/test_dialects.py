@@ -1,11 +1,16 @@
 """Dialects are registered by name and routes, and imported when a request needs them."""
 
+import asyncio
+import errno
 import subprocess
 import sys
+
+import pytest
 
 from lmi_core.plugins.loading import load_plugins
 from lmi_core.plugins.registry import Lazy
 from lmi_handlers.dialects import DIALECTS
+from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 REGISTERED = """\
 import sys
@@ -30,3 +35,20 @@ def test_declarations_are_those_of_the_classes() -> None:
 def test_a_dialect_that_is_not_used_is_not_imported() -> None:
     printed = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines() == ["False AnthropicHandler", "True False"]
+
+
+async def test_an_import_that_fails_is_tried_again(
+    serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Descriptors or memory may be used up for a moment."""
+    server = await serve(model_dir({"serving.properties": SCRIPTED}))
+
+    def load(lazy: Lazy) -> type:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lazy, "load", load)
+        asked = [server.post("/generate", {"inputs": "hi"}) for _ in range(2)]
+        assert [answer.status for answer in await asyncio.gather(*asked)] == [500, 500]
+    assert (await server.post("/generate", {"inputs": "hi"})).status == 200
+    assert "Too many open files" in caplog.text

@@ -93,10 +93,16 @@ class LazyDialect:
         self.answering = [Answering(Route(path, method), load=self._load) for method, path in forms]
 
     async def _load(self) -> None:
-        """Set the handler and the whole route of each Answering."""
-        if self._loading is None:
-            self._loading = asyncio.ensure_future(asyncio.to_thread(self._handlers.get, self._name))
-        handler_type = await asyncio.shield(self._loading)
+        """Set the handler and the whole route of each Answering. If the import fails, the next request tries again."""
+        loading = self._loading = self._loading or asyncio.ensure_future(
+            asyncio.to_thread(self._handlers.get, self._name)
+        )
+        try:
+            handler_type = await asyncio.shield(loading)
+        except Exception:
+            if self._loading is loading:
+                self._loading = None
+            raise
         if self.answering[0].handler is None:
             handler = handler_type()
             routes = {(route.method, route.path): route for route in handler.routes}

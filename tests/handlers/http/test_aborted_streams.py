@@ -57,6 +57,6 @@ async def test_live_timers_alone_count_as_kept() -> None:
     before = await measure()
     timers = [loop.call_later(1000, print) for _ in range(2 * FEW)]
     assert [*(await measure()).more_than(before)] == ["asyncio.events.TimerHandle"]
-    for each in timers:
-        each.cancel()
+    while timers:
+        timers.pop().cancel()
     assert (await measure()).more_than(before) == {}
