@@ -82,6 +82,8 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         super().__init__(setup)
         properties = setup.properties
         passed, warnings = self._arguments()
+        if "device_ids" in passed:
+            raise ConfigurationError("option.device_ids: the devices of a model are chosen by load_on_devices")
         self._over_nodes = not is_cpu_build() and RAY in (passed.get(each) for each in SPREADING)
         devices, lacking = (None, "") if self._over_nodes else _devices()
         degrees = parallel_degrees(

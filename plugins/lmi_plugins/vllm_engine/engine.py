@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import logging
-import os
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
@@ -49,7 +48,7 @@ from lmi_plugins.vllm_engine.library import (
     generation_eos_token_ids,
     traces,
 )
-from lmi_plugins.vllm_engine.loading import load_engine, shut_down_and_release
+from lmi_plugins.vllm_engine.loading import alone_on, load_engine, shut_down_and_release
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.pings import Pings, WorkersTime
 from lmi_plugins.vllm_engine.processes import kill_with_children
@@ -60,7 +59,6 @@ from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of
 logger = logging.getLogger(__name__)
 
 TESTED = "0.32"  # the version of vLLM that this project is tested with
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 SEEN_SECONDS = 10  # after which vLLM must have noticed that its core was killed
 LOST = "the request was lost: vLLM's engine died"
 
@@ -82,18 +80,15 @@ class VllmEngine(Replica):
         max_stream_delay: float = 0.0,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         loading_timeout: float = LOADING_TIMEOUT,
-        devices: Sequence[str] = (),
-        loading: asyncio.Lock | None = None,
+        devices: Sequence[int] = (),
     ) -> None:
-        """Create an engine without starting it, on GPUs of these numbers, or on all that vLLM finds.
+        """Create an engine without starting it, on GPUs of these numbers, or on the first ones that vLLM finds.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor. `loading` is held by the one of
-        several engines that is created: vLLM reads this process's environment and its metrics then.
+        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
         """
         super().__init__()
         self._arguments = arguments
         self._devices = devices
-        self._loading = loading or asyncio.Lock()
         self._stream_intervals = StreamIntervals(max_stream_delay)
         self._supervisor: Supervisor[AsyncLLM] = Supervisor(
             self._create, self._watch, _end, retry_threshold, loading_timeout
@@ -255,14 +250,13 @@ class VllmEngine(Replica):
             raise
 
     async def _load(self) -> AsyncLLM:
-        arguments = await asyncio.to_thread(engine_arguments, self._arguments)
+        arguments = await asyncio.to_thread(engine_arguments, self._arguments, self._devices)
         if (model := log_model.get()) is not None:
             arguments.served_model_name = model  # in the log lines of vLLM's processes, and in its metrics
         self._failures = Failures()
         try:
-            async with self._loading:
-                with _visible(self._devices):
-                    engine = await load_engine(arguments)
+            async with alone_on(self._devices):
+                engine = await load_engine(arguments)
         except ConfigurationError as error:
             if (cause := self._failures.cause) is None:
                 raise
@@ -315,24 +309,6 @@ async def _shut_down(engine: AsyncLLM) -> None:
         await asyncio.shield(shut_down_and_release(engine))
     finally:
         fail_requests(engine)  # those that arrived since
-
-
-@contextmanager
-def _visible(devices: Sequence[str]) -> Iterator[None]:
-    """Let processes that are started now see only these GPUs; all of this process's own if empty."""
-    if not devices:
-        yield
-        return
-    before = os.environ.get(VISIBLE_DEVICES)
-    own = before.split(",") if before else None  # the numbers are indices into it
-    os.environ[VISIBLE_DEVICES] = ",".join(own[int(device)] if own else device for device in devices)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[VISIBLE_DEVICES]
-        else:
-            os.environ[VISIBLE_DEVICES] = before
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import RequestStateStats
 from vllm.v1.outputs import LogprobsTensors
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor

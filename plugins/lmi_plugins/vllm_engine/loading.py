@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakSet
@@ -42,9 +43,19 @@ ABANDON_SECONDS = 5.0  # after which an engine whose processes were killed durin
 THREAD = "vllm-loading"  # the name of each thread that loads an engine
 
 _engines: WeakSet[AsyncLLM] = WeakSet()  # loaded engines
+_loading = defaultdict[int, asyncio.Lock](asyncio.Lock)  # by GPU
 
 SOCKETS = ("input_socket", "output_socket", "first_req_send_socket", "first_req_rcv_socket", "stats_update_socket")
 TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for open sockets
+
+
+@asynccontextmanager
+async def alone_on(gpus: Sequence[int]) -> AsyncIterator[None]:
+    """Wait until no other engine is loaded on these GPUs, so that vLLM does not measure the memory of both as one's."""
+    async with AsyncExitStack() as stack:
+        for gpu in sorted(gpus):  # in one order, so that two do not wait for each other
+            await stack.enter_async_context(_loading[gpu])
+        yield
 
 
 async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:

@@ -1,6 +1,5 @@
 """The part of the vLLM backend that imports vLLM: it turns valid requests into generation steps."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -99,10 +98,9 @@ class VllmService:
     ) -> None:
         """Create a service without starting it; `setup` has the properties of the vLLM backend."""
         properties = setup.properties
-        loading = asyncio.Lock()
 
         def create(number: int) -> VllmEngine:
-            devices = [device for device in placement.devices(number) if device != CPU]
+            devices = [int(device) for device in placement.devices(number) if device != CPU]
             return VllmEngine(
                 arguments,
                 setup.retry_threshold,
@@ -110,7 +108,6 @@ class VllmService:
                 properties.heartbeat_timeout,
                 setup.loading_timeout,
                 devices,
-                loading,
             )
 
         count, groups = placement.replicas, len(placement.groups)

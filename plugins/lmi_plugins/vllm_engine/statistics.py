@@ -6,6 +6,7 @@ starts, unless it writes spans, which contain those of a request. The time of a 
 the events of its first output.
 """
 
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,15 +14,39 @@ from weakref import WeakKeyDictionary
 from prometheus_client import REGISTRY, Metric
 
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM, RequestStateStats, traces
+from lmi_plugins.vllm_engine.library import (
+    AsyncEngineArgs,
+    AsyncLLM,
+    PrometheusStatLogger,
+    RequestStateStats,
+    VllmConfig,
+    traces,
+)
 
 PREFIX = "vllm:"  # prefix of vLLM's metrics
 
+_registering = threading.Lock()  # the registry of the process can contain the metrics of only one engine
 
-class SchedulerWatch:
-    """A logger of vLLM's statistics, which keeps the latest state of the scheduler and counts prefix cache lookups."""
 
-    def __init__(self) -> None:
+class OwnMetrics(PrometheusStatLogger):
+    """vLLM's logger that keeps its metrics, which are taken out of the registry of the process."""
+
+    def __init__(self, vllm_config: VllmConfig, engine_indexes: list[int] | None = None) -> None:
+        self.collectors: list[Any] = []
+        with _registering:
+            super().__init__(vllm_config, engine_indexes)
+            self.collectors += take_collectors()
+
+    def log_engine_initialized(self) -> None:
+        with _registering:
+            super().log_engine_initialized()
+            self.collectors += take_collectors()
+
+
+class SchedulerWatch(PrometheusStatLogger):
+    """A logger that keeps the latest state of the scheduler, counts prefix cache lookups, and registers no metrics."""
+
+    def __init__(self, vllm_config: VllmConfig, engine_indexes: list[int] | None = None) -> None:
         self.latest: dict[int, Any] = {}  # by engine; data parallelism uses several
         self.looked_up_tokens = 0
         self.cached_tokens = 0
@@ -36,7 +61,7 @@ class SchedulerWatch:
             self.looked_up_tokens += prefixes.queries
             self.cached_tokens += prefixes.hits
 
-    def record_sleep_state(self, is_awake: int = 0, level: int = 0) -> None:
+    def record_sleep_state(self, sleep: int = 0, level: int = 0) -> None:
         """Do nothing: engines here do not sleep."""
 
     def record_admission_rejection(self, reason: str) -> None:
@@ -53,18 +78,15 @@ class EngineStatistics:
     """The statistics of one engine."""
 
     def __init__(self, engine: AsyncLLM, *, full: bool, traced: bool = False) -> None:
-        """Attach to an engine that was created with `log_stats`, and whose loop has not started.
+        """Attach to an engine that was created with these loggers, and whose loop has not started.
 
         `full` keeps its own metrics; `traced` means that it writes spans.
         """
-        self._watch = SchedulerWatch()
         self._requests = engine.output_processor
         loggers = engine.logger_manager.stat_loggers
-        self._collectors = take_collectors()
-        if full:
-            loggers.append(self._watch)
-        else:
-            self._collectors = []
+        (self._watch,) = (each for each in loggers if isinstance(each, SchedulerWatch))
+        self._own = [each for each in loggers if isinstance(each, OwnMetrics)]
+        if not full:
             loggers[:] = [self._watch]
             engine.log_stats = engine.output_processor.log_stats = traced
             if not traced:
@@ -72,8 +94,9 @@ class EngineStatistics:
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the families of vLLM's own metrics, if enabled."""
-        for collector in self._collectors:
-            yield from collector.collect()
+        for own in self._own:
+            for collector in own.collectors:
+                yield from collector.collect()
 
     def figures(self) -> EngineFigures:
         """Return the state of the scheduler, which does not include the abort of its last request."""
@@ -111,7 +134,8 @@ def create_with_statistics(arguments: AsyncEngineArgs) -> AsyncLLM:
     """Create an engine whose statistics `statistics_of` returns."""
     full = not arguments.disable_log_stats
     arguments.disable_log_stats = False
-    engine = AsyncLLM.from_engine_args(arguments)
+    loggers = [SchedulerWatch, *([OwnMetrics] if full else [])]
+    engine = AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
     _of_engines[engine] = EngineStatistics(engine, full=full, traced=traces(engine))
     return engine
 
@@ -121,7 +145,7 @@ def statistics_of(engine: AsyncLLM) -> EngineStatistics | None:
 
 
 def take_collectors() -> list[Any]:
-    """Remove vLLM's metrics from the registry of the process, which can only contain those of one engine."""
+    """Remove vLLM's metrics from the registry of the process."""
     # Computed as in vLLM: https://github.com/vllm-project/vllm/blob/main/vllm/v1/metrics/prometheus.py
     registered: Iterable[Any] = list(REGISTRY._collector_to_names)
     found = [each for each in registered if str(getattr(each, "_name", "")).startswith(PREFIX)]

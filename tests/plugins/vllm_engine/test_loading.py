@@ -127,6 +127,24 @@ async def test_errors_of_the_thread_are_raised_in_the_loop(hanging: Hanging) -> 
         await loading._in_own_thread(hanging.create)
 
 
+async def test_engines_are_loaded_at_the_same_time_on_different_gpus_only() -> None:
+    loaded, release = list[str](), asyncio.Event()
+
+    async def load(name: str, *gpus: int) -> None:
+        async with loading.alone_on(gpus):
+            loaded.append(name)
+            await release.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for name, gpus in (("on 0 and 1", (1, 0)), ("on 1 and 2", (1, 2)), ("on 3", (3,)), ("on none", ())):
+            group.create_task(load(name, *gpus))
+        while len(loaded) < 3:
+            await asyncio.sleep(0)
+        assert loaded == ["on 0 and 1", "on 3", "on none"]
+        release.set()
+    assert loaded[-1] == "on 1 and 2"
+
+
 class Dead:
     """Stands for an AsyncLLM whose core is gone, and who tells nobody."""
 

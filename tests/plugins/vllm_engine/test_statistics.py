@@ -1,6 +1,7 @@
 """What vLLM's engine tells of itself, beside real requests."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from prometheus_client import REGISTRY, Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from lmi_plugins.vllm_engine.statistics import EngineStatistics, take_collectors
+from lmi_plugins.vllm_engine.library import PrometheusStatLogger
+from lmi_plugins.vllm_engine.statistics import EngineStatistics, OwnMetrics, SchedulerWatch, take_collectors
 from tests.plugins.vllm_server import STORY, VllmServer
 
 LONG = {"max_new_tokens": 900, "ignore_eos_token": True}
@@ -73,26 +75,34 @@ async def test_waits_in_the_scheduler_are_queue_time(vllm: VllmServer) -> None:
     assert total <= sum(waits)
 
 
-def engine() -> Any:
-    """Return what the statistics need of an engine, whose metrics are registered."""
-    Counter("vllm:test_requests", "Requests.", ["model_name"]).labels("m").inc(3)
+CONFIG: Any = None  # of a logger that does not read it
+
+
+def engine(*loggers: object) -> Any:
+    """Return what the statistics need of an engine that was created with these loggers and one of vLLM's."""
     processor = SimpleNamespace(log_stats=True, get_num_unfinished_requests=lambda: 1, process_outputs=None)
-    return SimpleNamespace(
-        logger_manager=SimpleNamespace(stat_loggers=["own"]), output_processor=processor, log_stats=True
-    )
+    manager = SimpleNamespace(stat_loggers=[SchedulerWatch(CONFIG), *loggers, "vLLM's"])
+    return SimpleNamespace(logger_manager=manager, output_processor=processor, log_stats=True)
 
 
-def test_full_statistics_are_kept_for_each_engine() -> None:
-    first, second = engine(), None
+def test_full_statistics_are_kept_for_each_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of engines that are created at the same time would be duplicates, or replace each other."""
+
+    def register(*_: object) -> None:
+        Counter("vllm:test_requests", "Requests.", ["model_name"]).labels("m").inc(3)
+
+    monkeypatch.setattr(PrometheusStatLogger, "__init__", register)
+    monkeypatch.setattr(PrometheusStatLogger, "log_engine_initialized", lambda _: None)
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (engine(logger) for logger in threads.map(OwnMetrics, [CONFIG] * 2))
     statistics = EngineStatistics(first, full=True)
-    second = EngineStatistics(engine(), full=True)  # which would otherwise be a duplicate, or replace the first one's
-    for each in (statistics, second):
+    for each in (statistics, EngineStatistics(second, full=True)):
         (family,) = each.metrics()
         assert [(sample.name, sample.value) for sample in family.samples if sample.name.endswith("_total")] == [
             ("vllm:test_requests_total", 3)
         ]
     assert (first.log_stats, first.output_processor.log_stats) == (True, True)
-    assert len(first.logger_manager.stat_loggers) == 2
+    assert len(first.logger_manager.stat_loggers) == 3
     assert take_collectors() == []
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("vllm:")]
 

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NoReturn
 
@@ -43,11 +43,14 @@ def argument_names() -> frozenset[str]:
     return frozenset(declarations())
 
 
-def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
-    """Return the arguments of vLLM's engine. Raise ConfigurationError for a value that vLLM refuses."""
+def engine_arguments(given: Mapping[str, str], gpus: Sequence[int] = ()) -> AsyncEngineArgs:
+    """Return the arguments of vLLM's engine on these GPUs, or on the first ones that vLLM finds.
+
+    Raise ConfigurationError for a value that vLLM refuses.
+    """
     values = argparse.Namespace()
     if given.get("tensor_parallel_size") == MAX:
-        given = {**given, "tensor_parallel_size": str(max(1, current_platform.device_count()))}
+        given = {**given, "tensor_parallel_size": str(len(gpus) or max(1, current_platform.device_count()))}
     for name, value in given.items():
         # Each argument is parsed separately, so that errors refer to it.
         words = [*_words(declarations()[name], name, value)]
@@ -56,6 +59,8 @@ def engine_arguments(given: Mapping[str, str]) -> AsyncEngineArgs:
         except argparse.ArgumentError as error:
             raise ConfigurationError(f"option.{name}: {' '.join(error.message.split())}") from error
     arguments = AsyncEngineArgs.from_cli_args(engine_parser().parse_args([], values))
+    if gpus and [*gpus] != [*range(current_platform.device_count())]:  # it has no numbers for parts of GPUs (MIG)
+        arguments.device_ids = [*gpus]
     if arguments.speculative_config is None:  # vLLM accepts only one of the two
         arguments.logits_processors = [*(arguments.logits_processors or ()), *LOGITS_PROCESSORS]
     return arguments

@@ -102,6 +102,13 @@ def test_json_objects_reach_what_they_configure(arguments: Any) -> None:
 def test_max_is_every_device(arguments: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library.current_platform, "device_count", lambda: 3)
     assert arguments("option.tensor_parallel_degree=max").tensor_parallel_size == 3
+    assert engine_arguments({"tensor_parallel_size": "max"}, [1, 2]).tensor_parallel_size == 2
+
+
+def test_gpus_of_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that there are need no numbers, which vLLM cannot find for parts of a GPU."""
+    monkeypatch.setattr(library.current_platform, "device_count", lambda: 2)
+    assert [engine_arguments({}, gpus).device_ids for gpus in ([], [0], [1], [0, 1])] == [None, [0], [1], None]
 
 
 def test_adapters_of_the_directory_turn_lora_on(arguments: Any) -> None:
@@ -134,6 +141,7 @@ def test_a_draft_model(arguments: Any) -> None:
         ("option.tensor_parallel_degree=0", "option.tensor_parallel_degree must be"),
         ("option.max_rolling_batch_size=0", "option.max_rolling_batch_size must be"),
         ("option.kv_cache_dtype=fp17", "option.kv_cache_dtype: "),
+        ("option.device_ids=[1]", "option.device_ids: the devices of a model are chosen by load_on_devices"),
     ],
 )
 def test_a_wrong_option_is_named(arguments: Any, line: str, message: str) -> None:
