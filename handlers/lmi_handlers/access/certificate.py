@@ -64,6 +64,7 @@ class Certificate:
         self.files = (certificate, private_key)
         self.context = _new_context()
         self.pem = self._load(self.context)
+        self._reported = self.warning or self.note  # by the caller
 
     @property
     def warning(self) -> str | None:
@@ -86,8 +87,15 @@ class Certificate:
         self._load(_new_context())
         self.pem = self._load(self.context)
         logger.info("%s was read again: new connections get this certificate", self.files[0])
-        if (problem := self.warning or self.note) is not None:
+        self._reported = None
+        self.report()
+
+    def report(self) -> None:
+        """Log a new problem with the dates."""
+        problem = self.warning or self.note
+        if problem not in (None, self._reported):
             logger.warning("%s", problem)
+        self._reported = problem
 
     def _load(self, context: ssl.SSLContext) -> tuple[bytes, bytes]:
         """Load the certificate and the key into the context, and return them."""

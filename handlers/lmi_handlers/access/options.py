@@ -24,10 +24,11 @@ UNIX = "unix:"
 
 
 class WatchedFiles(NamedTuple):
-    """Files and their reader, which raises ConfigurationError if they are invalid."""
+    """Files, their reader, which raises ConfigurationError if they are invalid, and a check while they do not change."""
 
     files: Sequence[Path]
     read: Callable[[], None]
+    check: Callable[[], None] = lambda: None
 
 
 async def watch(watched: Sequence[WatchedFiles], interval: float = INTERVAL) -> None:
@@ -37,7 +38,9 @@ async def watch(watched: Sequence[WatchedFiles], interval: float = INTERVAL) -> 
         await asyncio.sleep(interval)
         for index, each in enumerate(watched):
             found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not respond
-            if found != versions[index]:
+            if found == versions[index]:
+                each.check()
+            else:
                 versions[index] = found
                 try:
                     each.read()
@@ -104,7 +107,7 @@ class AccessOptions:
     def watched(self) -> list[WatchedFiles]:
         """The objects that are reloaded when their files change."""
         keys, certificate, token = self.api_keys, self.certificate, self.management_token
-        watched = [] if certificate is None else [WatchedFiles(certificate.files, certificate.reload)]
+        watched = [] if certificate is None else [WatchedFiles(certificate.files, certificate.reload, certificate.report)]
         if keys is not None and keys.file is not None:
             watched.append(WatchedFiles([keys.file], keys.reload))
         if isinstance(token, TokenFile):

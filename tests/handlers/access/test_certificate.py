@@ -16,8 +16,9 @@ from cryptography.x509.oid import NameOID
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from lmi_core.errors import ConfigurationError
+from lmi_handlers.access import certificate as certificate_module
 from lmi_handlers.access.certificate import Certificate, Validity
-from lmi_handlers.access.options import AccessOptions, ListenAddress
+from lmi_handlers.access.options import AccessOptions, ListenAddress, watch
 from lmi_handlers.cli.plans import notes_of, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
@@ -216,6 +217,30 @@ def test_a_certificate_that_ends_soon(
     end = NOW + (days - age) * DAY
     note = f"the certificate_file {tmp_path}/server.pem expires at {end:%Y-%m-%d %H:%M} UTC: replace it"
     assert (launch.warnings, [*notes_of(launch)]) == ((), [note] if is_noted else [])
+
+
+async def test_a_certificate_that_ends_while_it_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime.datetime):
+        time = NOW
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
+            return cls.time
+
+    path = write(tmp_path, "first", days=60)
+    monkeypatch.setattr(certificate_module, "datetime", Clock)
+    access = AccessOptions(certificate=Certificate(path, path.with_suffix(".key")))
+    watching = asyncio.create_task(watch(access.watched, interval=0.001))
+    async with asyncio.timeout(SECONDS):
+        for days, line in ((50, "expires at"), (60, "it expired at")):
+            Clock.time = NOW + days * DAY
+            while line not in caplog.text:
+                await asyncio.sleep(0.001)
+    watching.cancel()
+    await asyncio.wait({watching})
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize("change", [b"", b"0" * 40, None])
