@@ -26,6 +26,7 @@ from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 
 COUNT = 18  # requests at once
 NODES = 3
+CACHE = "Cache of "  # begins a line of an engine's log
 
 pytestmark = pytest.mark.timeout(300)  # engines, and a cluster of many processes, start several times
 
@@ -87,6 +88,8 @@ async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
     for address, environment in starts:
         async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment, forked=False) as server:
             url = await server.ready()
+            sent = [line for line in server.log if CACHE in line] or [await server.line_with(CACHE)]  # by the worker
+            assert "model hello_outside: " in sent[0]
             async with aiohttp.ClientSession(url) as client:
                 async with client.post("/invocations", json={"inputs": "Who are you?"}) as answer:
                     assert answer.status == 200, await answer.read()

@@ -18,6 +18,8 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.errors import ConfigurationError
+from lmi_core.logs.formats import log_environment
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_core.workers.channel import Channel, Keys
 from lmi_core.workers.endpoint import Place, WorkerDied, WorkerSocket
 
@@ -37,6 +39,9 @@ WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
 
 class RayWorker:
     """The actor's class: it runs a worker's target, as `lmi_core.workers.worker` does in a child process."""
+
+    def __init__(self) -> None:
+        configure_logging_of_another_program(os.environ[LOG_LEVEL_VARIABLE])  # Ray sends the lines to the server
 
     def place(self) -> Place:
         return Place(_ray().util.get_node_ip_address(), os.getpid())
@@ -144,13 +149,14 @@ class RayActor:
         host = ray.util.get_node_ip_address()
         self._connections = [Connection(self._context, host, self._lost) for _ in self._targets]
         self._watching = [asyncio.create_task(self._watch_connection(each)) for each in self._connections]
+        logging_variables = {LOG_LEVEL_VARIABLE: os.environ.get(LOG_LEVEL_VARIABLE, "info"), **log_environment()}
         create = ray.remote(RayWorker).options(
             num_cpus=1,
             num_gpus=self._gpus,
             max_restarts=0,
             # Use all nodes, including those without GPUs, instead of filling one after another
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment)},
+            runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment) | logging_variables},
         )
         self._actor = await asyncio.to_thread(create.remote)
         try:
