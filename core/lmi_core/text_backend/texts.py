@@ -20,7 +20,7 @@ async def read_texts(begin: Callable[[], Any], *, in_thread: bool, owner: str) -
 
     Raise GenerationFailed if it is not a stream of texts; `owner` names its code in the message.
     """
-    items = _from_thread(begin, owner) if in_thread else _from_stream(begin(), owner)
+    items = _from_thread(begin, owner) if in_thread else _from_stream(begin())
     try:
         async for item in items:
             if not isinstance(item, str):
@@ -30,7 +30,7 @@ async def read_texts(begin: Callable[[], Any], *, in_thread: bool, owner: str) -
         await items.aclose()
 
 
-async def _from_stream(stream: AsyncIterable[Any], owner: str) -> AsyncGenerator[Any, None]:
+async def _from_stream(stream: AsyncIterable[Any]) -> AsyncGenerator[Any, None]:
     try:
         async for item in stream:
             yield item
@@ -45,7 +45,7 @@ async def _from_thread(begin: Callable[[], Any], owner: str) -> AsyncGenerator[A
     try:
         while (item := await worker.next()) is not END:
             if isinstance(item, _Stream):
-                async for each in _from_stream(item.stream, owner):
+                async for each in _from_stream(item.stream):
                     yield each
                 return
             yield item
