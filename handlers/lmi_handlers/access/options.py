@@ -24,7 +24,7 @@ UNIX = "unix:"
 
 
 class WatchedFiles(NamedTuple):
-    """Files, their reader, which raises ConfigurationError if they are invalid, and a check while they do not change."""
+    """Files, their reader, which raises ConfigurationError if they are invalid, and a check between changes."""
 
     files: Sequence[Path]
     read: Callable[[], None]
@@ -107,7 +107,9 @@ class AccessOptions:
     def watched(self) -> list[WatchedFiles]:
         """The objects that are reloaded when their files change."""
         keys, certificate, token = self.api_keys, self.certificate, self.management_token
-        watched = [] if certificate is None else [WatchedFiles(certificate.files, certificate.reload, certificate.report)]
+        watched = (
+            [] if certificate is None else [WatchedFiles(certificate.files, certificate.reload, certificate.report)]
+        )
         if keys is not None and keys.file is not None:
             watched.append(WatchedFiles([keys.file], keys.reload))
         if isinstance(token, TokenFile):

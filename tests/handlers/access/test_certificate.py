@@ -223,11 +223,11 @@ async def test_a_certificate_that_ends_while_it_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Clock(datetime.datetime):
-        time = NOW
+        present = NOW
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
-            return cls.time
+            return cls.present
 
     path = write(tmp_path, "first", days=60)
     monkeypatch.setattr(certificate_module, "datetime", Clock)
@@ -235,7 +235,7 @@ async def test_a_certificate_that_ends_while_it_is_used(
     watching = asyncio.create_task(watch(access.watched, interval=0.001))
     async with asyncio.timeout(SECONDS):
         for days, line in ((50, "expires at"), (60, "it expired at")):
-            Clock.time = NOW + days * DAY
+            Clock.present = NOW + days * DAY
             while line not in caplog.text:
                 await asyncio.sleep(0.001)
     watching.cancel()

@@ -184,7 +184,7 @@ async def test_an_engine_is_ended_whose_adapters_are_not_pinned_in_time(monkeypa
         begun.set()
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(engine_module, "engine_arguments", lambda given: given)
+    monkeypatch.setattr(engine_module, "engine_arguments", lambda given, _: given)
     monkeypatch.setattr(engine_module, "load_engine", load_engine)
     monkeypatch.setattr(engine_module, "statistics_of", lambda _: None)
     monkeypatch.setattr(engine.adapter_slots, "begin", begin)
