@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.handlers.management.asking import ask as manage
 from tests.handlers.management.asking import describe
 from tests.lmi_process import lmi_serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
+from tests.ports import free_port
 
 COUNT = 18  # requests at once
 NODES = 3
@@ -39,13 +41,16 @@ class Nodes:
         self._folder = folder
         self._count = itertools.count()
         self.cluster: Any = importlib.import_module("ray.cluster_utils").Cluster()
-        for _ in range(NODES):
+        self.client_port = free_port()
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):  # its log stays open
+            self.add(ray_client_server_port=self.client_port)
+        for _ in range(NODES - 1):
             self.add()
 
-    def add(self) -> None:
+    def add(self, **head: int) -> None:
         folder = self._folder / str(next(self._count))
         environment = environment_hiding(self.models, folder)
-        self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment)
+        self.cluster.add_node(num_cpus=1, include_dashboard=False, env_vars=environment, **head)
 
     def model(self, name: str, properties: str) -> Path:
         """Write a model directory that the nodes do not see."""
@@ -78,12 +83,13 @@ async def workers(server: RunningServer) -> list[dict[str, Any]]:
 
 
 async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
-    """One in the driver of a Ray job, and one that is told the head's address."""
+    """One in the driver of a Ray job, one with the head's address, and a client, which is on no node."""
     directory = nodes.model("hello_outside", "option.rolling_batch=torch\n")
     elsewhere = {"RAY_TMPDIR": str(tmp_path)}  # where `auto` finds no cluster
     starts = (
         ("auto", elsewhere | {"RAY_ADDRESS": nodes.cluster.address}),
         (nodes.cluster.address, elsewhere),
+        (f"ray://127.0.0.1:{nodes.client_port}", elsewhere),
     )
     for address, environment in starts:
         async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment, forked=False) as server:

@@ -176,6 +176,7 @@ async def _sample(server: int, found: Finding, faults: Faults, over: asyncio.Eve
     """Note the sizes, and print what has happened so far from time to time."""
     loop, tally = asyncio.get_running_loop(), found.tally
     begun = printed = loop.time()
+    printed_wrong = 0
     while not over.is_set():
         with suppress(psutil.Error):  # the engine's process has just ended
             found.samples.append(sizes(server))
@@ -185,8 +186,12 @@ async def _sample(server: int, found: Finding, faults: Faults, over: asyncio.Eve
                 f"{(now - begun) / 60:.0f} minutes: {sum(tally.answered.values())} answers, {len(tally.wrong)} wrong, "
                 f"{len(faults.killed)} engines killed and {len(faults.stopped)} stopped, "
                 f"{sum(tally.hostile.values())} hostile, {found.samples[-1].memory:.0f} MB",
+                *(f"WRONG: {each}" for each in tally.wrong[printed_wrong:]),
+                sep="\n",
                 file=sys.stderr,
+                flush=True,
             )
+            printed_wrong = len(tally.wrong)
         with suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), SAMPLE_SECONDS)
 
