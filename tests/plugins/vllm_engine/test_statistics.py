@@ -86,7 +86,7 @@ def engine(*loggers: object) -> Any:
 
 
 def test_full_statistics_are_kept_for_each_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of engines that are created at the same time would be duplicates, or replace each other."""
+    """Engines that are created at the same time would otherwise replace each other's, or register duplicates."""
 
     def register(*_: object) -> None:
         Counter("vllm:test_requests", "Requests.", ["model_name"]).labels("m").inc(3)
