@@ -38,16 +38,14 @@ async def watch(watched: Sequence[WatchedFiles], interval: float = INTERVAL) -> 
         await asyncio.sleep(interval)
         for index, each in enumerate(watched):
             found = await asyncio.to_thread(_versions, each)  # the file may be on a host that does not respond
-            if found == versions[index]:
-                each.check()
-            else:
-                versions[index] = found
-                try:
-                    each.read()
-                except ConfigurationError as error:
-                    logger.error("%s. The previous contents stay in use", error.message)
-                except Exception:  # whatever one file contains, the others are watched
-                    logger.exception("%s could not be read again", each.files[0])
+            read = each.check if found == versions[index] else each.read
+            versions[index] = found
+            try:
+                read()
+            except ConfigurationError as error:
+                logger.error("%s. The previous contents stay in use", error.message)
+            except Exception:  # whatever one file contains, the others are watched
+                logger.exception("%s could not be read again", each.files[0])
 
 
 def _versions(each: WatchedFiles) -> list[Version]:

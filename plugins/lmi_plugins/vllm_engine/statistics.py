@@ -78,9 +78,9 @@ class EngineStatistics:
     """The statistics of one engine."""
 
     def __init__(self, engine: AsyncLLM, *, full: bool, traced: bool = False) -> None:
-        """Attach to an engine that was created with these loggers, and whose loop has not started.
+        """Attach to an engine that was created with a SchedulerWatch, and with OwnMetrics if `full`.
 
-        `full` keeps its own metrics; `traced` means that it writes spans.
+        Its loop has not started. `traced` means that it writes spans.
         """
         self._requests = engine.output_processor
         loggers = engine.logger_manager.stat_loggers
