@@ -1,9 +1,9 @@
 """Queue times in metrics, in DJLServing's metrics and in spans, compared with what clients and engines measure."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 import orjson
@@ -24,6 +24,7 @@ REQUESTS = 18
 SECONDS = 100  # for all of them to arrive
 WORK = 0.1  # seconds for each request
 TOLERANCE = 0.15  # of the sum of all waits
+Times = tuple[float, float, float]  # when the client asked, and when the engine began and ended
 FUNCTION = f"""\
 import os, time
 from djl_python import Output
@@ -40,18 +41,19 @@ def handle(inputs):
 
 
 class SlowBackend(TextBackend[Any]):
-    """An engine with as many places as its option, which answers with the time when it started."""
+    """An engine with as many places as its option, which answers with the times when it began and ended."""
 
     name = "slow"
     parameters_type = ExtendedParameters
 
     async def start(self) -> None:
-        self.begun: list[float] = []
+        self.may_work = asyncio.Event()
 
     async def generate(self, prompt: str, parameters: Any) -> AsyncIterator[str]:
-        self.begun.append(perf_counter())
+        begun = perf_counter()
+        await self.may_work.wait()
         await asyncio.sleep(WORK)
-        yield "done"
+        yield f"{begun} {perf_counter()}"
 
 
 class Plugin:
@@ -60,8 +62,11 @@ class Plugin:
         register(SlowBackend)
 
 
-async def queue_times(server: RunningServer, asking: Awaitable[object]) -> list[float]:
-    """Wait until all requests are answered, and return their queue times, on which all sources agree, sorted."""
+async def queue_times(server: RunningServer, asking: Awaitable[object]) -> tuple[list[float], list[float]]:
+    """Wait until all requests are answered, and return their queue times, on which all sources agree, and arrivals.
+
+    Both are sorted; requests of one client start in order of arrival.
+    """
     server.model.metrics = ModelMetrics()
     exporter = InMemorySpanExporter()
     tracer = RequestTracer(SimpleSpanProcessor(exporter))
@@ -76,15 +81,37 @@ async def queue_times(server: RunningServer, asking: Awaitable[object]) -> list[
     assert min(abs(value(families, "QueueTime") / 1e6 - each) for each in found) <= 1e-6  # of the last one to end
     assert duration_by_parts(families) == pytest.approx(value(families, "lmi_request_duration_seconds_sum"))
     assert value(families, "lmi_engine_time_seconds_total") < sum(found)  # the wait is no work
-    return found
+    since = time() - perf_counter()
+    return found, sorted((span.start_time or 0) / 1e9 - since for span in spans)
 
 
-async def check_waits(server: RunningServer, ask: Callable[[], Awaitable[float]]) -> None:
-    """Send all requests at once, and compare every queue time with the waits that `ask` measures."""
-    await ask()  # the first one is slower
-    asking = asyncio.gather(*[ask() for _ in range(REQUESTS)])
-    found = await queue_times(server, asking)
-    assert found == pytest.approx(sorted(asking.result()), abs=TOLERANCE * sum(found) / 4)
+async def check_bounds(
+    server: RunningServer, ask: Callable[[], Coroutine[Any, Any, Times]], release: Callable[[], None]
+) -> None:
+    """Compare every queue time with its bounds, which hold however slow the machine is: all clocks are the same.
+
+    The engine, which has two places, answers no request until it is released.
+    """
+
+    async def ask_all() -> tuple[float, list[Times]]:
+        asking = [asyncio.create_task(ask()) for _ in range(REQUESTS)]
+        async with asyncio.timeout(SECONDS):
+            while sum(server.model.sequence_counts) < REQUESTS:
+                await asyncio.sleep(0.01)
+        arrived = perf_counter()
+        release()
+        return arrived, await asyncio.gather(*asking)
+
+    asking = asyncio.create_task(ask_all())
+    found, _ = await queue_times(server, asking)
+    arrived, times = asking.result()
+    longest = sorted(begun - asked for asked, begun, _ in times)
+    # Two requests begin at once, each other one when one has ended.
+    shortest = [0.0, 0.0, *(ended - arrived for ended in sorted(ended for *_, ended in times)[: REQUESTS - 2])]
+    assert all(least <= each <= most for least, each, most in zip(shortest, found, longest, strict=True)), (
+        f"{shortest} <= {found} <= {longest}"
+    )
+    assert found[-1] >= (REQUESTS // 2 - 1) * WORK
 
 
 async def test_an_engine_with_two_places(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -92,48 +119,26 @@ async def test_an_engine_with_two_places(serve: Serve, model_dir: ModelDirectory
     server = await serve(model_dir({"serving.properties": properties}), plugins=[Plugin()])
     backend = server.model.backend
     assert isinstance(backend, SlowBackend)
-    asked = []
 
-    async def ask() -> float:
-        asked.append(perf_counter())
-        place = len(asked) - 1  # one client's requests start in order of arrival
-        assert (await server.post("/invocations", {"inputs": "x"})).status == 200
-        return backend.begun[place] - asked[place]
+    async def ask() -> Times:
+        asked = perf_counter()
+        answer = (await server.post("/invocations", {"inputs": "x"})).json()
+        begun, ended = answer["generated_text"].split()
+        return asked, float(begun), float(ended)
 
-    await check_waits(server, ask)
+    await check_bounds(server, ask, backend.may_work.set)
 
 
 async def test_a_model_function_with_two_workers(serve: Serve, model_dir: ModelDirectory, tmp_path: Path) -> None:
-    """The bounds of each queue time hold however slow the machine is: all processes have the same clock."""
     server = await serve(model_dir({"serving.properties": "minWorkers=2\nmaxWorkers=2\n", "model.py": FUNCTION}))
     held = tmp_path / "held"
-    ended, longest = list[float](), list[float]()
 
-    async def ask() -> None:
+    async def ask() -> Times:
         asked = perf_counter()
         answer = (await server.post("/invocations", {"until": str(held)})).json()
-        ended.append(answer["ended"])
-        longest.append(answer["begun"] - asked)
+        return asked, answer["begun"], answer["ended"]
 
-    async def ask_all() -> float:
-        """Return the time when all requests had arrived, and the function answered none of them."""
-        asking = [asyncio.create_task(ask()) for _ in range(REQUESTS)]
-        async with asyncio.timeout(SECONDS):
-            while server.model.sequence_counts != (2, REQUESTS - 2):
-                await asyncio.sleep(0.01)
-        arrived = perf_counter()
-        held.touch()
-        await asyncio.gather(*asking)
-        return arrived
-
-    asking = asyncio.create_task(ask_all())
-    found = await queue_times(server, asking)
-    # Two requests begin at once, each other one when one has ended.
-    shortest = [0.0, 0.0, *(each - asking.result() for each in sorted(ended)[: REQUESTS - 2])]
-    assert all(least <= each <= most for least, each, most in zip(shortest, found, sorted(longest), strict=True)), (
-        f"{shortest} <= {found} <= {longest}"
-    )
-    assert found[-1] >= (REQUESTS // 2 - 1) * WORK
+    await check_bounds(server, ask, held.touch)
 
 
 @pytest.mark.torch
@@ -143,12 +148,15 @@ async def test_the_torch_engine_with_two_places(serve: Serve, tmp_path: Path) ->
     body = {"inputs": "x", "stream": True, "parameters": {"max_new_tokens": 20, "ignore_eos_token": True}}
 
     async def ask() -> float:
-        """Return the time to the first token, which is a wait but for a few milliseconds."""
-        asked = perf_counter()
+        """Return the time of the first token, until when a request waits but for a few milliseconds."""
         async with server.client.post("/invocations", data=orjson.dumps(body)) as answer:
             await answer.content.readline()
             first = perf_counter()
             await answer.read()
-        return first - asked
+        return first
 
-    await check_waits(server, ask)
+    await ask()  # the first one is slower
+    asking = asyncio.gather(*[ask() for _ in range(REQUESTS)])
+    found, arrivals = await queue_times(server, asking)
+    waits = [first - arrival for first, arrival in zip(sorted(asking.result()), arrivals, strict=True)]
+    assert found == pytest.approx(sorted(waits), abs=TOLERANCE * sum(found) / 4)
