@@ -62,6 +62,7 @@ OF_ONE_ENGINE = frozenset(
         "vllm_engine/outputs/test_generation",
         "vllm_engine/outputs/test_token_details",
         "vllm_engine/requests/test_bad_texts",
+        "vllm_engine/requests/test_cpu_seeds",
         "vllm_engine/requests/test_guided_reasoning",
         "vllm_engine/requests/test_guides",
         "vllm_engine/requests/test_images",

@@ -1,4 +1,4 @@
-"""Every name that this project uses from vLLM, except where `processes` and `cpu_adapters` patch vLLM itself.
+"""Every name that this project uses from vLLM, except where `processes`, `cpu_adapters` and `cpu_seeds` patch it.
 
 Importing this module imports vLLM, and raises ImportError if that fails.
 """

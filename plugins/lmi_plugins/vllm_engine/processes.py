@@ -59,11 +59,13 @@ def prepare() -> None:
     if parent is None or SERVER_VARIABLE not in os.environ:
         return
     from lmi_plugins.vllm_engine.adapters.cpu_adapters import mend_adapters
+    from lmi_plugins.vllm_engine.requests.cpu_seeds import mend_seeds
 
     attach(parent)
     configure_logging_of_another_program(os.environ.get(LOG_LEVEL_VARIABLE, "info"))
     report_failures()
     mend_adapters()
+    mend_seeds()
     skip_collection()
 
 

@@ -24,8 +24,9 @@ async def until_gone(processes: list[psutil.Process]) -> None:
 # A server, its core, and the core's worker, as far as they are this project's. They end with the end of their input.
 PROCESSES = """\
 import multiprocessing, os, sys, types
-without_vllm = types.SimpleNamespace(mend_adapters=int)
+without_vllm = types.SimpleNamespace(mend_adapters=int, mend_seeds=int)
 sys.modules["lmi_plugins.vllm_engine.adapters.cpu_adapters"] = without_vllm
+sys.modules["lmi_plugins.vllm_engine.requests.cpu_seeds"] = without_vllm
 from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE, prepare, server_id
 from lmi_plugins.vllm_engine.socket_folder import SocketFolder
 
