@@ -117,7 +117,7 @@ def dtype_substitution(dtype: str, device: str, host: Host) -> Iterator[Substitu
             "option.dtype",
             dtype,
             f"this host's CPU has no instructions for {short}",
-            "it is used nevertheless, and long prompts take about twice as long as with fp32",
+            "it is used nevertheless; PyTorch takes about twice as long for long prompts as with fp32",
         )
 
 

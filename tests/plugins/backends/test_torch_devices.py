@@ -59,8 +59,8 @@ def _old_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
             {"dtype": "float16"},
             "auto",
             [
-                "option.dtype=float16: this host's CPU has no instructions for fp16; it is used nevertheless, and "
-                "long prompts take about twice as long as with fp32"
+                "option.dtype=float16: this host's CPU has no instructions for fp16; it is used nevertheless; "
+                "PyTorch takes about twice as long for long prompts as with fp32"
             ],
         ),
     ],
@@ -124,14 +124,14 @@ def test_builds_of_torch(
         ),
         (
             BARE,
-            '{"torch_dtype": "float16"}',
+            '{"torch_dtype": "float64"}',
             {"cpu_runner": "openvino"},
             [
-                "option.cpu_runner=openvino: OpenVINO computes float32 and bfloat16, but the model has float16; "
-                "PyTorch computes the model"
+                "option.cpu_runner=openvino: OpenVINO computes float32, bfloat16 and float16, but the model has "
+                "float64; PyTorch computes the model"
             ],
         ),
-        (BARE, '{"torch_dtype": "float16"}', {"cpu_runner": "openvino", "dtype": "bf16"}, []),
+        (BARE, '{"torch_dtype": "float64"}', {"cpu_runner": "openvino", "dtype": "bf16"}, []),
         (
             BARE,
             "damaged",

@@ -97,7 +97,16 @@ class PagedCache:
 
 
 class HeadFirstCache(PagedCache):
-    """A cache in which the tokens of each head in a block are contiguous, as OpenVINO requires."""
+    """A cache in which the tokens of each head in a block are contiguous, as OpenVINO requires.
+
+    `dtype` is the type of what PyTorch writes and reads, `stored` of the memory.
+    """
+
+    def __init__(
+        self, shapes: dict[int, LayerShape], blocks: int, dtype: torch.dtype, stored: torch.dtype, block_size: int
+    ) -> None:
+        super().__init__(shapes, blocks, stored, torch.device("cpu"), block_size)
+        self._dtype = dtype
 
     def parts(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the memory of a layer's keys and values, both [blocks, heads * block size * size]."""
@@ -108,7 +117,7 @@ class HeadFirstCache(PagedCache):
         indices = slots // self.block_size, slots % self.block_size
         for part, states in zip(self._blocks[layer], (keys, values), strict=True):
             by_token = part.view(len(part), states.shape[1], self.block_size, -1).transpose(1, 2)
-            by_token.index_put_(indices, states)
+            by_token.index_put_(indices, states.to(part.dtype))
 
     def read(self, layer: int, tables: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         heads, (rows, width), blocks = self._shapes[layer].heads, tables.shape, tables.view(-1)
@@ -116,4 +125,4 @@ class HeadFirstCache(PagedCache):
             self._gather(kind, layer, blocks).view(rows, width, heads, self.block_size, -1).transpose(1, 2)
             for kind in range(2)
         )
-        return keys.flatten(2, 3), values.flatten(2, 3)
+        return keys.flatten(2, 3).to(self._dtype), values.flatten(2, 3).to(self._dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
-DATA_TYPES = {"float32", "bfloat16"}  # PyTorch's names
+DATA_TYPES = {"float32", "bfloat16", "float16"}  # PyTorch's names
 
 
 def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, config: Mapping[str, Any]) -> str | None:
@@ -23,7 +23,7 @@ def reason_for_torch(options: EngineOptions, on_cpu: bool, dtype: str | None, co
     if options.adapters:
         return "adapters loaded at the start run faster with PyTorch"
     if dtype is not None and dtype not in DATA_TYPES:
-        return f"OpenVINO computes float32 and bfloat16, but the model has {dtype}"
+        return f"OpenVINO computes float32, bfloat16 and float16, but the model has {dtype}"
     if config.get("quantization_config"):
         return "the model's weights are quantized already"
     return "its attention has a soft cap" if config.get("attn_logit_softcapping") else None

@@ -62,8 +62,13 @@ class PagedRunner(ModelRunner):
         self._capture = capture if self.rope is None and not self.state_layers else None
         self._graphs: DecodeGraphs | None = None
         self.block_size = block_size
-        self.block_bytes = PagedCache.block_bytes(self._shapes, model.dtype, block_size)
+        self.block_bytes = PagedCache.block_bytes(self._shapes, self.dtype, block_size)
         self._optimize()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the computation and of the cache."""
+        return self._model.dtype
 
     def _optimize(self) -> None:
         """Replace what can run faster."""

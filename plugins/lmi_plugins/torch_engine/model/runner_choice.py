@@ -43,7 +43,7 @@ def choose_paged_runner(
         if asked or model.device.type == "cpu":
             logger.log(logging.WARNING if asked else logging.INFO, "PyTorch computes %s: %s", name, reason)
         return PagedRunner(model, max_length, block_size or BLOCK_SIZE, capture_for(model, options))
-    logger.info("OpenVINO computes %s in %s; weights: %s", name, model.dtype, options.quantize or "as they are")
+    logger.info("OpenVINO computes %s in %s; weights: %s", name, runner.dtype, options.quantize or "as they are")
     return runner
 
 

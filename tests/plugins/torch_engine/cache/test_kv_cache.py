@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE
@@ -51,16 +52,17 @@ def test_block_bytes() -> None:
     assert PagedCache.block_bytes(shapes, torch.float16) == BLOCK_SIZE * 2 * (16 + 8)
 
 
-def test_heads_first() -> None:
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
+def test_heads_first(stored: torch.dtype) -> None:
     """Both layouts give back the same; in one, the tokens of a head are contiguous in each block."""
     shapes = {0: LayerShape(2, 4, 3)}
-    by_token = PagedCache(shapes, 3, torch.float32, torch.device("cpu"), 32)
-    by_head = HeadFirstCache(shapes, 3, torch.float32, torch.device("cpu"), 32)
+    by_token = PagedCache(shapes, 3, torch.bfloat16, torch.device("cpu"), 32)
+    by_head = HeadFirstCache(shapes, 3, torch.bfloat16, stored, 32)
     slots = torch.tensor([*range(64, 96), 33])
-    keys, values = torch.randn(33, 2, 4), torch.randn(33, 2, 3)
+    keys, values = (torch.randn(33, 2, size, dtype=torch.bfloat16) for size in (4, 3))
     for cache in (by_token, by_head):
         cache.write(0, slots, keys, values)
         cache.copy({3: 1})
     for each, expected in zip(by_head.read(0, TABLES), by_token.read(0, TABLES), strict=True):
         assert torch.equal(each, expected)
-    assert torch.equal(by_head.parts(0)[0][2].view(2, 32, 4), keys[:32].transpose(0, 1))
+    assert torch.equal(by_head.parts(0)[0][2].view(2, 32, 4), keys[:32].transpose(0, 1).to(stored))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -27,7 +28,9 @@ from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}  # OpenVINO's default does not depend on the model
+CAPABILITIES = {torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16"}
+# OpenVINO's default does not depend on the model.
+PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 PROGRESS_MILLISECONDS = 500  # between signs of life during a long step
 
 
@@ -71,6 +74,12 @@ class OpenVinoRunner(PagedRunner):
         self._quantize = options.quantize
         super().__init__(model, max_length, BLOCK_SIZE)
 
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The model's own type if the CPU has instructions for it, else float32, in which OpenVINO then computes."""
+        supported = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        return self._model.dtype if CAPABILITIES[self._model.dtype] in supported else torch.float32
+
     def _optimize(self) -> None:
         if not all(options._replace(window=None).is_plain(0) for options in self._options.values()):
             raise UnsupportedGraph("its attention has a soft cap, sinks or ALiBi")
@@ -90,7 +99,7 @@ class OpenVinoRunner(PagedRunner):
     def _compile(self) -> openvino.CompiledModel:
         model = self._model
         graph = load_graph(model)
-        add_attention(graph, self._shapes, self._options, model.dtype)
+        add_attention(graph, self._shapes, self._options, self.dtype)
         head: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self._weights = add_weights(graph, weights_of(model), self._quantize, None if head is None else head.weight)
         hidden = embedding_weight(model).shape[1]
@@ -100,7 +109,7 @@ class OpenVinoRunner(PagedRunner):
                 parameter.set_partial_shape(openvino.PartialShape(shape))
         graph.validate_nodes_and_infer_types()
         properties = {
-            "INFERENCE_PRECISION_HINT": PRECISIONS[model.dtype],
+            "INFERENCE_PRECISION_HINT": PRECISIONS[self.dtype],
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
             "ENABLE_CPU_PINNING": False,  # other processes might be pinned to the same cores
         }
@@ -125,7 +134,7 @@ class OpenVinoRunner(PagedRunner):
         del cache  # not earlier, because OpenVINO does not own it
 
     def _new_cache(self, blocks: int) -> HeadFirstCache:
-        cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self._model.device, self.block_size)
+        cache = HeadFirstCache(self._shapes, blocks, self._model.dtype, self.dtype, self.block_size)
         for layer in self._shapes:
             for name, part in zip(cache_names(layer), cache.parts(layer), strict=True):
                 self._request.set_tensor(name, as_tensor(part))

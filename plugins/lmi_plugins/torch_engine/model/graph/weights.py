@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 FLOAT = openvino.Type.f32
 GROUP = 128  # 4-bit weights that share a scale
-ELEMENT_TYPES = {torch.float32: FLOAT, torch.bfloat16: openvino.Type.bf16}
+ELEMENT_TYPES = {torch.float32: FLOAT, torch.bfloat16: openvino.Type.bf16, torch.float16: openvino.Type.f16}
 
 
 def as_tensor(states: torch.Tensor) -> openvino.Tensor:
@@ -75,7 +75,7 @@ def _is_multiplied(parameter: openvino.Node) -> bool:
 
 def _constant(weight: torch.Tensor) -> openvino.Node:
     constant = openvino.op.Constant(as_tensor(weight.contiguous()), shared_memory=weight.is_contiguous())
-    if weight.dtype != torch.bfloat16:
+    if weight.dtype == torch.float32:
         return constant
     node = ops.convert(constant, FLOAT)
     node.get_rt_info()["decompression_0"] = ""  # keeps OpenVINO from converting it at the start, which doubles its size
