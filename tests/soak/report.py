@@ -62,7 +62,8 @@ end, because of other work.
 | | |
 |---|---|
 | answers that were compared | {sum(tally.answered.values())} |
-| wrong ones, and other faults | {len(found.wrong)} |
+| wrong, lost or doubled ones | {len(tally.wrong)} |
+| other faults | {len(found.wrong) - len(tally.wrong)} |
 | requests that were left unfinished | {sum(tally.left.values())} |
 | requests refused with 503 and retried | {tally.refused} |
 | engine processes killed (SIGKILL); seconds until the replacement accepted requests | {_seconds(found.killed)} |
