@@ -17,10 +17,11 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.embeddings.packed_states import PackedStates
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
-from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model.graph import openvino_runner, stored, tracing
 from lmi_plugins.torch_engine.model.graph.openvino_runner import OpenVinoRunner, SignalStack
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
+from lmi_plugins.torch_engine.sequences.step_batch import StepBatch
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.test_any_company import (
@@ -106,6 +107,37 @@ def prefill(results: list[Any]) -> list[Any]:
 def adapters(tmp_path_factory: pytest.TempPathFactory, reference: ReferenceModel) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("adapters")
     return {name: save_adapter(folder / name, reference("llama"), i) for i, name in enumerate(ADAPTERS)}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_libraries_share_the_cache_of_short_types(
+    dtype: str,
+    model_directory: ModelDirectory,
+    reference: ReferenceModel,
+    adapters: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch computes the middle of a prompt, beside a request with an adapter, and OpenVINO the rest."""
+    steps, by_pytorch = list[int](), PagedRunner.run
+    engine = openvino_engine(model_directory("llama"), dtype=dtype, max_loras=1, max_prefill_tokens=25)
+    name, folder = next(iter(adapters.items()))
+    engine.load_adapter(name, folder)
+    (prompt,) = make_prompts([60])
+
+    def count(self: PagedRunner, batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
+        steps.append(len(batch.token_ids))
+        return by_pytorch(self, batch, new_blocks)
+
+    monkeypatch.setattr(PagedRunner, "run", count)
+    engine.add(request("whole", prompt, max_new_tokens=1, prompt_log_probs=True))
+    results = [*engine.step()]
+    engine.add(EngineRequest("other", prompt[:5], SamplingParameters(max_new_tokens=1), name))
+    while engine.has_work:
+        results += engine.step()
+    assert len(steps) == 1
+    found = [token.log_prob for token in prefill([result for request_id, result in results if request_id == "whole"])]
+    expected = expected_log_probs(reference("llama"), prompt[:1], prompt[1:])
+    assert found[1:] == pytest.approx(expected, abs=BOUNDS[dtype])
 
 
 @pytest.fixture(scope="module")
