@@ -253,7 +253,7 @@ class VllmEngine(Replica):
         arguments = await asyncio.to_thread(engine_arguments, self._arguments, self._devices)
         if (model := log_model.get()) is not None:
             arguments.served_model_name = model  # in the log lines of vLLM's processes, and in its metrics
-        self._failures = Failures()
+        self._failures = Failures(model)
         try:
             async with alone_on(self._devices):
                 engine = await load_engine(arguments)

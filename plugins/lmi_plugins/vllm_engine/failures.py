@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from lmi_core.host.out_of_memory import killed_for_memory
+from lmi_core.logs.formats import MODEL_VARIABLE
 from lmi_core.texts.reason import reason
 
 VARIABLE = "LMI_VLLM_FAILURES"  # environment variable with the path of the file
@@ -26,11 +27,12 @@ END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
 
 
 class Failures:
-    """The server's end: the causes written since its creation."""
+    """The server's end: the causes written since its creation by processes of a model, or if None, of any model."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str | None = None) -> None:
         if VARIABLE not in os.environ:
             os.environ[VARIABLE] = _new_file()
+        self._model = model
         self._file = Path(os.environ[VARIABLE])
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
@@ -40,9 +42,11 @@ class Failures:
         try:
             with self._file.open(encoding="utf-8") as file:
                 file.seek(self._read)
-                causes = [json.loads(line) for line in file]
+                found = [json.loads(line) for line in file]
         except OSError:
             return None
+        # A process fails without the name of its model only before it knows it.
+        causes = [cause for model, cause in found if self._model is None or model in (self._model, None)]
         return "; ".join(dict.fromkeys(causes)) or None
 
 
@@ -103,7 +107,7 @@ class _FailureFilter(logging.Filter):
             return True
         try:
             with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(explain(error)) + "\n")
+                file.write(json.dumps([os.environ.get(MODEL_VARIABLE), explain(error)]) + "\n")
         except OSError:  # the server has exited
             return False
         return True

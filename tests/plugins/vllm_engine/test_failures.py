@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lmi_core.logs.formats import MODEL_VARIABLE
 from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explain
 
 # A process of vLLM's that fails as its core does: it logs the error with its traceback, and raises it.
@@ -45,13 +46,16 @@ def test_a_process_tells_its_cause_in_place_of_a_traceback(
 ) -> None:
     (file := tmp_path / "failures.jsonl").touch()
     monkeypatch.setenv(VARIABLE, str(file))
-    failures = Failures()
+    monkeypatch.setenv(MODEL_VARIABLE, "hello")
+    failures = Failures("hello")
     assert failures.cause is None
     script = tmp_path / "failing_process.py"
     script.write_text(PROCESS)
+    of_any_model, of_another = Failures(), Failures("another")
     said = subprocess.run([sys.executable, script, level], capture_output=True, text=True, timeout=60).stderr
     died = "VllmWorker-0 died with exit code -9, perhaps because the host ran out of memory"
     assert failures.cause == f"{died}; no memory: lower option.gpu_memory_utilization"
+    assert (of_any_model.cause, of_another.cause) == (failures.cause, None)
     assert "nothing with a traceback" in said
     assert ("Traceback" in said) == (level == "debug")
     assert Failures().cause is None  # those of an engine that is started again are its own
