@@ -27,6 +27,7 @@ USED = {
     },
     "plugins/lmi_plugins/vllm_engine/arguments/parsing.py": {"_actions"},
     "plugins/lmi_plugins/vllm_engine/guide_libraries.py": {"_backend", "_create_grammar"},
+    "plugins/lmi_plugins/vllm_engine/requests/cpu_seeds.py": {"_bookkeeping_sync", "_sample"},
     "plugins/lmi_plugins/vllm_engine/statistics.py": {"_collector_to_names", "_name"},
 }
 

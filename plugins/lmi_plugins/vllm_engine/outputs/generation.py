@@ -110,6 +110,11 @@ def finish_reason(completion: CompletionOutput, parameters: ExtendedParameters) 
             return "stop_sequence" if own else "eos_token"
         case "repetition":
             return "stop_sequence"
+        case "error":
+            raise GenerationFailed(
+                "vLLM ended the request with an error, perhaps because its parameters exclude all tokens that its "
+                "grammar or schema allows"
+            )
     raise GenerationFailed(f"vLLM ended the request with {completion.finish_reason}")
 
 

@@ -1,7 +1,8 @@
 """Seeds in vLLM's builds for CPUs, fixed for prompts that are computed in several steps.
 
 After each step but the last, vLLM discards a sample and sets the request's generator back by its offset. Those of CPUs
-have no offset: the error ends the engine. To be removed once vLLM has mended it, which fails the tests of this file.
+have no offset: the error ends the engine. To be removed once vLLM has mended it, which fails a test of this file.
+https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/worker/gpu_model_runner.py
 """
 
 from typing import Any
