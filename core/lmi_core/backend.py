@@ -33,24 +33,24 @@ class Backend(ServingRuntime[P]):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()  # other values of `option.rolling_batch` that select this backend
-    auto_priority: ClassVar[int | None] = None  # `auto` selects the highest that is available; None: never
+    auto_priority: ClassVar[int | None] = None  # `auto` selects the highest that is available; None means never
     properties_type: ClassVar[type[ModelProperties]]
     parameters_type: ClassVar[type[GenerationParameters]] = GenerationParameters
 
-    replicates: ClassVar[bool] = False  # runs `setup.replicas` engines if the devices allow; see `replicas`
+    replicates: ClassVar[bool] = False  # whether it runs `setup.replicas` engines if the devices allow
 
-    shares_engines: ClassVar[bool] = False  # with other servers on this host: `lmi serve --servers`
+    shares_engines: ClassVar[bool] = False  # whether servers on this host can share its engines (`lmi serve --servers`)
 
-    runs_on_ray: ClassVar[bool] = False  # if `setup.ray_address` is a cluster
+    runs_on_ray: ClassVar[bool] = False  # whether its engines run on the cluster at `setup.ray_address`, if set
 
     tokenizer: Tokenizer  # set by the time `start` returns
     max_length: int  # context length in tokens, prompt and generated tokens together; set by the time `start` returns
     max_input_length: int | None = None  # the maximum number of prompt tokens, if below the context length
     max_output_length: int | None = None  # the maximum number of generated tokens, if below the context length
 
-    generates: bool = True  # known once `start` has returned; False: the model only makes embeddings
-    orders_requests: bool = False  # schedules requests by priority, so it must see all of them
-    max_images: int = 0  # images in one prompt, known once `start` has returned; 0: the model takes only text
+    generates: bool = True  # False if the model only makes embeddings; known once `start` has returned
+    orders_requests: bool = False  # whether it schedules requests by priority, and so must see all of them
+    max_images: int = 0  # the maximum for one prompt, 0 if the model takes only text; known once `start` has returned
 
     @property
     def adapters(self) -> Collection[str]:

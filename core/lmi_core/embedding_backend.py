@@ -21,16 +21,16 @@ class EmbeddingModel:
 
     size: int  # the number of dimensions
     max_length: int  # maximum number of tokens in an input
-    dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may choose; None: any size
+    dimensions: tuple[int, ...] | None = ()  # the smaller sizes that a request may choose; None means any size
     lower_case: bool = False  # convert texts to lower case before tokenizing them
-    scores: bool = False  # a vector is the score of a pair of texts
+    scores: bool = False  # whether a vector is the score of a pair of texts
     joins_pairs: bool = False  # join the texts of a pair into one, as causal models expect
 
 
 class EmbeddingBackend(ABC):
     """The additional interface of a backend that embeds texts."""
 
-    embedding: EmbeddingModel | None = None  # set by the time `start` returns; None: the model does not make vectors
+    embedding: EmbeddingModel | None = None  # set by the time `start` returns; None if the model makes no vectors
 
     @abstractmethod
     def embed(self, requests: Sequence[ValidEmbedding]) -> AsyncGenerator[Vector, None]:

@@ -39,4 +39,4 @@ class EmbeddingCall:
     ignored: tuple[str, ...] = ()  # names of the unknown fields that `parse` dropped
     headers: Mapping[str, str] = field(default_factory=dict)  # headers of the response
     timeout: float | None = None  # seconds allowed for the answer
-    request_id: str | None = None  # replaces the call's id, if its body sets one; None: unchanged
+    request_id: str | None = None  # replaces the call's id, if its body sets one; None leaves it unchanged

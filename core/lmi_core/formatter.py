@@ -48,11 +48,11 @@ class AnswerWriter(ABC):
     # Whether `error` also writes the response, with the error's status, if generation fails before the first bytes.
     errors_are_events: ClassVar[bool] = False
 
-    # An instance may still set both in the call that returns its first bytes.
+    # An instance may still set this and `headers` in the call that returns its first bytes.
     content_type: str
     headers: Mapping[str, str] = MappingProxyType({})
 
-    # Whether both are known before the first bytes; if not, no headers are sent to keep a waiting request alive.
+    # Whether type and headers are known before the first bytes; if not, none are sent to keep a waiting request alive.
     is_settled: bool = True
 
     @abstractmethod
@@ -68,7 +68,7 @@ class OutputFormatter(AnswerWriter):
     """
 
     name: ClassVar[str]
-    variant: ClassVar[Variant | None] = None  # makes it a variant of another formatter; not inherited
+    variant: ClassVar[Variant | None] = None  # the formatter of which it is a variant, if any; not inherited
     one_sequence: ClassVar[bool] = False  # whether its format has no place for several sequences of a prompt
 
     # Where a model.py's function finds the text in the JSON objects; without them, the function sees no text.
@@ -76,7 +76,7 @@ class OutputFormatter(AnswerWriter):
     full_text: ClassVar[str | None] = None  # the member of a stream's last object that repeats the whole text
     repeats_text: ClassVar[bool] = False  # whether a stream also repeats the text where no function can change it
 
-    # The formatter whose output vLLM's response functions change instead; None: this one.
+    # The formatter whose output vLLM's response functions change instead; None means this one.
     engine_form: "OutputFormatter | None" = None
 
     is_changed = False  # whether the model's own code changes the output of this instance before it is sent

@@ -37,7 +37,7 @@ class Generation:
     formatter: OutputFormatter
     timeout: float | None = None  # seconds allowed for the answer
     ignored: tuple[str, ...] = ()  # names of unknown fields, including nested ones, that `parse` dropped
-    request_id: str | None = None  # replaces the call's id, if its body sets one; None: unchanged
+    request_id: str | None = None  # replaces the call's id, if its body sets one; None leaves it unchanged
     headers: Mapping[str, str] = field(default_factory=dict)  # headers of the response, whatever writes its body
     strict: bool = False  # reject unknown parameters regardless of option.strict_parameters
 
@@ -66,7 +66,7 @@ class Handler(ABC):
     def served_name(self, name: str, models: ServedModels) -> str:
         """Return the served name of a model or adapter named in a body; by default the same.
 
-        Raise ModelNotFound for a message in the dialect's own words.
+        To word the message for an unknown name as the dialect does, raise ModelNotFound here.
         """
         return name
 

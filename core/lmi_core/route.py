@@ -45,21 +45,21 @@ class Route:
 
     path: str
     method: str = "POST"
-    answer: RouteAnswer | None = None  # receives the call and all models; None: `Handler.parse` reads the call
-    summary: str = ""  # for the OpenAPI document, like the payloads, which list the forms of the body
+    answer: RouteAnswer | None = None  # gets the call and all models; None if `Handler.parse` reads the call
+    summary: str = ""  # for the OpenAPI document, like `payloads`, the types of the body
     payloads: tuple[type[BaseModel], ...] = ()
-    plain_text: bool = False  # a text/plain body is accepted too, as the prompt
-    framing: Framing = field(default_factory=Framing)  # applied to answers, but not to errors
-    compresses: bool = False  # compresses whole answers if the client's `Accept-Encoding` allows it
+    plain_text: bool = False  # whether a text/plain body is accepted too, as the prompt
+    framing: Framing = field(default_factory=Framing)  # the frame around answers, but not around errors
+    compresses: bool = False  # compress whole answers if the client's `Accept-Encoding` allows it
     # Refuse requests from pages of other web sites, because the route changes the server or discloses private data.
-    # None: yes if it is for operators, or if it has an `answer` and a method that changes something.
+    # None means yes if it is for operators, or if it has an `answer` and a method that changes something.
     guarded: bool | None = None
     # Leave clients whose `Accept` does not include this type, such as `text/html`, to the next route of the same path.
     media_type: str | None = None
 
-    is_polled: bool = False  # clients poll it: only failures are logged above the level `debug`
-    answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; empty: answers may have any form
-    # Who may use it; None: clients. A route that manages the server sets `Access.OPERATORS`
+    is_polled: bool = False  # whether clients poll it, so that only failures are logged above `debug`
+    answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; if empty, answers may have any form
+    # Who may use it; None means clients. A route that manages the server sets `Access.OPERATORS`
     access: Access | None = None
 
     @property
@@ -83,7 +83,7 @@ class Route:
 def inquiry(
     path: str, answer: RouteAnswer, summary: str, payloads: tuple[type[BaseModel], ...], *answers: AnswerForm
 ) -> Route:
-    """Return a route for clients whose method is POST although it changes nothing, so any page may use it."""
+    """Return a route for clients that changes nothing although its method is POST, so any page may use it."""
     return Route(path, "POST", answer, summary, payloads, guarded=False, access=Access.CLIENTS, answers=answers)
 
 

@@ -170,13 +170,16 @@ class ServedModels(Protocol):
     def models(self) -> Mapping[str, ManagedModel]: ...
 
     def find(self, name: str | None) -> ManagedModel:
-        """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
+        """Return the model with that name or, without one, the only model, now or at the start.
+
+        Raise ModelNotFound if there is none.
+        """
 
     def find_with_adapters(self, name: str | None) -> ManagedModel:
-        """Return the model with that name, or with an adapter of that name. Raise ModelNotFound."""
+        """Return the model with that name, or with an adapter of that name. Raise ModelNotFound if there is none."""
 
     def version_asked(self, name: str | None) -> ManagedModel:
-        """Return the only model, in the version in a body's name. Raise ModelNotFound otherwise."""
+        """Return the only model, in the version that a body asks for. Raise ModelNotFound if there is none."""
 
     def versions(self, name: str) -> Sequence[ManagedModel]:
         """Return the served versions of the model with that name, the default first."""
@@ -185,9 +188,9 @@ class ServedModels(Protocol):
         """Take a place in the model's queue; shutdown waits for it. Raise Overloaded or ModelNotReady."""
 
     async def bridge(self, model: ManagedModel) -> bool:
-        """Wait in a model's queue if its only engine is being replaced; if so, return True: look the model up again.
+        """Wait in a model's queue if its only engine is being replaced, and return whether to look the model up again.
 
-        Raise Overloaded.
+        Raise Overloaded if the queue is full.
         """
 
     async def wake(self, model: Any) -> None:

@@ -35,9 +35,9 @@ class RuntimeSetup(Generic[P]):
     engine_arguments: Mapping[str, str]  # undeclared `option.*` keys for the engine, as raw text
     retry_threshold: int  # how many consecutive times a crashed engine is restarted
     loading_timeout: float = LOADING_TIMEOUT  # seconds for each load of the model
-    replicas: ReplicaCount = ONE  # for each group of devices that the model needs
-    devices: tuple[str, ...] = ()  # `cpu`, or GPU numbers; empty: all available ones
-    ray_address: str | None = None  # the cluster whose nodes run the engines; None: this host
+    replicas: ReplicaCount = ONE  # the number for each group of devices that the model needs
+    devices: tuple[str, ...] = ()  # `cpu`, or GPU numbers; empty means all available ones
+    ray_address: str | None = None  # the cluster whose nodes run the engines; None means this host
     max_idle_time: float = 60  # seconds without requests after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:
@@ -72,18 +72,18 @@ class ServingRuntime(ABC, Generic[P]):
 
     name: ClassVar[str]
     properties_type: ClassVar[type[ModelProperties]]
-    replicas: "Replicas[Any] | None" = None  # set if the backend can have several engines
+    replicas: "Replicas[Any] | None" = None  # the engines, if the backend can have several
     code_options: ClassVar[frozenset[str]] = frozenset()  # engine arguments that name code for the engine to run
 
     # How this engine deviates from the model directory; complete once the runtime is created.
     warnings: Sequence[str] = ()
-    # Warnings that apply only to this host, and are not in `warnings`; also complete once created.
+    # Warnings that apply only to this host, and are not in `warnings`; complete once the runtime is created.
     substitutions: Sequence[Substitution] = ()
 
     def __init__(self, setup: RuntimeSetup[P]) -> None:
         self.setup = setup
-        self.progress = LoadingProgress()  # of `start`; replaced before it by the model's
-        self.former: Replicas[Any] | None = None  # of a version that this one replaces; for `Replicas.start`
+        self.progress = LoadingProgress()  # the progress of `start`, before which the model sets its own
+        self.former: Replicas[Any] | None = None  # the engines of the version to replace, for `Replicas.start`
 
     @property
     def adapters(self) -> Collection[str]:
@@ -131,7 +131,7 @@ class ServingRuntime(ABC, Generic[P]):
         """Raise BackendUnhealthy unless the runtime can accept requests."""
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        """Return where the `replicas` run, with this many on each group of devices that holds the whole model."""
+        """Return where the replicas run: `replicas` of them on each group of devices that holds the whole model."""
         return Placement(replicas=Placement().total(of_group))
 
     def figures(self) -> EngineFigures:

@@ -162,7 +162,7 @@ class HuggingFaceService:
         return read_batch(self.parse_input(*arguments), inputs)
 
     def _validate(self, item: BatchItem) -> None:
-        """Create the item's requests, or its error."""
+        """Create the item's requests, or set its error."""
         engine = self._require_engine()
         if item.error is not None:
             return

@@ -20,7 +20,7 @@ Item = Texts | BaseException | None
 
 
 class StreamingUtils:
-    """The generators that a model function adds to its output's stream."""
+    """Generators of text that a model function can add to the stream of its output."""
 
     DEFAULT_MAX_NEW_TOKENS: ClassVar[int] = 50
     BUILTIN_ENGINES: ClassVar[frozenset[str]] = frozenset({"Accelerate", "DeepSpeed", "transformers"})

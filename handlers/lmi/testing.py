@@ -1,6 +1,6 @@
 """Names for tests of plugins: the fixtures' types, the scripted backend, and `import_file` for plugins in files.
 
-`docs/how_to/testing.md` describes it. (PYTEST_DONT_REWRITE: pytest may import it after a test has.)
+`docs/how_to/testing.md` describes it. (PYTEST_DONT_REWRITE: a test may import it before pytest does.)
 """
 
 from lmi_core.plugins.loading import import_file

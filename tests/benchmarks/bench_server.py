@@ -176,7 +176,7 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
 
 `make bench-server` measures the overhead of a server over vLLM's engine, with `examples/hello`, prompts of
 {len(PROMPT_IDS)} tokens and {NEW_TOKENS} generated tokens per stream. Our client runs in its own process and only
-counts tokens; {WAVES} times, it sends as many requests at once as there are streams. vLLM's client,
+counts tokens; it sends as many requests at once as there are streams, {WAVES} times. vLLM's client,
 `vllm bench serve`, sends as many random prompts, a new one whenever one ends, and takes more of the CPUs that it shares
 with the servers. CPU is the CPU time of the server's process, without the engine's. The contenders take turns in
 {rounds} rounds and are paused while another runs, so other load on the machine affects all alike. CPU is the mean of

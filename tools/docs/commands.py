@@ -20,7 +20,7 @@ arguments. Errors and warnings go to stderr, answers and tables to stdout.
 |---|---|
 | 0 | the command succeeded; `lmi serve` was stopped by Ctrl-C or SIGTERM |
 | 1 | `lmi serve`: an engine crashed more often than `retry_threshold` allows; other commands: the request failed |
-| 2 | the arguments, the environment or a model directory are invalid, for the reason on stderr |
+| 2 | the arguments, the environment or a model directory are invalid; the reason is on stderr |
 """
 FORMS = "<!-- not run: forms of the command, with placeholders in capital letters -->"
 VERBATIM = "\b"  # begins a paragraph whose lines stay as they are

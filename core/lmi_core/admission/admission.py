@@ -67,7 +67,7 @@ class SequenceCounts(NamedTuple):
 class Admission:
     """The queue of a model. A call takes one place per sequence.
 
-    One key leaves places for others: the reserve, or as many as it already has if these are fewer.
+    A key must leave places for other keys: the reserve, or as many as it already has if these are fewer.
     """
 
     def __init__(self, model: str, max_waiting: int, max_running: int = 0, queue_timeout: float = math.inf) -> None:
@@ -88,9 +88,7 @@ class Admission:
         self._reserve = reserve(max_waiting)
 
     def check(self) -> None:
-        """Raise Overloaded if every place is taken or for other keys, or if a request could not start within its time
-        limit.
-        """
+        """Raise Overloaded if all places are taken or reserved for other keys, or a request would start too late."""
         if self.taken >= self.maximum:
             raise Overloaded(
                 f"model {self._model} has {self.taken} requests in its queue, which is full", self._departures.advice()

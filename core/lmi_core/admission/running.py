@@ -176,7 +176,7 @@ class RunningCall:
                 self._watch.cancel()
 
     async def wait_for(self, turn: Turn) -> None:
-        """Wait until the call's turn, which has to be waited for, has come."""
+        """Wait for the call's turn, which has not come yet."""
         await turn.wait()
         self.begin()
 
@@ -227,7 +227,7 @@ class RunningCall:
         return self._in_engine_since(self._last), self._limits.inter_token, partial(self._limits.next_error, self._unit)
 
     def _in_engine_since(self, begin: float) -> float:
-        """Return a time, or the later time at which the call entered its engine; now, if it waits for one."""
+        """Return the later of a time and the call's entry into its engine; the present if it waits for an engine."""
         return max(begin, min(self.engine_time.since, asyncio.get_running_loop().time()))
 
     def _cut_short(self) -> None:

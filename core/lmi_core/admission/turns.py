@@ -105,7 +105,7 @@ class RollingBatch(TurnQueue):
         self._look: asyncio.TimerHandle | None = None
 
     def resize(self, batch_size: float, ahead: int = 0) -> None:
-        """Set how many sequences the engine runs (math.inf if it schedules all itself), and how many more it queues."""
+        """Set how many sequences the engine runs (math.inf if it schedules all itself) and how many more it queues."""
         self._size = batch_size + ahead
 
     def _try_begin(self, turn: Turn) -> bool:
@@ -116,7 +116,7 @@ class RollingBatch(TurnQueue):
 
     @contextmanager
     def closing(self, turn: Turn) -> Iterator[Turn]:
-        """End a turn that has come before the statement that holds it."""
+        """End a turn, which has come, at the end of the `with` statement."""
         try:
             yield turn
         finally:

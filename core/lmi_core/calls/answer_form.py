@@ -21,7 +21,7 @@ class AnswerForm:
     type: Any = None
     content_type: str = JSON
     statuses: tuple[int, ...] = (200,)
-    formatted: bool = False  # only if a model of the server has `option.output_formatter`
+    formatted: bool = False  # whether it needs a model with `option.output_formatter`
 
 
 def stream_forms(type: Any, *content_types: str) -> tuple[AnswerForm, ...]:

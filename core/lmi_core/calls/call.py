@@ -57,7 +57,7 @@ class JsonBody:
 
     @property
     def value(self) -> Any:
-        """Return the parsed JSON. Raise InvalidPayload if the body is not JSON, or PayloadTooLarge after `parse`."""
+        """Return the parsed JSON. Raise InvalidPayload if it is not JSON, or PayloadTooLarge if `parse` refused it."""
         if self._value is _NOT_PARSED:
             self._parse()
         if self._error is not None:

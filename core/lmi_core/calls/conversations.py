@@ -60,11 +60,11 @@ Kept = TypeVar("Kept", Turn, RunningAnswer)
 
 
 class Conversations:
-    """Turns by id, of at most `limit` bytes; the least recently used are dropped first.
+    """Turns by id, at most `limit` bytes in total; the least recently used are dropped first.
 
-    Later turns share earlier ones, which stay in memory as long as one of them does, even after their own id is
-    dropped. With API keys, clients see only the turns of their own key. Without keys, anyone who knows an id can read
-    the turn, so ids must be hard to guess.
+    Each turn refers to the turn before it, which therefore stays in memory even after its own id is dropped. With API
+    keys, clients see only the turns of their own key. Without keys, anyone who knows an id can read the turn, so ids
+    must be hard to guess.
     """
 
     def __init__(self, limit: int) -> None:

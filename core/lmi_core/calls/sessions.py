@@ -33,7 +33,7 @@ class Sessions:
     def begin(self, key: str | None = None) -> Session:
         """Open a session for the holder of an API key, if any.
 
-        Raise Overloaded if there are too many, or more of that key than are left for other keys.
+        Raise Overloaded if there are too many, or if too few would be left for other keys.
         """
         self._remove_expired()
         left = MAX_SESSIONS - len(self._open)

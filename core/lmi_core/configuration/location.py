@@ -20,7 +20,7 @@ BUCKET = re.compile(r"[\w.:/-]{3,255}", re.ASCII)  # a name, or an access point'
 
 @dataclass(frozen=True, slots=True)
 class RemoteModel:
-    """A model to copy to this host, with `everything` including files in formats that no backend reads."""
+    """A model to copy to this host; with `everything`, files in formats that no backend reads are copied too."""
 
     source: str  # an `s3://` URL, the URL or the absolute path of an archive, or a hub id
     revision: str | None = None  # on the hub

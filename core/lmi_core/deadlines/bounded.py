@@ -52,12 +52,15 @@ class Bounded(Generic[P, T]):
     """A function that runs in this process if it is fast, and otherwise in a process that can be killed."""
 
     def __init__(self, function: Callable[P, T], apart: Callable[..., T]) -> None:
-        """`apart` calls the same function in another process; its first argument is the CPU time."""
+        """`apart` calls the same function in another process; its first argument is the limit on CPU time."""
         self._function, self._apart = function, apart
         self._threads = HelperThreads()
 
     def run(self, characters: int, *arguments: P.args, **named: P.kwargs) -> T:
-        """Call the function and return its result. Raise NeedsTimeError on the event loop, and CallTooCostlyError."""
+        """Call the function and return its result.
+
+        If it takes too long, raise CallTooCostlyError; on the event loop, raise NeedsTimeError.
+        """
         seconds = LOOP_SECONDS if _current.on_event_loop else THREAD_SECONDS + characters / CHARACTERS_PER_SECOND
         try:
             return self._threads.run(seconds, partial(self._function, *arguments, **named))
@@ -161,7 +164,7 @@ def _end_all(helpers: list[_Helper]) -> None:
 
 @cache
 def _keep_out_of_the_log() -> None:
-    """Have Python not report the exception where it is ignored, as in a callback of a weak reference."""
+    """Prevent Python from reporting the exception where it is ignored, as in a callback of a weak reference."""
     report = sys.unraisablehook
 
     def unless_abandoned(unraisable: "sys.UnraisableHookArgs") -> None:

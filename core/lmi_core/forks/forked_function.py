@@ -42,7 +42,7 @@ class CallEndedError(CallFailedError):
     """The process of a call has crashed."""
 
     def __init__(self, code: int) -> None:
-        """`code`: its exit code, negative for a signal."""
+        """`code` is the exit code of the process, negative for a signal."""
         super().__init__(f"its process ended with {'signal' if code < 0 else 'exit code'} {abs(code)}")
         self.code = code
 

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Messages and tools in transformers' form: contents are texts or lists of parts, arguments of calls objects."""
+    """Messages and tools in transformers' form, with texts or lists of parts as contents and objects as arguments."""
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None

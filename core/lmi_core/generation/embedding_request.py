@@ -13,16 +13,16 @@ class EmbeddingRequest:
 
     text: str | list[int]  # text or token ids
     name: str  # the client's name for this text in error messages, such as `input.3`
-    add_special_tokens: bool = True  # if it is a text
-    dimensions: int | None = None  # numbers in the vector; None: the model's number
-    normalize: bool | None = None  # normalize vectors, or activate scores; None: the model's default
-    truncate: int | None = None  # maximum tokens, including those that the model adds; None: do not truncate
-    truncation_side: Side | None = None  # which end is cut off; None: the tokenizer's default
+    add_special_tokens: bool = True  # add special tokens if the input is a text
+    dimensions: int | None = None  # the size of the vector; None means the model's own
+    normalize: bool | None = None  # normalize vectors, or activate scores; None means the model's default
+    truncate: int | None = None  # maximum tokens, including those that the model adds; None means no limit
+    truncation_side: Side | None = None  # the end that is cut off; None means the tokenizer's default
     names: Mapping[str, str] = field(default_factory=dict)  # the client's names of these fields, for error messages
-    adapter: str | None = None  # None: the base model
+    adapter: str | None = None  # the adapter to use; None means the base model
     cache_salt: str | None = None  # computed results are shared only with requests that have the same salt
-    text_limits: tuple[int, int] = (0, 0)  # maximum tokens of each text of a pair; 0: no limit
-    pair: str | None = None  # the text that `text` is scored against; None: `text` is embedded
+    text_limits: tuple[int, int] = (0, 0)  # maximum tokens of each text of a pair; 0 means no limit
+    pair: str | None = None  # the text that `text` is scored against; None if `text` is embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +34,4 @@ class ValidEmbedding:
     normalize: bool | None = None
     adapter: str | None = None
     cache_salt: str | None = None
-    token_types: list[int] | None = None  # for models that distinguish the two texts of a pair by them
+    token_types: list[int] | None = None  # the tokens' types, for models that distinguish texts of a pair

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Hypotheses(Generic[T]):
-    """The best finished sequences so far, at most as many as beams."""
+    """The best finished sequences so far, at most as many as there are beams."""
 
     def __init__(
         self, num_beams: int, length_penalty: float, early_stopping: bool | Literal["never"], max_length: int

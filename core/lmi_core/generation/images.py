@@ -26,5 +26,5 @@ class Image:
 class ImagePrompt:
     """A prompt with its images, after its backend has read them."""
 
-    prompt_ids: list[int]  # with each image expanded to its tokens in the context
+    prompt_ids: list[int]  # the prompt, with each image expanded to its tokens in the context
     content: Any  # the images in a form that only the backend reads

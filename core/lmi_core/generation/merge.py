@@ -10,7 +10,7 @@ Steps = AsyncGenerator[GenerationStep, None]
 
 
 def merge(streams: Sequence[Steps], *, of_prompts: bool = False) -> Steps:
-    """Return the steps of all streams as they arrive; with `of_prompts`, each gets its stream's index as the prompt's.
+    """Return the steps of all streams as they arrive; with `of_prompts`, a step's prompt index is its stream's index.
 
     Closing the generator, or an error in one stream, closes every stream.
     """

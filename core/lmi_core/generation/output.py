@@ -1,4 +1,7 @@
-"""Generation steps that backends yield and formatters read. They are built once per token, so without pydantic."""
+"""Generation steps that backends yield and formatters read.
+
+They are built once per token, and therefore do not use pydantic.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -15,14 +18,14 @@ FinishReason = Literal["length", "eos_token", "stop_sequence", "error", "abort"]
 
 
 class Token(msgspec.Struct, array_like=True, gc=False):
-    """A token and its text; "" if it ends inside a character."""
+    """A token and its text, which is "" if the token ends inside a character."""
 
     id: int
     text: str
-    log_prob: float | None = None  # from the model's unmodified distribution; None for the first token of a prompt
+    log_prob: float | None = None  # in the model's unmodified distribution; None for the first token of a prompt
     special: bool = False
     top_tokens: "list[Token] | None" = None  # the most likely tokens at its position, most likely first, if requested
-    rank: int | None = None  # among all tokens at its position, starting at 1; for generated tokens, only if requested
+    rank: int | None = None  # the token's rank at its position, from 1; for generated tokens, only if requested
 
 
 text_of = attrgetter("text")  # of a token
@@ -36,9 +39,9 @@ class GenerationStep(msgspec.Struct, array_like=True, gc=False):
     tokens: list[Token]
     finish_reason: FinishReason | None = None
     sequence_index: int = 0
-    prefill: list[Token] | None = None  # the prompt's tokens, in the first step, when `decoder_input_details` asks
-    # If requested, the model's unmodified logits as little-endian float32 bytes: for each position of
-    # the prompt, in the first step, [prompt tokens, vocabulary]; of each of `tokens`, [tokens, vocabulary].
+    prefill: list[Token] | None = None  # the prompt's tokens, in the first step, if `decoder_input_details` is set
+    # If requested, the model's unmodified logits as little-endian float32 bytes: in `prompt_logits`, [prompt tokens,
+    # vocabulary], only in the first step; in `generation_logits`, [tokens, vocabulary], a row for each of `tokens`.
     prompt_logits: bytes | None = None
     generation_logits: bytes | None = None
     # Data for another engine that continues this one's work, in the last step: members of the response with vLLM's
@@ -146,7 +149,7 @@ class GenerationOutput:
         self.prompt_index = 0
         self.sequence = self.sequences[0]
         self.step = GenerationStep([])
-        self.transfer: dict[str, Any] = {}  # from the first sequence that has any
+        self.transfer: dict[str, Any] = {}  # the `transfer` of the first sequence that has any
 
     @property
     def request(self) -> ValidRequest:

@@ -166,7 +166,7 @@ CacheSalt = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 
 
 class EngineParameters(GenerationParameters):
-    """The parameters of every engine of LMI's: torch, vLLM and TensorRT-LLM."""
+    """The parameters common to LMI's engines: torch, vLLM and TensorRT-LLM."""
 
     n: int = Field(1, ge=1, le=64, description="The number of sequences to return; more than 1 only without streaming.")
     num_beams: int = Field(

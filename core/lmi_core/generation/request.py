@@ -23,15 +23,16 @@ class GenerationRequest:
 
     prompt: str | list[int]  # text, or token ids
     parameters: Mapping[str, Any]
-    add_special_tokens: bool = True  # if it is a text; a chat template writes them itself
-    names: Mapping[str, str] = field(default_factory=dict)  # from LMI's names (and PROMPT) to the client's, for errors
-    adapter: str | None = None  # one of the backend's adapters; None: the base model
+    add_special_tokens: bool = True  # add them to a text prompt; a chat template writes them itself
+    names: Mapping[str, str] = field(default_factory=dict)  # the client's names by LMI's (and PROMPT), for errors
+    adapter: str | None = None  # one of the backend's adapters; None means the base model
     fits_context: bool = False  # cut a `max_new_tokens` beyond the context length instead of refusing it
-    images: tuple[ImageSource, ...] = ()  # in the order of their places in the prompt
+    images: tuple[ImageSource, ...] = ()  # the images, in the order of their places in the prompt
     image_prompt: ImagePrompt | None = None  # set once the images have been read
     ignored: Mapping[str, Any] = field(default_factory=dict)  # unknown parameters
     markers: tuple[str, ...] = ()  # texts that a parser looks for in the output: see ValidRequest
-    shorten: Callable[[], ShorterPrompt] | None = None  # replaces the prompt; called in a thread: it may be slow
+    # Returns a shorter prompt; called in a thread, because it may be slow
+    shorten: Callable[[], ShorterPrompt] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class TensorSpecification:
 
     name: str
     dtype: TensorType
-    shape: tuple[int, ...]  # -1: any size
+    shape: tuple[int, ...]  # -1 means any size
     optional: bool = False
 
 

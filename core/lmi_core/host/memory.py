@@ -40,7 +40,7 @@ def return_large_blocks() -> None:
 
 
 def return_free_memory() -> None:
-    """Return memory that this process has freed to the system, as far as the C library can."""
+    """Return to the system the memory that this process has freed, as far as the C library can."""
     with suppress(AttributeError):  # glibc has this function
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -26,7 +26,7 @@ def read_header(file: Path) -> dict[str, WeightFacts]:
     try:
         with file.open("rb") as content:
             if content.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise Fault(f"{file}: the file is a pointer of Git LFS to the weights: fetch them with `git lfs pull`")
+                raise Fault(f"{file}: the file is a Git LFS pointer to the weights: fetch them with `git lfs pull`")
         with safe_open(file, framework="np") as weights:
             slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118 -- not a dict
             return {name: WeightFacts(each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}

@@ -56,7 +56,7 @@ def lost_lines_message(count: int, reason: str) -> str:
 
 
 class ModelFormatter(logging.Formatter):
-    """A formatter that knows the model of a record: that of the task or, in a worker, of the process."""
+    """A formatter that finds the model of a record: that of the task or, in a worker, of the process."""
 
     def __init__(self, text_format: str | None = None) -> None:
         super().__init__(text_format)

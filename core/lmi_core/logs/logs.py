@@ -71,7 +71,7 @@ def terminal_thread() -> LogThread | None:
 def error_stream_of_children() -> int | None:
     """Return the descriptor for child processes' standard error: on a terminal, their lines go above the progress line.
 
-    None: they inherit this process's.
+    None means that they inherit this process's standard error.
     """
     thread = terminal_thread()
     return None if thread is None else thread.pipe()

@@ -15,8 +15,8 @@ class EngineFigures(msgspec.Struct, array_like=True, frozen=True):
     waiting: int | None = None  # waiting sequences
     cache_usage: float | None = None  # the share of the KV cache that running sequences hold, from 0 to 1
     looked_up_tokens: int | None = None  # prompt tokens looked up in the prefix cache
-    cached_tokens: int | None = None  # prompt tokens found there
-    restarts: int = 0  # of the engine's process, or of workers
+    cached_tokens: int | None = None  # prompt tokens found in the prefix cache
+    restarts: int = 0  # restarts of the engine's process, or of workers
     workers: int | None = None  # processes of the model function
     # Sequences by engine number, starting at 1, if there may be several engines
     sequences: dict[int, int] | None = None

@@ -84,7 +84,7 @@ class RequestRecord:
 
     @property
     def tokens_so_far(self) -> int:
-        """The tokens generated so far, counted on demand, so without cost per token."""
+        """The tokens generated so far, counted on demand, which costs nothing per token."""
         if self.output is None:
             return self.generated_tokens
         return sum([len(sequence.tokens) for sequence in self.output.sequences])
@@ -118,6 +118,6 @@ class RequestRecord:
 
     @property
     def engine_time(self) -> float | None:
-        """The seconds that the engine worked on the request, without the wait in it."""
+        """The seconds that the engine worked on the request, excluding the wait in the engine's own queue."""
         scheduled = self.scheduled
         return None if scheduled is None or self.ended is None else self.ended - scheduled

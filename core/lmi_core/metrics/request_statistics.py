@@ -29,7 +29,7 @@ class MeasuredCall:
 
 @dataclass(slots=True)
 class RequestStatistics:
-    """The calls of a model since it was created, from the start of their work on."""
+    """The calls of a model since it was created, each measured from the start of its work."""
 
     succeeded: Durations = field(default_factory=Durations)
     failed: Durations = field(default_factory=Durations)  # includes aborted requests

@@ -40,7 +40,7 @@ class FormatterRegistry(Registry[OutputFormatter]):
         return variant.name if variant is not None else name
 
     def require(self, name: str, *, chat: bool) -> None:
-        """Raise PluginError unless a formatter of that name can write answers; answers of chats if `chat`."""
+        """Raise PluginError unless a formatter of that name can write answers, or answers of chats if `chat`."""
         if not (chat and name in self.of_chats):
             self.get(name)
 

@@ -48,7 +48,10 @@ class Dispatcher:
         return self.registry.only_model
 
     def find(self, name: str | None) -> Model:
-        """Return the model with that name or, without one, the only model, now or at the start. Raise ModelNotFound."""
+        """Return the model with that name or, without one, the only model, now or at the start.
+
+        Raise ModelNotFound if there is none.
+        """
         if name is None:
             return self._default()
         found = self.registry.by_served_name.get(name) or self._find_version(name)
@@ -142,9 +145,9 @@ class Dispatcher:
                     self._idle.set()
 
     async def bridge(self, model: ManagedModel) -> bool:
-        """Wait in a model's queue if its only engine is being replaced; if so, return True: look the model up again.
+        """Wait in a model's queue if its only engine is being replaced, and return whether to look the model up again.
 
-        Raise Overloaded if the queue is full, or QueueTimeout.
+        Raise Overloaded if the queue is full, or QueueTimeout if the wait takes too long.
         """
         gap = self.registry.gaps.get(model)
         if gap is None or self.draining:

@@ -177,7 +177,7 @@ class MemoryPlanner:
 
     @contextmanager
     def hold(self, model: Model, need: Need) -> Iterator[None]:
-        """Keep memory, free or not, from other models than this one while the body loads or unloads."""
+        """Withhold memory, free or not, from all other models while the body loads or unloads this one."""
         self._planned[model] = need
         try:
             yield

@@ -111,7 +111,7 @@ class ModelRegistry:
             yield from versions
 
     def find_all(self, name: str, version: str | None) -> list[RegisteredModel]:
-        """Return the versions of a model, or one, with those that are replaced. Raise ModelNotFound without any."""
+        """Return all versions of a model, or one, even if being removed. Raise ModelNotFound if there are none."""
         known = (*self._versions.get(name, ()), *self._leaving)
         found = [each for each in known if each.name == name and version in (None, each.version)]
         return found or [self.find_registered(name, version)]
@@ -227,8 +227,8 @@ class ModelRegistry:
     ) -> None:
         """Remove a model: new requests do not find it, and it is unloaded after its running calls.
 
-        After `drain_seconds`, these end with an error, and loading stops at once. With a `successor`, they may take as
-        long as they do, until this is called again without one; the successor is entered while the model is unloaded.
+        After `drain_seconds`, these end with an error, and loading stops at once. With a `successor`, they have no time
+        limit until this is called again; the `successor` context is entered while the model is unloaded.
         """
         if registered in self._leaving:
             registered.limit_drain(self.drain_seconds)

@@ -105,7 +105,7 @@ class RegisteredModel:
         return ModelNotReady(f"model {self.name} is loading{stage}")
 
     async def drain(self, seconds: float | None, error: LmiError) -> None:
-        """Wait at most this long for the model's calls, and end the rest with the error; None: wait for all."""
+        """Wait at most this long for the model's calls, and end the rest with the error; with None, wait for all."""
         model = self.model
         if model is None or await self._wait_unused(model, seconds):
             return

@@ -69,7 +69,7 @@ class Replacement:
                 await self._complete()
 
     def _in_exchange(self) -> AbstractContextManager[None]:
-        """Keep the memory that the old version gives to the new one from other models."""
+        """Prevent other models from taking the memory that the old version leaves to the new one."""
         return self._planner.hold(self._former, self._exchanged)
 
     def _others(self) -> list[RegisteredModel]:
@@ -94,7 +94,7 @@ class Replacement:
 
     @property
     def _can_roll(self) -> bool:
-        """Whether each engine of the new version can run where one of the old version did, which has several."""
+        """Whether the old version has several engines, in whose places those of the new version can run."""
         before, backend = self._former.runtime.replicas, self._model.plan.backend
         if before is None or len(before.members) < 2 or backend is None or not backend.replicates:
             return False

@@ -188,7 +188,7 @@ def server_folders(host: str, downloads: Path) -> list[str]:
 
 
 def version_of(*identity: object) -> str:
-    """Return a name for a version, which changes with any of these."""
+    """Return a name for a version, which changes if any of these facts does."""
     return hashlib.sha256("\n".join(map(str, identity)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 

@@ -25,8 +25,8 @@ def update(
 ) -> Path:
     """Return the folder of a complete copy of these files, after the transfer of missing ones.
 
-    The caller holds the lock. Raise ConfigurationError without room for the files, the errors of `transfer`, or OSError
-    from the disk.
+    The caller holds the lock. Raise ConfigurationError if there is no room for the files, the errors of `transfer`, or
+    OSError from the disk.
     """
     version = version_of(*(each.identity for each in files))
     if (current := copies.current_if(version)) is not None:

@@ -19,7 +19,7 @@ _numbers = itertools.count()
 class ScriptImporter:
     """One folder's modules. To Python they are `lmi_script_N.helper`; their code uses `import helper`.
 
-    So two models can each have a `helper` , and it does not hide an installed `helper`.
+    So two models can each have a `helper`, and it does not hide an installed `helper`.
     """
 
     def __init__(self, directory: Path, *further_folders: Path) -> None:

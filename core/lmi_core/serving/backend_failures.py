@@ -30,7 +30,8 @@ def owner(runtime: ServingRuntime[Any]) -> str:
 async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
     """Start a model's runtime.
 
-    Raise ConfigurationError, also if its author's code raises or is incomplete. Raise OutOfMemory if memory ran out.
+    Raise ConfigurationError if it cannot start, even if its author's code is incomplete or raises another exception.
+    Raise OutOfMemory if memory ran out.
     """
     try:
         await runtime.start()
@@ -46,7 +47,7 @@ async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
 
 
 async def check_health(runtime: ServingRuntime[Any]) -> None:
-    """Raise BackendUnhealthy unless the runtime can accept requests; also if its author's code raises."""
+    """Raise BackendUnhealthy unless the runtime can accept requests, or if its author's code raises."""
     try:
         await runtime.health()
     except LmiError:
@@ -78,7 +79,7 @@ def check_result(formatter: OutputFormatter, data: object) -> bytes | list[bytes
 
 
 class StepChecks:
-    """The check that each sequence of a call ends, without cost per token."""
+    """The check that each sequence of a call ends, which costs nothing per token."""
 
     def __init__(self, runtime: ServingRuntime[Any], requests: Sequence[ValidRequest]) -> None:
         self.unfinished = {

@@ -168,7 +168,7 @@ class Model:
     async def start(self, former: Replicas[Any] | None = None) -> None:
         """Load the model. Raise ConfigurationError if it cannot be loaded, or not in time.
 
-        With the replicas of a former version, load only one replica, on a device that they have left.
+        If the replicas of a former version are given, load only one, on a device that these have left.
         """
         limit = self.options.model_loading_timeout
         try:
@@ -310,7 +310,7 @@ class Model:
         """Return a call's formatters, from the code of the model or of its adapters.
 
         `adapters` is empty, or has one adapter for all prompts or one for each; None means no adapter. Raise
-        AdapterNotFound.
+        AdapterNotFound if one does not exist.
         """
         backend, code = self.backend, self.plan.code
         own = Customization(
@@ -337,7 +337,7 @@ class Model:
     ) -> list[ValidRequest]:
         """Validate the requests against the backend; long prompts are tokenized outside the event loop.
 
-        `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for images.
+        `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for an image.
         """
         valid = await validate_all(requests, self.backend, request_id)
         return valid if key is None else [replace(each, key=key) for each in valid]

@@ -195,7 +195,10 @@ def _setup(
     runtime: type[ServingRuntime[Any]],
     backends: Registry[Backend[Any]],
 ) -> RuntimeSetup[Any]:
-    """Load the runtime's own options, after which all keys are accounted for. Raise ConfigurationError."""
+    """Load the runtime's own options, after which all keys are accounted for.
+
+    Raise ConfigurationError if one is invalid.
+    """
     properties = configuration.load(runtime.properties_type)
     arguments = configuration.pass_through(runtime.takes(configuration.undeclared_options()))
     configuration.explain_unread(foreign_keys(runtime, backends) if configuration.has_unread else {})

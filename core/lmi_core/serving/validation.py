@@ -31,7 +31,7 @@ async def validate_all(
 ) -> list[ValidRequest]:
     """Return the requests, checked against the backend; long prompts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or InvalidPayload for images.
+    Raise InvalidParameter, or InvalidPayload for an image.
     """
     complete: list[GenerationRequest] = []
     for request in requests:
@@ -192,7 +192,7 @@ def _fit(
 ) -> GenerationParameters:
     """Return the parameters with a `max_new_tokens` that fits in the context.
 
-    A number from the client is changed only if its dialect allows that. Raise ContextLengthExceeded.
+    A number from the client is changed only if its dialect allows that. Raise ContextLengthExceeded if it does not fit.
     """
     maximum = min(room, backend.max_output_length or room)
     if request.fits_context or "max_new_tokens" not in parameters.model_fields_set:

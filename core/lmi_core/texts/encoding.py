@@ -29,7 +29,7 @@ def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]
 def is_quick(backend: "tokenizers.Tokenizer") -> bool:
     """Return whether the tokenizer encodes every short text quickly: no expression in it can backtrack much.
 
-    Such are those of Llama, Qwen and GPT. With a repetition in a group, such as `(x+x+)+y`, 30 characters can take
+    Those of Llama, Qwen and GPT are quick. With a repetition in a group, such as `(x+x+)+y`, 30 characters can take
     hours.
     """
     steps = [step for step in (backend.normalizer, backend.pre_tokenizer) if step is not None]

@@ -67,7 +67,7 @@ class StopMatcher:
         return matched + 1 if stop[matched] == item else 0
 
     def _border(self, index: int, length: int) -> int:
-        """Return the length of the longest border of a stop sequence's first `length` items: a beginning and end."""
+        """Return the length of the longest border of a stop sequence's first `length` items: both prefix and suffix."""
         stop, borders = self._stops[index], self._borders[index]
         for end in range(len(borders), length):
             border = borders[end - 1]
@@ -92,7 +92,7 @@ class TokenStream:
         spaces_between_special_tokens: bool = True,
     ) -> None:
         """Keep a stop sequence in the text if `include_stop`; without `special_text`, special tokens have no text."""
-        self.stopped = False  # ended by a stop sequence
+        self.stopped = False  # whether a stop sequence has ended the text
         self.stop_sequence: str | None = None  # the stop sequence that ended the text, if any
         self._detokenizer = detokenizer
         self._stops = bool(stop_sequences or stop_token_sequences)

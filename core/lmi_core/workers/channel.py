@@ -79,7 +79,7 @@ class Channel:
                 message = self.pending()
 
     def beat(self) -> None:
-        """Send a sign of life, unless the last one was just now; called after each layer of a step."""
+        """Send a sign of life, unless one was sent just now; called after each layer of a step."""
         now = time.monotonic()
         if now >= self._beats_at:
             self._beats_at = now + BEAT_SECONDS

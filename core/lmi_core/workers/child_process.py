@@ -66,7 +66,7 @@ class ChildProcess:
         return await asyncio.shield(self.exited)
 
     def close(self) -> None:
-        """Close the standard input, which tells the process to exit."""
+        """Close the standard input, which makes the process exit."""
         self._note_descendants()
         self._stdin.close()
 

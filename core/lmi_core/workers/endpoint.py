@@ -49,7 +49,7 @@ class WorkerSocket:
     """The server's end of a connection to a worker."""
 
     def __init__(self, socket: zmq.asyncio.Socket, on_connect: Callable[[], None] | None = None) -> None:
-        """`on_connect` is called when the first message has come."""
+        """`on_connect` is called when the first message arrives."""
         socket.set_hwm(0)
         self._on_connect = on_connect
         self._socket = socket
@@ -57,7 +57,7 @@ class WorkerSocket:
         self._death: Callable[[], WorkerDied] | None = None  # set once the worker has ended
 
     def end_with(self, ended: asyncio.Future[T], death: Callable[[T], WorkerDied]) -> None:
-        """Once `ended` is done, read no messages but those that are here; `death` returns the reason."""
+        """Once `ended` is done, read only messages that have already arrived; `death` returns the reason."""
 
         def end(_: object) -> None:
             if not ended.cancelled():

@@ -57,7 +57,7 @@ class Presence:
         self.leave()
 
     def leave(self) -> None:
-        """Leave the engine, once; do nothing where `clear` has ended the presence."""
+        """Leave the engine, once; do nothing if `clear` has ended the presence."""
         if not self.has_left:
             self.has_left = True
             self._isolation.leave(self)

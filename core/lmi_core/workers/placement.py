@@ -25,7 +25,8 @@ class Placement(NamedTuple):
         if self.groups[0][0] == CPU:
             return count
         groups = "; ".join(", ".join(group) for group in self.groups)
-        idle = f"; GPU {', '.join(self.idle)} stays idle: an engine takes {len(self.groups[0])}" if self.idle else ""
+        size = len(self.groups[0])
+        idle = f"; GPU {', '.join(self.idle)} stays idle: an engine takes {size} GPUs" if self.idle else ""
         return f"{count}, on GPU {groups}{idle}"
 
     def total(self, of_group: ReplicaCount) -> ReplicaCount:

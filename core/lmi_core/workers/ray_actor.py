@@ -61,7 +61,10 @@ def _run(target: str, address: str, keys: Keys) -> None:
 
 
 def connect(cluster: str) -> Any:
-    """Return the `ray` module, connected to a cluster: `auto`, `local`, or an address. Raise ConfigurationError."""
+    """Return the `ray` module, connected to a cluster: `auto`, `local`, or an address.
+
+    Raise ConfigurationError if that fails.
+    """
     for name, value in WITHOUT_HEAD.items():
         os.environ.setdefault(name, value)  # read when Ray is imported
     try:

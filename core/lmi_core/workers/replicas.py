@@ -83,7 +83,7 @@ class Replicas(Generic[R]):
     async def start(self, former: "Replicas[Any] | None" = None) -> None:
         """Load the model into the minimum number of replicas. Raise ConfigurationError if that fails for one.
 
-        With the replicas of a former version, load it into one, on devices that they have left.
+        If the replicas of a former version are given, load it into only one, on devices that these have left.
         """
         self._log_model = log_model.get()
         if former is not None:
@@ -109,7 +109,7 @@ class Replicas(Generic[R]):
         self._begin_shrinking()
 
     async def limit_to(self, limit: int) -> None:
-        """Have at most so many replicas for now. Raise LmiError if a missing one cannot be started."""
+        """Run at most this many replicas for now. Raise LmiError if a missing one cannot be started."""
         self.limit = limit
         await self.scale(self.count)
 

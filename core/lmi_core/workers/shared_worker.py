@@ -225,7 +225,10 @@ class _Lock:
         self._held = fcntl.LOCK_UN
 
     def lock(self, how: int) -> bool:
-        """Try to lock the file, shared or exclusively, and return whether this succeeded. Raise OSError."""
+        """Try to lock the file, shared or exclusively, and return whether this succeeded.
+
+        Raise OSError if the file cannot be opened.
+        """
         if self._held == how:
             return True
         if self._descriptor < 0:

@@ -158,7 +158,10 @@ class WorkerHost:
                 del self._workers[want.key]
 
     async def _worker(self, want: Want) -> HostedWorker:
-        """Return the worker with the key, starting it if there is none. Raise one of UNSTARTED."""
+        """Return the worker with the key, starting it if there is none.
+
+        Raise an error in UNSTARTED if it cannot be started.
+        """
         while (worker := self._workers.get(want.key)) is not None and not worker.died.done():
             if not worker.is_ending:
                 return worker

@@ -1,1 +1,1 @@
-"""Chats in a model's own function: two modules."""
+"""Two modules for chats in a model's own function."""

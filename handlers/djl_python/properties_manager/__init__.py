@@ -1,1 +1,1 @@
-"""The typed properties of a model: two modules."""
+"""Two modules for the typed properties of a model."""

@@ -34,7 +34,7 @@ class Choice(str):
 
 
 class Properties(BaseModel):
-    """The properties that services and their callers read; the rest are attributes too."""
+    """The properties that services and their callers read; all other properties are attributes too."""
 
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True, protected_namespaces=())
 

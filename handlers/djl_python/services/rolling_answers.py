@@ -62,9 +62,7 @@ class RollingAnswers:
         return answer
 
     def advance(self, batch: list[RollingAnswer | str]) -> Output:
-        """Wait until an answer of the batch has grown, and return the new text of each; plain texts are errors of
-        requests.
-        """
+        """Wait until an answer of the batch has grown, and return each one's new text; a plain text is an error."""
         answers = [each for each in batch if isinstance(each, RollingAnswer)]
         if len(answers) == len(batch):
             self._news.wait()

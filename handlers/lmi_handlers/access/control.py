@@ -121,7 +121,7 @@ class AccessControl:
         raise Unauthorized(f"an API key is needed, as `Authorization: Bearer` or `x-api-key`: {fault}")
 
     def counted(self, permit: Permit) -> AbstractContextManager[CountedRequest]:
-        """Count a running generation request. Raise RateLimited."""
+        """Count a running generation request. Raise RateLimited if there are too many."""
         key = permit.key
         return nullcontext(UNLIMITED) if key is None else self._usages.setdefault(key.holder, KeyUsage()).one(key)
 

@@ -24,7 +24,7 @@ UNIX = "unix:"
 
 
 class WatchedFiles(NamedTuple):
-    """Files, their reader, which raises ConfigurationError if they are invalid, and a check between changes."""
+    """Files, the function that reads them or raises ConfigurationError, and a check that runs between changes."""
 
     files: Sequence[Path]
     read: Callable[[], None]

@@ -96,7 +96,10 @@ class SessionResult(TypedDict):
 
 
 class LmiRefusal(TypedDict):
-    """An error before generation; before a model sees the request, with the members of DJLServing's front end."""
+    """An error before generation.
+
+    If no model has seen the request, it also has the members of DJLServing's front end.
+    """
 
     error: str
     code: int

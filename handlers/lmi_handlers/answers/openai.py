@@ -304,7 +304,7 @@ class ModelCapabilities(TypedDict):
 
 
 class ModelPermission(TypedDict):
-    """The same for every model."""
+    """The permissions for a model, which are the same for every model."""
 
     id: str
     object: Literal["model_permission"]

@@ -85,7 +85,7 @@ def _names(adapters: object) -> AdapterNames:
 
 
 def _common_adapters(in_body: AdapterNames, elsewhere: Iterable[Named]) -> AdapterNames:
-    """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload if they differ."""
+    """Return the body's adapters, or the one named elsewhere. Raise InvalidPayload if both are set and differ."""
     agreed, first = in_body, f"the body's `{FIELD}`"
     for place, name in elsewhere:
         if not agreed:
@@ -104,7 +104,7 @@ def _plain(names: AdapterNames) -> str | list[str]:
 
 
 def with_adapters(call: Call) -> Call:
-    """Return the call with TGI's `adapter_id` moved to `adapters`. Raise InvalidPayload if they differ."""
+    """Return the call with TGI's `adapter_id` moved to `adapters`. Raise InvalidPayload if both are set and differ."""
     payload = object_with(call, TGI_FIELD) or {}
     parameters = payload.get("parameters")
     if not isinstance(parameters, dict) or TGI_FIELD not in parameters:

@@ -15,7 +15,7 @@ async def generating_model(
 ) -> AsyncIterator[ManagedModel]:
     """Admit a call like a generating one and yield its model, named by `name` or a header.
 
-    Raise ModelNotFound, also for a model function, which has no tokenizer.
+    Raise ModelNotFound for an unknown model, and for a model function, which has no tokenizer.
     """
     name = call.headers.get(TARGET_MODEL_HEADER) or name
     model = dispatcher.find(name)

@@ -66,7 +66,7 @@ class ModelExchange(Protocol[R]):
         raise FormatterFailed(NO_PLACE)
 
     def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
-        """Send a message that clients skip whenever a stream has been silent for that many seconds; 0 disables this."""
+        """Whenever a stream is silent for that many seconds, send a message that clients skip; 0 disables this."""
         return nullcontext()
 
     def write(self, output: GenerationOutput, formatter: OutputFormatter) -> Awaitable[None]:

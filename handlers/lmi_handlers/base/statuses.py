@@ -45,7 +45,7 @@ class Statuses(dict[str, int]):
         self.invalid = invalid
 
     def of(self, error: LmiError, model: ServedModel | None = None) -> int:
-        """Return the status of an error; that of an overloaded model, if given, is configured."""
+        """Return the status of an error; for an overloaded model, the one in its configuration."""
         if model is not None and isinstance(error, Overloaded):
             return model.server.throttle_error_http_code
         return self.get(error.kind, self.invalid)

@@ -85,7 +85,7 @@ def _tokens_of_chat(chat: TokenizeChat, model: ManagedModel) -> Iterator[bytes |
 
 
 def _tokens(ids: list[int], model: ManagedModel, with_names: bool) -> Iterator[bytes | None]:
-    """Write the answer, in steps."""
+    """Yield None after each step of the work, then the answer."""
     tokens, names, name = list[bytes](), list[bytes](), model.backend.tokenizer.token_name
     for begin in range(0, len(ids), STEP):
         some = ids[begin : begin + STEP]

@@ -87,7 +87,7 @@ class OpenAiChatFormatter(WholeChatFormatter):
 class OpenAiChatStreamFormatter(ChatSchemaFormatter):
     """Server-sent events: for each choice its role, its deltas and the finish reason; then `[DONE]`.
 
-    A delta is the text of a step; or of a token if the text contains more than content or token details are requested.
+    A delta is the text of a step, or of a token if token details are requested or there is more than content.
     """
 
     name: ClassVar[str] = "openai_chat_stream"
@@ -146,7 +146,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
     def _last(self, index: int, output: GenerationOutput) -> bytes:
-        """Return the event of a choice's end, whose content clients may add to what they have."""
+        """Return the event of a choice's end, with the content "", because clients may add it to earlier content."""
         step, called = output.step, self._streams[index].called
         choice = {
             "index": index,

@@ -60,7 +60,7 @@ class AnswerReader:
         return [piece for place, token in enumerate(tokens, 1) for piece in self.read(token, place == last)]
 
     def read_all(self, tokens: Iterable[Token]) -> list[AnswerPiece]:
-        """Return the pieces of a whole sequence; they are longer than those of `read`, which is faster."""
+        """Return the pieces of a whole sequence, which are longer than those of `read`; this is faster."""
         if self._reasoning is None:
             return self._content(self._text(tokens), last=True)
         parts = [*(self._reasoning.read(token) for token in tokens if token is not NO_TOKEN), self._reasoning.finish()]

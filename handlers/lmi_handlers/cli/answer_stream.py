@@ -26,7 +26,7 @@ class AnswerFailed(Exception):
 
 @dataclass(slots=True)
 class Statistics:
-    """The number of an answer's tokens, and their rate."""
+    """The number of tokens in an answer, and how fast they arrived."""
 
     begun: float = field(default_factory=time.perf_counter)
     first: float | None = None  # seconds until the first text
@@ -47,7 +47,7 @@ class Statistics:
 async def stream_chunks(
     client: aiohttp.ClientSession, path: str, payload: JsonObject, statistics: Statistics
 ) -> AsyncIterator[JsonObject]:
-    """Yield the choice of each chunk of a stream. Raise AnswerFailed."""
+    """Yield the choice of each chunk of a stream. Raise AnswerFailed if there is an error instead."""
     body = {**payload, "stream": True, "stream_options": {"include_usage": True}}
     try:
         async with client.post(path, json=body) as response:

@@ -40,7 +40,7 @@ def run_check(
     as_json: bool = False,
     every_option: bool = False,
 ) -> None:
-    """Print what `lmi serve` would do, with options that have their default only if `every_option`.
+    """Print what `lmi serve` would do; list options that have their default only if `every_option`.
 
     Raise ConfigurationError with every reason why it would not start."""
     plugins = load_plugins(arguments.plugins_directory)

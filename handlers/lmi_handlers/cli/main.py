@@ -150,9 +150,9 @@ def serve(
     api_keys_file (SERVING_API_KEYS_FILE), certificate_file and private_key_file, management_address and
     management_token_file, cors_allowed_origin.
 
-    GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are invalid, for
-    the reason on stderr. Exit status 1: an engine crashed more often than retry_threshold allows, or a model's source
-    is unreachable.
+    GET /ping answers 200 once the models are loaded. Exit status 2: the arguments or a model directory are invalid, and
+    the reason is on stderr. Exit status 1: an engine crashed more often than retry_threshold allows, or a model's
+    source is unreachable.
     """
     from lmi_handlers.cli.starting import begin_front, start_event_loop, starting
 
@@ -224,8 +224,8 @@ def check(
 ) -> None:
     """Print what `lmi serve` would do with the same arguments, without starting anything.
 
-    Shows the models, the server's address, and settings without effect with the reason; for each model the backend, the
-    output formatters, and the value and source of each option that is set.
+    Shows the models, the server's address, and settings without effect, with the reasons. For each model, shows the
+    backend, the output formatters, and the value and source of each option that is set.
 
     Exit status 2: a model cannot be served. Every problem that can be found without loading weights is on stderr, one
     per line: invalid options, missing or damaged files, weights that do not match config.json, too little memory.

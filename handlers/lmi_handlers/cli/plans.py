@@ -63,7 +63,7 @@ def refuse_warnings(warnings: Sequence[str]) -> None:
 
 
 def notes_of(launch: Launch) -> Iterator[str]:
-    """Yield facts about the server that the operator may not want, and that are no errors with `--strict`."""
+    """Yield facts about the server that the operator may not want, and that `--strict` does not turn into errors."""
     certificate = launch.access.certificate
     if certificate is not None and (note := certificate.note) is not None:
         yield note

@@ -26,7 +26,7 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
     """Configure the log, report the start immediately, and end the process after the body, without waiting for
     threads that still import libraries.
 
-    Without a level it is info; on a terminal, warning until the server is ready.
+    The default level is info or, on a terminal, warning until the server is ready.
     """
     is_quiet = log_level is None and log_format != JSON and sys.stderr.isatty()
     log_level = log_level or ("warning" if is_quiet else "info")

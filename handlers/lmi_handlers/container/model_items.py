@@ -21,7 +21,7 @@ _SEPARATORS = re.compile(r"[,\s]+")
 
 @dataclass(frozen=True, slots=True)
 class ModelItem:
-    """A model to serve or, without a name, possibly a folder of several."""
+    """A model to serve; without a name, the URL may also be that of a folder of several models."""
 
     url: str
     source: str  # where it was set

@@ -55,7 +55,7 @@ class PlacedModel:
 
 
 class Search:
-    """A finder of models on the command line, in environment and file, or in the default folder."""
+    """A search for models on the command line, in the environment, in the settings, or in the default folder."""
 
     def __init__(
         self,

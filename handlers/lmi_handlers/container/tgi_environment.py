@@ -110,7 +110,7 @@ def read_tgi_environment(environment: Mapping[str, str]) -> TgiEnvironment:
 
 
 def _keys(given: Mapping[str, str]) -> dict[str, str]:
-    """Return this server's variables of API keys and origins, after those set for itself.
+    """Return this server's variables for API keys and origins, including the values set for this server itself.
 
     The launcher's key is added as a digest, because it may contain any character.
     """

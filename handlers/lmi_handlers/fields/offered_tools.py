@@ -27,7 +27,7 @@ class HostedTool(RequestPart):
 
 
 def by_type(own: str, *further: str) -> Discriminator:
-    """Return the discriminator of the client's own tools, of this type or none; each further type is its own tag."""
+    """Return a discriminator for tools: the client's own have the type `own` or none; each `further` type is a tag."""
 
     def tag(given: Any) -> str:
         if isinstance(given, HostedTool):

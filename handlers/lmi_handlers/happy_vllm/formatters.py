@@ -80,7 +80,7 @@ class HappyVllmStreamFormatter(HappyVllmFormatter):
         return line
 
     def _log_probs(self, tokens: list[Token]) -> orjson.Fragment:
-        """Return the tokens' log probs as JSON, of which only the new ones are encoded."""
+        """Return the tokens' log probs as JSON, encoding only the new ones."""
         encoded = self._encoded.setdefault(id(tokens), [])
         for token in tokens[len(encoded) :]:
             encoded += map(orjson.dumps, vllm_schema.logprobs([token]))

@@ -172,7 +172,7 @@ async def _parse(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[
         require_generation(backend, model.name)
 
     def read() -> tuple[Call, Customization, Parsed | None]:
-        """Return the call without names of adapters, its custom code and, unless that reads it first, it parsed."""
+        """Return the call without adapter names, the custom code and, without an input formatter, the parsed call."""
         named, adapters = take_adapters(handler.name_adapters(call, model))
         customization = model.customize(adapters, named.request_id)
         exchange.record.adapter = customization.adapter or ""
@@ -249,7 +249,7 @@ async def _find_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Mod
 
 
 def _text(name: object) -> str | None:
-    """Return an unchecked name from a body as text. Raise InvalidPayload."""
+    """Return an unchecked name from a body as text. Raise InvalidPayload if it is not text."""
     if name is None or isinstance(name, str):
         return name
     raise InvalidPayload(f"the name of the model must be a string. Given: {quote(name)}")

@@ -113,7 +113,7 @@ class LazyDialect:
 async def _answer_accepted(
     dispatcher: Dispatcher, candidates: Sequence[Answering], request: web.Request
 ) -> web.StreamResponse:
-    """Select the first route with a media type in the client's `Accept`, or without one."""
+    """Select the first route that has no media type, or one that the client's `Accept` includes."""
     accept = request.headers.get("Accept", "")
     items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
     named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}

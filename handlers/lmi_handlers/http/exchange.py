@@ -296,7 +296,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
             task.cancel()
 
     async def _send_comments(self, writer: AnswerWriter, seconds: float) -> None:
-        """Check from time to time whether anything was sent, without cost per token."""
+        """Check from time to time whether anything was sent, which costs nothing per token."""
         seen = 0
         with suppress(ConnectionError):  # the client has disconnected, which ends the request
             while True:

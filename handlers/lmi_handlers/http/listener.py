@@ -48,7 +48,7 @@ class HttpListener:
         certificate: Certificate | None = None,
         front: Front | None = None,
     ) -> None:
-        """Create a listener for an address; with TLS if it is secure, which needs the certificate.
+        """Create a listener for an address; a secure one uses TLS, which needs the certificate.
 
         `front` is a front end that shares the address with others.
         """
@@ -126,7 +126,7 @@ class HttpListener:
 
 
 def _unix_socket(path: str) -> socket.socket:
-    """Return a socket bound to a path, replacing one that a dead server has left there. Raise OSError."""
+    """Return a socket bound to a path, replacing one that a dead server has left there. Raise OSError if that fails."""
     _remove_left(path)
     bound = socket.socket(socket.AF_UNIX)
     mask = os.umask(FOR_THE_OWNER)

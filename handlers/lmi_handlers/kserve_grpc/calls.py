@@ -147,7 +147,7 @@ def _take_from_sampling_parameters(message: Any, data: list[bytes]) -> tuple[lis
 
 
 def _with_adapters(headers: Mapping[str, str], adapters: Iterable[str], head_length: int) -> CIMultiDict[str]:
-    """Return the headers of the HTTP call with the adapters; differences between them are found later."""
+    """Return the headers of the HTTP call with the adapters; the HTTP dialect checks later whether they agree."""
     found = CIMultiDict(headers)
     found[HEADER_LENGTH] = str(head_length)
     for adapter in adapters:

@@ -1,4 +1,4 @@
-"""The handler of infer requests over gRPC, that of the HTTP dialect, and its writer of messages."""
+"""The handler of infer requests over gRPC, derived from that of the HTTP dialect, and its writer of messages."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -57,7 +57,7 @@ class MessageWriter(ResponseWriter):
         self._request = request
 
     def message(self, tensors: Mapping[str, Tensor], ignored: Iterable[str] = (), final: bool | None = None) -> Any:
-        """Return a response with the tensors that the request selects; `final` is None if none follow."""
+        """Return a response with the tensors that the request selects; `final` is None if it is the only response."""
         response = service_pb2.ModelInferResponse(**self._head)
         for name, (tensor, _) in self._request.select(tensors).items():
             response.outputs.add(name=name, datatype=tensor.dtype, shape=tensor.shape)

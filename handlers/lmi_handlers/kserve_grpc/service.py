@@ -82,7 +82,7 @@ class InferenceService:
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
         await self._check(context)
         if request.repository_name:
-            message = f"`repository_name` must be empty: there is one. Given: {request.repository_name}"
+            message = f"`repository_name` must be empty: there is only one. Given: {request.repository_name}"
             await abort(context, InvalidPayload(message))
         models = await index(self._dispatcher, ready_only=request.ready)
         return _message({"models": models}, service_pb2.RepositoryIndexResponse)
@@ -110,7 +110,7 @@ class InferenceService:
 
 
 def _find(dispatcher: Dispatcher, request: Any) -> ManagedModel:
-    """Return the model named in a request. Raise ModelNotFound, also for an unknown version."""
+    """Return the model named in a request. Raise ModelNotFound for an unknown model or version."""
     return find_version(request.name, request.version or None, dispatcher)
 
 

@@ -57,7 +57,7 @@ class AdapterChange(BaseModel):
 
     @property
     def further(self) -> dict[str, str]:
-        """No further fields: only a model's own script accepts them."""
+        """An empty dictionary, because only a model's own script accepts further fields."""
         return {}
 
 
@@ -82,7 +82,7 @@ class ScriptAdapterChange(BaseModel):
 
     @property
     def pin(self) -> None:
-        """No pin by the server: the script gets the field with the others."""
+        """None, because the script gets this field with the others."""
 
     @property
     def further(self) -> dict[str, str]:

@@ -34,8 +34,9 @@ MODEL = "lmi"  # in LMI's containers, the name of every model without option.ser
 
 
 class LinesFormatter(OutputFormatter):
-    """A formatter of the JSON in another one's server-sent events, as lines; a model.py's function changes the events,
-    as in LMI's containers.
+    """A formatter that writes the JSON in another one's server-sent events as lines.
+
+    A model.py's function changes the events, as in LMI's containers.
     """
 
     name: ClassVar[str] = "async_lines"

@@ -86,7 +86,7 @@ class TextPair(RequestPart):
 
 
 def _as_pair(given: object) -> object:
-    """Return a pair with DJLServing's other names of the texts, or given as an array, in a single form."""
+    """Return a pair in a single form, even if it is an array or has DJLServing's other names for the texts."""
     if isinstance(given, list) and len(given) == 2:
         return {"text": given[0], "text_pair": given[1]}
     if isinstance(given, dict) and {"key", "value"} <= given.keys():

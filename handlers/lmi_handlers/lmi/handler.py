@@ -233,8 +233,9 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
 
 
 def _with_formatter(payload: RollingBatchPayload, model: ServedModel) -> tuple[RollingBatchPayload, OutputFormatter]:
-    """Return the payload without `parameters.output_formatter`, which v0.28 has only in its own schema, and the
-    formatter.
+    """Return the payload without `parameters.output_formatter`, and the formatter.
+
+    In v0.28, only LMI's own schema has this parameter.
     """
     given = payload.parameters or {}
     if given.get(OUTPUT_FORMATTER) not in FORMATTERS or model.options.tgi_compat or model.options.asynchronous:

@@ -85,7 +85,7 @@ def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str,
 
 
 def _elsewhere(model: Model, loaded_at: float) -> Iterator[tuple[str, ListedWorker]]:
-    """Yield the engines on other machines, each with the device that they have in common."""
+    """Yield the engines on other machines, each with the same device."""
     replicas = model.runtime.replicas
     for replica in () if replicas is None else replicas.members:
         if (place := replica.place) is not None and replicas is not None:
@@ -163,7 +163,7 @@ def _summarize(registered: RegisteredModel, is_default: bool) -> ListedModel:
 
 
 async def describe(registry: ModelRegistry, name: str, version: str | None) -> list[DescribedWorkflow]:
-    """Describe a version of a model or, without one, all of them. Raise ModelNotFound."""
+    """Describe a version of a model or, without one, all of them. Raise ModelNotFound if there is none."""
     versions = list(registry.versions(name)) if version is None else [registry.find_registered(name, version)]
     return [await _workflow(registry, each) for each in versions]
 

@@ -27,7 +27,7 @@ Write = Callable[[Scrape], Awaitable[tuple[str, bytes]]]
 
 
 class FrontEndMetrics:
-    """A socket by which other front ends read this one's metrics, and the parent checks that it is alive."""
+    """A socket through which other front ends read this one's metrics, and the parent checks that it is alive."""
 
     def __init__(self, front: Front, write: Write) -> None:
         self._path = _path(front.folder, front.number)

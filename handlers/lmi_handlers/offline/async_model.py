@@ -175,7 +175,8 @@ class AsyncModel:
     async def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
         """Return the completion of a prompt or, for several prompts, a list of completions.
 
-        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError.
+        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError if the
+        request fails.
         """
         if isinstance(prompt, str):
             return await self._completion(prompt, parameters)
@@ -187,7 +188,10 @@ class AsyncModel:
         return [task.result() for task in tasks]
 
     async def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
-        """Yield the text piece by piece; closing the generator aborts the request. Raise LmiError."""
+        """Yield the text piece by piece; closing the generator aborts the request.
+
+        Raise LmiError if the request fails.
+        """
         async with aclosing(self._items(TextHandler(), _text_body(prompt, parameters), TextPiece.of)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -195,13 +199,16 @@ class AsyncModel:
     async def chat(self, messages: Messages, **fields: Any) -> ChatReply:
         """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
-        `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
+        `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError if the request fails.
         """
         written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _format)]
         return ChatReply.of(orjson.loads(b"".join(written)))
 
     async def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
-        """Yield the text of the answer to a chat piece by piece; closing the generator aborts it. Raise LmiError."""
+        """Yield the text of the answer to a chat piece by piece; closing the generator aborts it.
+
+        Raise LmiError if it fails.
+        """
         body = _chat_body(messages, fields) | {"stream": True}
         async with aclosing(self._items(ChatHandler(), body, _format)) as written:
             async for events in written:

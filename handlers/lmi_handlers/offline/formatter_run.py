@@ -42,7 +42,7 @@ class FormatterRun:
     """A formatter's output for a text: whole and streamed."""
 
     description: Sequence[str]  # how the formatter is called, as `lmi check` prints it
-    warnings: Sequence[str]  # as `lmi check` prints them
+    warnings: Sequence[str]  # the warnings, as `lmi check` prints them
     whole: Sent
     stream: Sent
 

@@ -49,24 +49,31 @@ class LoadedModel:
     def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
         """Return the completion of a prompt or, for several prompts, a list of completions.
 
-        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError.
+        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError if the
+        request fails.
         """
         return self._thread.run(self._model.generate(prompt, **parameters))
 
     def stream(self, prompt: str, **parameters: Any) -> Iterator[TextPiece]:
-        """Yield the text piece by piece; closing the iterator aborts the request. Raise LmiError."""
+        """Yield the text piece by piece; closing the iterator aborts the request.
+
+        Raise LmiError if the request fails.
+        """
         # Keeps `self` alive during the iteration
         yield from self._thread.iterate(self._model.stream(prompt, **parameters))
 
     def chat(self, messages: Messages, **fields: Any) -> ChatReply:
         """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
-        `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError.
+        `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError if the request fails.
         """
         return self._thread.run(self._model.chat(messages, **fields))
 
     def stream_chat(self, messages: Messages, **fields: Any) -> Iterator[str]:
-        """Yield the text of the answer to a chat piece by piece; closing the iterator aborts it. Raise LmiError."""
+        """Yield the text of the answer to a chat piece by piece; closing the iterator aborts it.
+
+        Raise LmiError if it fails.
+        """
         yield from self._thread.iterate(self._model.stream_chat(messages, **fields))
 
     def close(self) -> None:
@@ -90,7 +97,8 @@ def load(
 ) -> LoadedModel:
     """Load the model of a directory, or of the hub, into this process: `with lmi.load(DIR) as model:`.
 
-    `options` are keys of serving.properties without `option.`, such as `dtype="bf16"`. Raise ConfigurationError.
+    `options` are keys of serving.properties without `option.`, such as `dtype="bf16"`. Raise ConfigurationError if the
+    model cannot be loaded.
     """
     return LoadedModel(target, plugins_directory, **options)
 

@@ -15,7 +15,7 @@ class Completion:
     tokens: Sequence[Token]
     finish_reason: FinishReason
     usage: Usage
-    sequences: Sequence[GeneratedSequence]  # one, or as many as `n` requests
+    sequences: Sequence[GeneratedSequence]  # one sequence, or as many as the parameter `n` asks for
 
     def __str__(self) -> str:
         return self.text
@@ -55,7 +55,7 @@ class ChatReply:
     finish_reason: str  # OpenAI's: `stop`, `length` or `tool_calls`
     usage: Usage
     reasoning: str | None
-    tool_calls: Sequence[Mapping[str, Any]]  # in OpenAI's form
+    tool_calls: Sequence[Mapping[str, Any]]  # the calls, in OpenAI's form
     message: Mapping[str, Any]
 
     def __str__(self) -> str:

@@ -37,7 +37,10 @@ def served_name(given: str, models: ServedModels) -> str:
 
 
 def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:
-    """Return the matching model, and the matching name of it or of its adapter. Raise ModelNotFound."""
+    """Return the matching model, and the matching name of it or of its adapter.
+
+    Raise ModelNotFound if no model matches.
+    """
     name = served_name(given, models)
     return models.find_with_adapters(name), name
 

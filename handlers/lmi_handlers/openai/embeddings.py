@@ -34,7 +34,7 @@ NAMES = {"truncate": "truncate_prompt_tokens"}
 
 
 class InputFields(BaseModel):
-    """The fields of vLLM's about inputs that are not generated from."""
+    """vLLM's fields about inputs from which nothing is generated."""
 
     padding: Literal["do_not_pad"] | None = Field(None, description="Inputs are never padded.")
     cache_salt: CacheSalt | None = Field(None, description="Share cached results only with requests of this salt.")
@@ -76,7 +76,7 @@ class VectorFields(InputFields):
 
 
 class TextFields(NamedRequest):
-    """The fields of requests about texts that are not generated from, as vLLM has them."""
+    """vLLM's fields of requests about texts from which nothing is generated."""
 
     model: str | None = Field(None, description="A model of `GET /v1/models`; may be omitted if only one is served.")
     user: str | None = Field(None, description="The end user, written to the server's log.")

@@ -92,7 +92,7 @@ async def chat_page(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 def _page(name: str, summary: str, access: Access) -> tuple[Route, Route]:
-    """Return the routes of a page: one with a trailing slash leads to the other, for which relative links are right."""
+    """Return the routes of a page: the one with a trailing slash redirects to the other, which relative links need."""
 
     async def page(call: Call, dispatcher: ServedModels) -> Answer:
         return _answer(static_files()[name, INDEX], call)

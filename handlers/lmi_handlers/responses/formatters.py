@@ -19,7 +19,7 @@ FAILED = GenerationFailed("the engine failed while it generated the answer")
 
 
 class ResponseFormatter(ChatSchemaFormatter):
-    """The base of both: the response at its end."""
+    """The base of both formatters, with the complete response."""
 
     def __init__(self, answer: ChatAnswer, asked: ResponseFacts) -> None:
         super().__init__(answer)

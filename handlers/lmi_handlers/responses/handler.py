@@ -136,7 +136,10 @@ def _describe(
 
 
 def _written(field: str, value: object) -> bytes:
-    """Return the JSON of a field that is repeated. Raise InvalidPayload if orjson, which could read it, cannot."""
+    """Return the JSON of a field that is repeated.
+
+    Raise InvalidPayload if orjson, which could read it, cannot write it.
+    """
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:

@@ -122,7 +122,7 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
 
 
 class PlacedMessage(NamedTuple):
-    """A message, and its content's field in the request."""
+    """A message, and the path of its content in the request."""
 
     message: Message
     field: str

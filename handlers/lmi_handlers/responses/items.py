@@ -23,7 +23,7 @@ class InputItem(RequestPart):
 
     @property
     def unreadable(self) -> tuple[str, str] | None:
-        """The name and the reason, for the client, of an item that has nothing for the chat."""
+        """The name of an item that adds nothing to the chat, and the reason, both for the client."""
         return None
 
     def listed(self) -> JsonObject:

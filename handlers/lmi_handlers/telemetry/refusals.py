@@ -9,7 +9,7 @@ SECONDS = 1.0
 
 
 class Refusals:
-    """A limit on log lines about refusals; in a crowd, logging would cost more than refusing."""
+    """A limit on log lines about refusals; under heavy load, logging would cost more than refusing."""
 
     def __init__(self, report: Callable[[int], None]) -> None:
         """`report` gets the number of omitted lines, at most once per second."""

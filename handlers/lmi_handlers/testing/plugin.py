@@ -76,7 +76,7 @@ if pytest_asyncio is not None:
 
     @pytest_asyncio.fixture
     async def lmi_servers_in_loop() -> AsyncIterator[Serve]:
-        """Start servers in the event loop of an asynchronous test: for `serve`."""
+        """Start servers in the event loop of an asynchronous test, for `serve`."""
         async with AsyncExitStack() as stack:
 
             async def start(directory: Path, plugins: Sequence[object] = (), *, grpc: bool = False) -> "RunningServer":

@@ -92,7 +92,7 @@ async def running_server(
     limits: ConnectionLimits = DEFAULT_LIMITS,
     access: AccessOptions = DEFAULT_ACCESS,
 ) -> AsyncIterator[RunningServer]:
-    """Run a server on a free port, for fixtures with a wider scope than `serve`; `grpc` adds one of gRPC.
+    """Run a server on a free port, for fixtures with a wider scope than `serve`; `grpc` adds a gRPC server.
 
     `plugins` are modules or Python files; `limits` are those of connections, and `access` contains the access rules.
     """

@@ -93,7 +93,10 @@ class TgiRootPayload(TgiPayload):
 
 
 def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:
-    """Return the payload and the names of dropped fields, like `take_known`. Raise InvalidPayload."""
+    """Return the payload and the names of dropped fields, like `take_known`.
+
+    Raise InvalidPayload if a field is invalid.
+    """
     if path != "/":
         return take_known(body, TgiPayload, strict)
     ignored: tuple[str, ...] = ()

@@ -94,7 +94,7 @@ def _of_tensors(
 
 
 def unknown_scalars(values: Mapping[str, Any], model: ServedModel, *tensors: str) -> tuple[str, ...]:
-    """Return the names of unknown scalars, to be dropped unless parameters are strict; `tensors` are known too.
+    """Return the names of scalars to drop: neither parameters nor `tensors`; none if parameters are strict.
 
     Raise InvalidPayload if that would change the answer.
     """

@@ -193,7 +193,7 @@ def parse_infer(
 
 
 def _unknown_names(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
-    """Return the names of unknown parameters, which are dropped. Raise InvalidPayload for others."""
+    """Return the names of unknown parameters to drop. Raise InvalidPayload for those that must not be dropped."""
     ignored = unknown_scalars(parameters, model)
     for name in parameters.keys() - set(ignored):
         raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")

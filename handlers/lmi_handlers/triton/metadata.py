@@ -100,7 +100,7 @@ def configuration(model: ManagedModel) -> dict[str, Any]:
 
 
 def path_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
-    """Return the model in the path. Raise ModelNotFound, also for an unknown version."""
+    """Return the model in the path. Raise ModelNotFound for an unknown model or version."""
     return find_version(call.path_parameters["model"], call.path_parameters.get("version"), dispatcher)
 
 

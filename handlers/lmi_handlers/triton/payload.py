@@ -149,7 +149,7 @@ class TritonParameters:
 
 
 def _merge(parameters: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
-    """Merge both. Raise InvalidPayload if a name has different values."""
+    """Merge parameters from both places. Raise InvalidPayload if a name has different values."""
     for name in parameters.keys() & properties.keys():
         if repr(_scalar(parameters[name])) != repr(_scalar(properties[name])):  # 1 is not true
             raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")

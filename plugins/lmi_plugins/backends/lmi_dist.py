@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class LmiDistProperties(VllmProperties):
-    """vLLM's options, and LMI-Dist's further ones."""
+    """The options of vLLM, and the additional ones of LMI-Dist."""
 
     cpu_offload_gb_per_gpu: Annotated[float | None, Names(aliases=("cpu_offload_gb",))] = Field(
         None, ge=0, description="Amount of the weights to keep in main memory for each GPU, in GiB."

@@ -42,7 +42,7 @@ class Script:
     error: str | None = None
     hold: bool = False
     tokens: Sequence[str] = ()  # the token texts, instead of the words of `text`
-    prefilled: asyncio.Event | None = None  # the first token waits for it
+    prefilled: asyncio.Event | None = None  # if set, the first token waits for this event
     started: asyncio.Event = field(default_factory=asyncio.Event)  # set when the text has been yielded
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # set when the request has ended or was aborted
 

@@ -228,7 +228,10 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.generates, self.embedding = self.engine.generates, self.engine.embedding
 
     async def _place_on_cluster(self) -> None:
-        """Connect to the Ray cluster, if any, to place as many replicas as fit. Raise ConfigurationError."""
+        """Connect to the Ray cluster, if any, to place as many replicas as fit.
+
+        Raise ConfigurationError if that fails.
+        """
         if self.setup.ray_address is not None:
             await asyncio.to_thread(connect, self.setup.ray_address)
             self.engine.placement = self.placement(self.setup.replicas)
@@ -241,7 +244,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         self.engine.replicas.check_health()
 
     def placement(self, of_group: ReplicaCount) -> Placement:
-        """Return the devices of the replicas, with so many on each group of devices that the model needs in LMI."""
+        """Return the devices of the replicas: that many for each group of devices that the model would need in LMI."""
         properties = self.setup.properties
         degree = properties.tensor_parallel_degree
         size = degree if isinstance(degree, int) else 1

@@ -62,7 +62,7 @@ class TrtllmBackend(TorchBackend, TensorBackend):
 
     @property
     def adapters(self) -> list[str]:
-        """The adapters that texts can name; those that requests bring as tensors are theirs."""
+        """The adapters that text requests can name, which excludes adapters given as tensors."""
         return [name for name in self.engine.adapters if not name.startswith(PREFIX)]
 
     async def infer(self, request_id: int, inputs: Mapping[str, Tensor]) -> AsyncGenerator[Mapping[str, Tensor], None]:
@@ -77,7 +77,7 @@ class TrtllmBackend(TorchBackend, TensorBackend):
     def _read(
         self, request_id: int, inputs: Mapping[str, Tensor]
     ) -> tuple[EngineRequest, RequestAdapter | None, Answer]:
-        """Return the engine's request, its adapter, and its answer. Raise InvalidParameter."""
+        """Return the engine's request, its adapter, and its answer. Raise InvalidParameter if it is invalid."""
         request = InferenceRequest(request_id, from_triton(inputs))
         self.limits.check(request)
         check_model(request, self.engine.vocabulary, self.engine.max_length)

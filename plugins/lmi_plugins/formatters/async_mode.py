@@ -39,7 +39,7 @@ def details(output: GenerationOutput, sequence: GeneratedSequence) -> JsonObject
 
 
 class AsyncJsonFormatter(JsonFormatter):
-    """A formatter of the first of the sequences that the client asked for."""
+    """A formatter that writes only the first of the requested sequences."""
 
     name: ClassVar[str] = "async_json"
     variant = Variant("json", AnswerSchema.ASYNC)
@@ -56,7 +56,7 @@ class AsyncJsonFormatter(JsonFormatter):
 
 
 class AsyncJsonLinesFormatter(JsonLinesFormatter):
-    """A formatter of a line for each token, with the index of its sequence."""
+    """A formatter that writes a line for each token, with the index of its sequence."""
 
     name: ClassVar[str] = "async_jsonlines"
     variant = Variant("jsonlines", AnswerSchema.ASYNC)

@@ -22,7 +22,7 @@ def prompt_head(output: GenerationOutput, prompt_index: int) -> str:
 
 
 class DynamicJsonFormatter(OutputFormatter):
-    """A formatter of a list with an object for each prompt, in order."""
+    """A formatter that writes a list with an object for each prompt, in order."""
 
     name: ClassVar[str] = "dynamic_json"
     variant = Variant("json", AnswerSchema.DYNAMIC_BATCH)
@@ -41,7 +41,7 @@ class DynamicJsonFormatter(OutputFormatter):
 
 
 class DynamicJsonLinesFormatter(OutputFormatter):
-    """A formatter of a line per step of the batch, with each prompt's new text ("" after its end)."""
+    """A formatter that writes a line per step of the batch, with each prompt's new text ("" after its end)."""
 
     name: ClassVar[str] = "dynamic_jsonlines"
     variant = Variant("jsonlines", AnswerSchema.DYNAMIC_BATCH)

@@ -46,7 +46,7 @@ def details(output: GenerationOutput, of_request: lmi_schema.JsonObject) -> lmi_
 
 
 class TgiJsonFormatter(JsonFormatter):
-    """A formatter of an array of one object or, for a failed request, an error object."""
+    """A formatter that writes an array of one object or, for a failed request, an error object."""
 
     name: ClassVar[str] = "tgi_json"
     variant = Variant("json", AnswerSchema.TGI_COMPAT)

@@ -20,7 +20,7 @@ MAX_LOADS = 3  # of an adapter that others displace before its request has begun
 
 
 class TensorClient(EngineClient):
-    """Engines whose requests may bring their adapters."""
+    """Engines whose requests may bring their own adapters."""
 
     @cached_property
     def _adapters(self) -> CachedAdapters:
@@ -33,7 +33,7 @@ class TensorClient(EngineClient):
 
     @property
     def _names(self) -> set[str]:
-        """The adapters that some replica has."""
+        """The adapters that at least one replica has."""
         return {name for each in self.replicas.members for name in each.adapters}
 
     def infer(self, request: EngineRequest, adapter: RequestAdapter | None) -> AsyncGenerator[GenerationStep, None]:
@@ -57,7 +57,7 @@ class TensorClient(EngineClient):
     async def _with_adapter(
         self, worker: EngineWorker, request: EngineRequest, adapter: RequestAdapter, unfinished: int, presence: Presence
     ) -> AsyncGenerator[GenerationStep, None]:
-        """Yield a worker's steps, with the adapter that it is given first if it lacks it.
+        """Yield a worker's steps, after giving it the request's adapter if it lacks that.
 
         Raise InvalidParameter if the adapter cannot be loaded.
         """

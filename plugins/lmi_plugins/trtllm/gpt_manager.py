@@ -83,7 +83,7 @@ class GptManager:
     def shutdown(self) -> None:
         """End the thread; requests in flight get an error.
 
-        Raise the exception of a callback or the device that has ended it.
+        If an exception of a callback or the device has ended the thread, raise that exception.
         """
         self._shut_down.set()
         self.wake()
@@ -91,7 +91,10 @@ class GptManager:
             self.join()
 
     def join(self) -> None:
-        """Wait until the thread ends; raise the exception of a callback or the device that has ended it."""
+        """Wait until the thread ends.
+
+        If an exception of a callback or the device has ended it, raise that exception.
+        """
         self._thread.join()
         failure, self._failure = self._failure, None
         if failure is not None:

@@ -147,7 +147,7 @@ class VllmEngine(Replica):
             await self._supervisor.available()
 
     def _lost_error(self, engine: AsyncLLM) -> EngineLost:
-        """Return the error of an engine's death for its requests, some of which notice it late."""
+        """Return the error for requests whose engine has died, some of which notice it late."""
         if engine not in self._dead:
             self._dead[engine] = self.isolation.inside
             self.record_death()
@@ -179,7 +179,7 @@ class VllmEngine(Replica):
         coalesces: bool = False,
         priority: int = 0,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Yield the outputs of vLLM's engine; each of several tokens if it `coalesces` and many requests run.
+        """Yield the outputs of vLLM's engine; each has several tokens if the request `coalesces` and many requests run.
 
         Closing the generator aborts the request. Raise LmiError if the engine fails.
         """

@@ -27,7 +27,7 @@ END_OF_SENTENCE = re.compile(r"(?<=[a-z)\]`][.!]) (?=[A-Z])")
 
 
 class Failures:
-    """The server's end: the causes written since its creation by processes of a model, or if None, of any model."""
+    """The server's end: the causes that processes of a model, or of any model if None, wrote since its creation."""
 
     def __init__(self, model: str | None = None) -> None:
         if VARIABLE not in os.environ:

@@ -51,7 +51,7 @@ TERM_SECONDS = 5.0  # for ZeroMQ, whose context waits for open sockets
 
 @asynccontextmanager
 async def alone_on(gpus: Sequence[int]) -> AsyncIterator[None]:
-    """Wait until no other engine is loaded on these GPUs, so that vLLM does not measure the memory of both as one's."""
+    """Wait until no other engine is loaded on these GPUs: vLLM would count the memory of both as that of one."""
     async with AsyncExitStack() as stack:
         for gpu in sorted(gpus):  # in one order, so that two do not wait for each other
             await stack.enter_async_context(_loading[gpu])

@@ -14,7 +14,7 @@ MIN_SHARE = 0.05  # of a CPU core; idle processes use less
 
 
 class Pings:
-    """Pings to the core, one at a time: whether it sleeps, which its loop answers."""
+    """Pings to the core, one at a time: each asks whether the core sleeps, and the core's loop answers."""
 
     def __init__(self, engine: AsyncLLM, heartbeat: Heartbeat) -> None:
         self._engine = engine

@@ -1,6 +1,6 @@
 """Additions to vLLM's own processes: vLLM calls `prepare`, as its plugin, in each process that it starts.
 
-They end quickly: otherwise, they would collect garbage several times, for seconds.
+The processes end quickly, because they skip garbage collections, which would take seconds.
 """
 
 import atexit
@@ -84,7 +84,7 @@ def attach(parent: BaseProcess) -> None:
 
 
 def run_core(*arguments: Any, **options: Any) -> None:
-    """Run a core as vLLM does, in a process that ends with the server also while it starts, and its workers with it."""
+    """Run a core as vLLM does, in a process that ends with the server, even during its start, and with its workers."""
     from vllm.v1.engine.core import EngineCoreProc
 
     os.environ[MODEL_VARIABLE] = options["vllm_config"].model_config.served_model_name

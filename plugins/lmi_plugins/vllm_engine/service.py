@@ -203,7 +203,10 @@ class VllmService:
         return rest(steps, given) if given else steps
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the families of vLLM's own metrics, if enabled; of several engines, each has its number."""
+        """Yield the families of vLLM's own metrics, if enabled.
+
+        If there are several engines, a label gives each one's number.
+        """
         for engine in self.replicas.members:
             for family in engine.metrics():
                 if number := self.replicas.number(engine):

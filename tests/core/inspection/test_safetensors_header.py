@@ -51,7 +51,7 @@ def test_damaged_files(tmp_path: Path, header: object, data: int) -> None:
         (b"", "the file is cut off, damaged, or not in the safetensors format: header too small"),
         (b"<html>404 Not Found</html>", "the file is cut off, damaged, or not in the safetensors format: .*"),
         ((200_000).to_bytes(8, "little") + b"[" * 200_000, "the file is cut off, damaged, or not in .*"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "the file is a pointer of Git LFS to the weights: fetch .*"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "the file is a Git LFS pointer to the weights: fetch .*"),
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, message: str) -> None:

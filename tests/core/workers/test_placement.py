@@ -36,7 +36,7 @@ def test_as_many_groups_as_the_devices_allow(
         (ReplicaCount(3, 3), 0, 1, "3 engines"),
         (ReplicaCount(1, 4), 0, 1, "1 to 4 engines"),
         (ONE, 4, 2, "2 engines, on GPU 0, 1; 2, 3"),
-        (ONE, 5, 2, "2 engines, on GPU 0, 1; 2, 3; GPU 4 stays idle: an engine takes 2"),
+        (ONE, 5, 2, "2 engines, on GPU 0, 1; 2, 3; GPU 4 stays idle: an engine takes 2 GPUs"),
     ],
 )
 def test_in_words(count: ReplicaCount, gpus: int, degree: int, words: str) -> None:

@@ -36,7 +36,7 @@ async def test_index(server: RunningServer) -> None:
     assert [(model.name, model.state) for model in every.models] == [("one", "READY"), ("two", "LOADING")]
     assert [model.name for model in ready.models] == ["one"]
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert raised.value.details() == "`repository_name` must be empty: there is one. Given: mine"
+    assert raised.value.details() == "`repository_name` must be empty: there is only one. Given: mine"
 
 
 async def test_statistics_of_every_model(server: RunningServer) -> None:

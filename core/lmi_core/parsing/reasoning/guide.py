@@ -13,7 +13,7 @@ BLANKS = {"type": "regex", "pattern": "[ \\n]{0,2}"}  # bounded, because some mo
 def after_reasoning(markers: Sequence[str], guide: Format) -> dict[str, Any]:
     """Return a structural tag for any reasoning followed by text that the guide allows.
 
-    The first of the `markers` starts the reasoning, optionally; it is "" if the prompt has started it. The others end
+    The first of the `markers` may start the reasoning; it is "" if the prompt has started it. The others end
     it.
     """
     start, *ends = markers

@@ -20,9 +20,7 @@ class JsonCall:
     """A character-by-character parser of one call."""
 
     def __init__(self, offered: Collection[str] | None) -> None:
-        """Accept only calls of the `offered` functions, whose first member must be one of a call; None accepts any
-        object.
-        """
+        """Accept only calls of the `offered` functions that start with a member of calls; with None, any object."""
         self.name: str | None = None
         self.ended = False  # the call ended without its closing brace
         self._offered = offered

@@ -18,8 +18,8 @@ class CallBegun:
 
     index: int
     name: str
-    id: str | None = None  # set if the model's chat template requires a certain form
-    plain: bool = False  # the arguments that follow are plain text
+    id: str | None = None  # the call's id, set if the model's chat template requires a certain form
+    plain: bool = False  # whether the arguments that follow are plain text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class CallFilter(ToolCallParser):
 
     @abstractmethod
     def filter(self, pieces: list[Piece]) -> list[Piece]:
-        """Return the pieces in place of these."""
+        """Return the pieces that replace these."""
 
 
 class FirstCall(CallFilter):

@@ -29,7 +29,7 @@ class PythonCalls(MarkedParser):
         ends: Sequence[str] = (),
         special: Sequence[str] = (),
     ) -> None:
-        """Look for calls after `markers` or, without markers, for a list anywhere of calls of offered functions."""
+        """Look for calls after `markers` or, without markers, for lists of calls of offered functions anywhere."""
         super().__init__(tools, markers or ("[",), ends=ends, special=special)
         self._certain = bool(markers)
         self._separator = ""  # text before the next argument

@@ -30,7 +30,7 @@ class TextReader:
         self._text += text
 
     def mark(self) -> int:
-        """Return the position, for `rewind` until the next `forget`."""
+        """Return the position, which `rewind` accepts until the next `forget`."""
         return self._at
 
     def rewind(self, mark: int) -> None:

@@ -1,4 +1,4 @@
-"""Unpacking of an archive into a new folder, bounded in size and number."""
+"""Unpacking of an archive into a new folder, with limits on the size and number of files."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -24,7 +24,10 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def recognise(start: bytes) -> Callable[[BinaryIO], Iterator[Member]]:
-    """Return the reader of an archive that starts with these bytes. Raise ConfigurationError if it is none."""
+    """Return the reader of an archive that starts with these bytes.
+
+    Raise ConfigurationError if the format is not supported.
+    """
     if start.startswith(ZIP):
         return zip_members
     if start.startswith(GZIP):

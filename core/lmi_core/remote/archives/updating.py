@@ -30,7 +30,8 @@ UNPACKED = ".unpacked"
 def update_from_archive(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """Return the folder of an unpacked archive, downloading and unpacking it if it has changed.
 
-    Raise ConfigurationError if this fails, ChangedDuringCopy, or OSError from the disk.
+    Raise ConfigurationError if this fails, ChangedDuringCopy if the archive changes meanwhile, or OSError from the
+    disk.
     """
     limits = Limits.read(os.environ)
     if is_web(model.source):

@@ -28,7 +28,7 @@ class Gone(msgspec.Struct, tag=True, frozen=True):
 
 
 class Chunk(msgspec.Struct, tag=True, frozen=True):
-    """The next bytes of a file, the last with its SHA-256; an error if it cannot be read."""
+    """The next bytes of a file, with its SHA-256 in the last chunk, or an error if the file cannot be read."""
 
     data: bytes
     digest: str = ""

@@ -25,7 +25,7 @@ RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the receiver, in the worker
 
 
 class NodeFiles:
-    """The folders that a worker on another node reads, which are copied there if it lacks them."""
+    """Folders for a worker on another node, copied to that node if they are missing there."""
 
     def __init__(self, node: str, transport: Transport) -> None:
         self._node = node
@@ -42,8 +42,8 @@ class NodeFiles:
     async def bring(self, folder: Path, report: Report) -> Path:
         """Return the path of a folder on the worker's node, after copying it; the worker holds it until it exits.
 
-        Raise ConfigurationError if it cannot be copied, or WorkerDied. If this is cancelled, a copy that has started is
-        completed.
+        Raise ConfigurationError if it cannot be copied, or WorkerDied if the worker has ended. If this is cancelled, a
+        copy that has started is completed.
         """
         return await asyncio.shield(self._bring(folder.absolute(), report))
 

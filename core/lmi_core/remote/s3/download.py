@@ -74,7 +74,7 @@ def download(
 
 
 class _Subscriber:
-    """A subscriber of s3transfer, which provides the known size and ETag of an object, which saves a HEAD request."""
+    """A subscriber of s3transfer that provides the known size and ETag of an object, which saves a HEAD request."""
 
     def __init__(self, each: StoredObject, add: Callable[[int], None], ended: Ended) -> None:
         self._object = each
@@ -117,7 +117,7 @@ def _publish(each: StoredObject, folder: Path) -> None:
 def update_from_s3(model: RemoteModel, copies: Copies, report: Report) -> Path:
     """Return the folder of a complete copy, downloading missing objects.
 
-    Raise ConfigurationError if it cannot be copied, ChangedDuringCopy, or OSError from the disk.
+    Raise ConfigurationError if this fails, ChangedDuringCopy if an object changes meanwhile, or OSError from the disk.
     """
     with convert_errors(model.source):
         client = create_client(CONNECTIONS)

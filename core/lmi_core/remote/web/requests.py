@@ -71,7 +71,7 @@ class Answer:
         return int(start) if start.isdecimal() else -1
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives. Raise one of BROKEN."""
+        """Yield the body as it arrives. Raise an error in BROKEN if that fails."""
         return self._response.content.iter_any()
 
     def header(self, name: str) -> str:

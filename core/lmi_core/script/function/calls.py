@@ -81,7 +81,7 @@ class FunctionBatch:
                 call.fail(error)
 
     def _share(self, head: Head) -> None:
-        """Deliver each request its own content, and errors to all."""
+        """Deliver to each request its own content, and errors to all."""
         if head.streams:
             self.fail(FormatterFailed("a model function that streams its answer needs batch_size=1"))
         elif head.code >= 300:

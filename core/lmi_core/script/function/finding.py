@@ -79,7 +79,10 @@ def _names(statement: ast.stmt) -> list[str]:
 
 
 def has_prediction_handler(script: Path) -> bool:
-    """Return whether a top-level function is decorated with `@prediction_handler`. Raise SyntaxError."""
+    """Return whether a top-level function is decorated with `@prediction_handler`.
+
+    Raise SyntaxError if the file cannot be parsed.
+    """
     statements = ast.parse(script.read_bytes(), str(script)).body
     functions = (each for each in statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(_is_mark(mark) for function in functions for mark in function.decorator_list)

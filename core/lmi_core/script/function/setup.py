@@ -24,14 +24,14 @@ CONTENT_TYPES = {"json": JSON, "jsonlines": "application/jsonlines", "sse": "tex
 
 
 class FunctionProperties(ModelProperties):
-    """The declared `option.*` keys of a model function. It gets all keys as properties of its input."""
+    """The declared `option.*` keys of a model function, which gets all keys as properties of its input."""
 
     task: str | None = Field(default=None, description="Whatever the function does.")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSetup(RuntimeSetup[FunctionProperties]):
-    """The setup of a model function: that of every runtime, and of its processes and their pool."""
+    """The setup of a model function: the settings of every runtime, of its processes and of their pool."""
 
     load: Load = field(kw_only=True)
     pool: PoolSettings = field(kw_only=True)

@@ -18,7 +18,7 @@ EXPECTED = (
 
 
 class WrongAnswer(Exception):
-    """The output is not that of a rolling batch; the message continues after the function's name."""
+    """The output is not that of a rolling batch; the message completes a sentence that begins with the function."""
 
 
 @dataclass(frozen=True, slots=True)

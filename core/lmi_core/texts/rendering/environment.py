@@ -33,7 +33,7 @@ def compile_template(template: str) -> Template:
 
 
 def renderer(_: str = "") -> Callable[[str, Mapping[str, Any], bytes | None], tuple[str, bytes | None]]:
-    """Return the function that renders a template in a fork, given its code, and returns the code if it has none."""
+    """Return the function that renders a template in a fork. If it gets no compiled code, it also returns the code."""
     environment = _environment()
     environment.from_string("{{ 1 }}")  # initializes the template compiler
 

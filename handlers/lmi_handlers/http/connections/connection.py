@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         return self.request is None or not self.request.content.is_eof()
 
     def check(self, now: float) -> Phase | None:
-        """End a phase that has lasted too long, and return it, if any."""
+        """End the current phase if it has lasted too long, and return it; otherwise return None."""
         phase, moved = self._phase()
         if not self._deadline.has_passed(phase, self._turn, moved, now):
             return None

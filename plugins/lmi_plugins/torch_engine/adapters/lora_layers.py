@@ -17,7 +17,7 @@ PROBED_TOKENS = 3
 class LoraLayer:
     """The deltas of one module, for all adapters on the device, each in the columns of its slot.
 
-    One product serves a step with any number of adapters; columns of other adapters than a token's own are masked.
+    One product serves a step with any number of adapters; for each token, the columns of other adapters are masked.
     """
 
     def __init__(self, module: torch.nn.Module, slots: int, rank: int) -> None:

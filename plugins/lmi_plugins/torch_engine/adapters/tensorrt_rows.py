@@ -86,7 +86,7 @@ def _matrices(
 
 
 def _find_modules(module_id: int, layer: int, names: Iterable[str]) -> list[str]:
-    """Return the module that is meant, or query, key and value if they are separate; none if the model has no such."""
+    """Return the row's module, or query, key and value if these are separate; nothing if the model lacks it."""
     own = [name for name in names if _layer(name) == layer]
     found = _find(module_id, own)
     if found is not None:

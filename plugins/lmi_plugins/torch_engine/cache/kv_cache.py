@@ -99,7 +99,7 @@ class PagedCache:
 class HeadFirstCache(PagedCache):
     """A cache in which the tokens of each head in a block are contiguous, as OpenVINO requires.
 
-    `dtype` is the type of what PyTorch writes and reads, `stored` of the memory.
+    `dtype` is the type that PyTorch writes and reads, `stored` the type in memory.
     """
 
     def __init__(

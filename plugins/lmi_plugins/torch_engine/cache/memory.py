@@ -25,7 +25,7 @@ def count_blocks(
 ) -> int:
     """Return the number of blocks that all rows need at full length, or the number that fit in memory.
 
-    Of the free memory, `state_bytes`, but at most half, are reserved for other states.
+    `state_bytes` of the free memory, but at most half of it, are reserved for other states.
     """
     needed = options.max_batch_size * blocks_for(max_length, block_size)
     memory = options.kv_cache_memory

@@ -71,7 +71,7 @@ def inspect_plain_model(options: EngineOptions) -> Iterator[str] | None:
 
 
 def _fits(options: EngineOptions, checkpoint: Checkpoint) -> bool:
-    """Return whether even numbers of the widest type fit in memory; False if unknown."""
+    """Return whether the weights would fit in memory even in the widest type; False if unknown."""
     if any(weight.data_type not in TYPES for weight in checkpoint.weights.values()):
         return False
     numbers = sum(prod(weight.shape) for weight in checkpoint.weights.values())

@@ -109,11 +109,17 @@ class EngineClient:
         return [name for name in names if all(name in other.adapters for other in members)]
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a replaced worker loses.
+
+        Raise InvalidAdapter if that fails.
+        """
         await self._change(name, lambda worker: worker.load_adapter(name, source))
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
-        """Pin an adapter to the device, or unpin it. Raise AdapterNotFound, or InvalidAdapter if too many are."""
+        """Pin an adapter to the device, or unpin it.
+
+        Raise AdapterNotFound, or InvalidAdapter if too many are pinned.
+        """
         await self._change(name, lambda worker: worker.pin_adapter(name, pinned))
 
     async def unload_adapter(self, name: str) -> None:

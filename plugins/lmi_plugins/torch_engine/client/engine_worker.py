@@ -93,7 +93,10 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         return None if name is None else self._files.get(name)
 
     async def load_adapter(self, name: str, source: str | AdapterTensors) -> None:
-        """Load an adapter from a directory, or from tensors, which a replaced worker loses. Raise InvalidAdapter."""
+        """Load an adapter from a directory, or from tensors, which a replaced worker loses.
+
+        Raise InvalidAdapter if that fails.
+        """
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories) if directories else {}
         if isinstance(source, str) and self._node_files is not None:
@@ -152,7 +155,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
                 yield indices[place], vector
 
     def _go_on(self, request_id: str) -> None:
-        """Count the time of a request that no longer waits for those of other servers."""
+        """Start to count the time of a request that no longer waits for other servers' requests."""
         if (time := self._waiting.pop(request_id, None)) is not None:
             time.begin()
 

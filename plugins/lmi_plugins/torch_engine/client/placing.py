@@ -58,10 +58,10 @@ def endpoint(
 
 
 async def with_files(options: EngineOptions, files: NodeFiles | None, report: Report) -> EngineOptions:
-    """Return the options with the folders of a worker's node, which are copied there if it lacks them.
+    """Return the options with folders on a worker's node, copied to that node if they are missing there.
 
-    Raise ConfigurationError if that fails, or WorkerDied. If the engine skips adapters that it cannot load, skip those
-    that cannot be copied.
+    Raise ConfigurationError if that fails, or WorkerDied if the worker has ended. If the engine skips adapters that it
+    cannot load, skip those that cannot be copied.
     """
     if files is None:
         return options

@@ -23,7 +23,7 @@ class StepQueue:
         on_complete: Callable[[], None],
         end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`on_complete` is called when the last step has come; `end` when it was read, or by `aclose`."""
+        """`on_complete` is called when the last step arrives; `end` when that step is read, or by `aclose`."""
         self._steps: dict[int, GenerationStep] = {}  # not yet read, by sequence
         self._unfinished = sequences
         self._error: LmiError | None = None

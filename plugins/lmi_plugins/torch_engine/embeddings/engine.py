@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class WaitingInput(NamedTuple):
-    """An input, and the index that it has in its request."""
+    """An input, and its index in its request."""
 
     request_id: str
     place: int

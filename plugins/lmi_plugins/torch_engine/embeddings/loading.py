@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 class PaddedScores(PaddedStates):
-    """The logit of each pair, as the one hidden state of a text of one token."""
+    """The logit of each pair, in the form of the only hidden state of a one-token text."""
 
     def __init__(self, model: PreTrainedModel, rope: RopeByLength | None = None) -> None:
         super().__init__(model, rope)
@@ -85,9 +85,7 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
 
 
 def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
-    """Return an embedding engine on a generating model, without cost while unused; None if the model does not
-    support it.
-    """
+    """Return an embedding engine that uses a generating model, at no cost while idle; None if unsupported."""
     try:
         return _beside_generation(parts, options)
     except ConfigurationError as error:

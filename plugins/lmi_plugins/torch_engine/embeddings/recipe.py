@@ -141,7 +141,7 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def _kind(module: dict[str, Any]) -> str:
-    """Return the class of a module; sentence-transformers has moved its packages."""
+    """Return the name of a module's class, without the package, which sentence-transformers has renamed."""
     return str(module.get("type", "")).rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""The task of a model, embedding, scoring or generation, and the default pooling for both."""
+"""The task of a model (embedding, scoring or generation), and the default pooling."""
 
 from pathlib import Path
 
@@ -73,5 +73,5 @@ def default_pooling(config: PreTrainedConfig) -> Pooling:
 
 
 def reads_left_to_right(config: PreTrainedConfig) -> bool:
-    """Return whether transformers has the model as a decoder only."""
+    """Return whether transformers implements the model as a decoder only."""
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING

@@ -105,11 +105,14 @@ class Engine:
         return require_store(self.parts.adapters)
 
     def load_adapter(self, name: str, source: Source) -> None:
-        """Load an adapter under a name; running requests keep a previous one of that name. Raise InvalidAdapter."""
+        """Load an adapter under a name; running requests keep a previous one of that name.
+
+        Raise InvalidAdapter if it is unusable.
+        """
         self.adapters.add(name, source, self.adapters.read(source))
 
     def unload_adapter(self, name: str) -> None:
-        """Unload an adapter; running requests keep it. Raise AdapterNotFound."""
+        """Unload an adapter; running requests keep it. Raise AdapterNotFound if there is none."""
         self.adapters.remove(name)
 
     @property

@@ -115,7 +115,7 @@ class GuideCompiler:
         return len(self._stuck) < MAX_STUCK
 
     def _complete(self, compilation: Compilation) -> None:
-        """Set the future of a guide that is not compiled, because it is known or none are accepted now."""
+        """Set the future of a guide that need not be compiled, or cannot be because none are accepted now."""
         try:
             known = self.cache.get(compilation.key)
             if known is None:

@@ -53,7 +53,10 @@ def _as_format(guide: Guide) -> Format:
 
 
 def _grammar(guide: Guide) -> str:
-    """Return a guide other than a regular expression or structural tag as EBNF; raise ValueError or RuntimeError."""
+    """Return a guide other than a regular expression or structural tag as EBNF.
+
+    Raise ValueError or RuntimeError if it is invalid.
+    """
     content = guide.content
     if isinstance(content, list):
         return choice_grammar(content)
@@ -68,7 +71,7 @@ def _grammar(guide: Guide) -> str:
 
 
 def json_grammar(schema: str) -> str:
-    """Return the grammar of a JSON schema, as xgrammar's EBNF, restricted to valid texts; raise RuntimeError."""
+    """Return a JSON schema as xgrammar's EBNF, restricted to valid texts; raise RuntimeError if it is invalid."""
     from xgrammar import Grammar
 
     return str(Grammar.from_json_schema(schema, max_whitespace_cnt=MAX_BLANKS)).replace(CHARACTERS, JSON_CHARACTERS)

@@ -9,7 +9,7 @@ Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lastto
 
 
 class EmbeddingOptions(msgspec.Struct, array_like=True, frozen=True):
-    """The options of a model's vectors; None means the model's own files."""
+    """The options of a model's vectors; None means that the model's own files decide."""
 
     task: Task | None = None  # a generating model makes vectors too, if it can
     pooling: Pooling | None = None

@@ -14,7 +14,10 @@ def to_bytes(tensor: torch.Tensor) -> bytes:
 
 
 def from_data(data: TensorData, what: str) -> torch.Tensor:
-    """Return the tensor of a message, `what` to errors; raise InvalidParameter if its bytes do not fit its shape."""
+    """Return the tensor of a message.
+
+    Raise InvalidParameter, which calls it `what`, if its bytes do not fit its shape.
+    """
     dtype, count = TYPES[data.dtype], 1
     for size in data.shape:
         count *= size

@@ -29,7 +29,7 @@ class AttentionOptions(NamedTuple):
     slopes: torch.Tensor | None = None  # ALiBi's: [heads], added to the logits per position of a key
 
     def is_plain(self, length: int) -> bool:
-        """Return whether it is plain causal attention for prompts of this length."""
+        """Return whether the attention is plain and causal for prompts of this length."""
         whole = self.window is None or self.window >= length
         return whole and self.softcap is None and self.sinks is None and self.slopes is None
 
@@ -83,7 +83,7 @@ def paged_attention(
     position_ids: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Serve a model whose `attn_implementation` is `lmi_paged` with the running step."""
+    """Compute attention with the running step, for models whose `attn_implementation` is `lmi_paged`."""
     for name, argument in kwargs.items():
         if isinstance(argument, torch.Tensor):
             raise UnsupportedAttention(f"{type(module).__name__} has an unsupported form of attention, with {name}")

@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: one call starts all the work of a forward pass, which hundreds of calls start otherwise.
+"""Decode steps as CUDA graphs: one call starts all the work of a forward pass, which otherwise takes hundreds of calls.
 
 A graph repeats its work on the same memory, so there is one for each shape of a step; sizes are rounded up to powers of
 two, and captured when they first occur, which takes several times as long as a step.

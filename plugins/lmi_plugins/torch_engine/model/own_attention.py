@@ -1,5 +1,4 @@
-"""Attention of models that do not accept an attention function: their modules call the step that runs instead of their
-own.
+"""Attention of models that do not accept an attention function: their modules call the running step instead.
 
 transformers has no public name for these parts of Falcon, GPT-J, CodeGen, GPT-Neo, GPT-NeoX-Japanese, BLOOM, MPT
 and XGLM:
@@ -95,7 +94,7 @@ def _mpt(slopes: torch.Tensor, module: Any, hidden: torch.Tensor, *_: Any, **__:
 def _mpt_model(
     module: Any, input_ids: torch.Tensor | None = None, *, inputs_embeds: torch.Tensor | None = None, **_: Any
 ) -> Any:
-    """Run the layers without a mask; the model's own method cannot do without."""
+    """Run the layers without a mask; the model's own method requires one."""
     hidden = module.wte(input_ids) if inputs_embeds is None else inputs_embeds
     for block in module.blocks:
         hidden, _ = block(hidden, None, None)

@@ -51,7 +51,7 @@ class WorkingCopy:
         return True
 
     def read(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the same as the cache, given the step's own keys and values, [tokens, heads, size]."""
+        """Return the same keys and values as the cache would, given those of the step, [tokens, heads, size]."""
         copies = self._layers.get(layer)
         if copies is None:
             assert self._group is not None

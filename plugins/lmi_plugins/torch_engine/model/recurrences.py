@@ -1,7 +1,7 @@
 """Recurrences of layers with a state: single steps with a quarter of the passes over memory, and Mamba's recurrence
 over part of a prompt, which transformers lacks.
 
-transformers' own functions of these names are for reading, used if no package has a fast one:
+transformers' own functions of these names are written to be read, and used only if no package has a fast one:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/models/qwen3_next/modeling_qwen3_next.py
 """
 

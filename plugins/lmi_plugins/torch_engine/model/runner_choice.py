@@ -34,7 +34,10 @@ def slower_path(model: PreTrainedModel, reason: UnsupportedAttention) -> str:
 def choose_paged_runner(
     model: PreTrainedModel, max_length: int, options: EngineOptions, block_size: int | None = None
 ) -> PagedRunner:
-    """Return the fastest runner with a paged cache, of that block size if given; raise UnsupportedAttention."""
+    """Return the fastest runner with a paged cache, of that block size if given.
+
+    Raise UnsupportedAttention if there is none.
+    """
     name = type(model).__name__
     asked = options.cpu_runner == "openvino" or options.quantize is not None
     try:

@@ -8,7 +8,7 @@ FEW_TOKENS = 64  # in a step; with more, threads help small models too
 
 
 class Threads:
-    """The threads of steps: torch's own number or the requested one, and one for small steps of small models."""
+    """The number of threads for steps: torch's own or the requested number, but one for small steps of small models."""
 
     def __init__(self, model: PreTrainedModel, asked_for: int | None) -> None:
         if asked_for is not None:

@@ -1,8 +1,8 @@
 """Facts about a model that transformers has no public name for.
 
-`is_stateful` reads the flag that makes transformers' own `generate` refuse what would rewind a model's state,
-`takes_attention_functions` what the public `set_attn_implementation` asks before it sets one. The name of the attention
-is set here because that method refuses models whose attention we replace ourselves; the name spares them a mask:
+`is_stateful` reads the flag that makes transformers' own `generate` refuse methods that would rewind a model's state.
+`takes_attention_functions` makes the same check as the public `set_attn_implementation`. The name of the attention is
+set here because that method refuses models whose attention we replace ourselves; the name spares them a mask:
 https://github.com/huggingface/transformers/blob/v5.0.0/src/transformers/modeling_utils.py
 """
 
@@ -26,5 +26,5 @@ def attention_implementation(model: PreTrainedModel) -> str:
 
 
 def set_attention_implementation(model: PreTrainedModel, name: str) -> None:
-    """Set the name of the attention that the model uses, and those in it."""
+    """Set the name of the attention that the model and the models in it use."""
     model.config._attn_implementation = name

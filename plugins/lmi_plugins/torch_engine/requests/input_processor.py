@@ -116,7 +116,7 @@ class InputProcessor:
 
 
 def _condition(sequence: Sequence, adapter: Adapter | None, soft_prompt: torch.Tensor | None) -> None:
-    """Set a sequence's adapter, soft prompt and cache salt; it shares blocks only with sequences that have the same."""
+    """Set a sequence's adapter, soft prompt and cache salt. Only sequences with the same ones share its blocks."""
     sequence.adapter = adapter
     sequence.soft_prompt = soft_prompt
     if adapter is not None:

@@ -27,7 +27,10 @@ class Exclusion(LogitsProcessor):
 
 
 class NoRepeatNgram(Exclusion):
-    """Exclusion of tokens that would complete an n-gram for the second time; the prompt's count, as in transformers."""
+    """Exclusion of tokens that would complete an n-gram for the second time.
+
+    Those in the prompt count, as in transformers.
+    """
 
     def banned_ids(self, sequence: ProcessedSequence) -> Iterable[int]:
         state = sequence.state
@@ -80,7 +83,7 @@ class MinLength(Exclusion):
 
 
 def _completing(sequence: ProcessedSequence) -> Iterable[torch.Tensor]:
-    """Return the ids of tokens that would complete a bad text, in arrays of which none is empty."""
+    """Return the ids of tokens that would complete a bad text, in non-empty arrays."""
     ban = sequence.state.text_ban
     assert ban is not None, "the engine must create it with the sequence"
     for ids in (ban.always, ban.completing(sequence.token_ids, sequence.prompt_length)):

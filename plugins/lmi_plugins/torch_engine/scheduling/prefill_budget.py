@@ -13,8 +13,8 @@ LEARNING_RATE = 0.2
 class PrefillBudget:
     """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
 
-    If nothing decodes, the limit is that of the options; on a GPU always, because hundreds of prompt tokens take hardly
-    longer than one.
+    The limit of the options applies if nothing decodes, and always on a GPU, where hundreds of prompt tokens take
+    hardly longer than one.
     """
 
     def __init__(self, max_tokens: int, on_gpu: bool = False) -> None:

@@ -97,7 +97,10 @@ def load_model(
 
 
 def load_generation(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
-    """Load a generating model, report that, and return the function that serves it once. Raise ConfigurationError."""
+    """Load a generating model, report that, and return the function that serves it once.
+
+    Raise ConfigurationError if that fails.
+    """
     engine = load(options, report)
     engine.parts.runner.progress = channel.beat
     embeddings = embedding_engine_of(engine.parts, options)
@@ -120,7 +123,7 @@ def load_generation(options: EngineOptions, channel: Channel, report: Callable[[
 def load_embeddings(options: EngineOptions, channel: Channel, report: Callable[[str], None]) -> Callable[[], None]:
     """Load a model that embeds or scores, report that, and return the function that serves it once.
 
-    Raise ConfigurationError.
+    Raise ConfigurationError if that fails.
     """
     logger.info("loading %s, which generates no text", options.model)
     if options.adapters:

@@ -15,7 +15,7 @@ MARK = "/"  # separates the server from its own id
 
 
 def send_loaded(loaded: Loaded, channel: Channel) -> None:
-    """Send the end of the start, including to servers that connect later."""
+    """Send the message that the model is loaded, also to servers that connect later."""
     message = encode(loaded)
     channel.send(message)
     if isinstance(channel, SharedChannel):
@@ -31,7 +31,7 @@ def send_failure(failure: LoadFailed, channel: Channel) -> None:
 
 
 def greet(channel: Channel) -> None:
-    """Answer a server that requests the model's loading when another server has already done so."""
+    """Answer a server that asks to load the model after another server has already done so."""
     assert isinstance(channel, SharedChannel), "a worker loads one model"
     channel.send_to(channel.sender, channel.greeting)
 
@@ -96,7 +96,7 @@ def send_answer(answer: AdapterAnswer, channel: Channel) -> None:
 
 
 def figures_of_each(figures: EngineFigures, running: Iterable[str], channel: Channel) -> dict[str, EngineFigures]:
-    """Return the figures for each server, in which only its own sequences run; for "" if the worker has one server."""
+    """Return each server's figures, which count only its own sequences; the key is "" if the worker has one server."""
     if not isinstance(channel, SharedChannel):
         return {"": figures}
     counts = Counter(request_id.partition(MARK)[0] for request_id in running)

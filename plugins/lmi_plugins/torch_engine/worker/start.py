@@ -74,7 +74,10 @@ class Sender(Protocol):
 
 
 class Reporter:
-    """A sender of progress to the server, a few times per second; any thread may call it, but one sends at a time."""
+    """A sender of progress to the server, a few times per second.
+
+    Any thread may call it, but only one sends at a time.
+    """
 
     def __init__(self, channel: Sender) -> None:
         self._channel = channel

@@ -42,7 +42,7 @@ class CachedAdapters:
         self._latest: dict[str, str] = {}  # the name in engines, by task id
 
     def name_of(self, adapter: RequestAdapter, names: Collection[str]) -> str:
-        """Return an adapter's name in engines, which have `names`; raise InvalidParameter if nobody has it."""
+        """Return an adapter's name in the engines, which hold `names`. Raise InvalidParameter if they lack it."""
         if adapter.source is not None:
             return adapter.name
         name = self._latest.get(adapter.task_id, "")
@@ -59,7 +59,7 @@ class CachedAdapters:
         )
 
     def note(self, adapter: RequestAdapter, name: str, names: Collection[str]) -> None:
-        """Record that an adapter is in an engine, and forget those that none has."""
+        """Record that an adapter is in an engine, and forget adapters that are in none."""
         self._latest = {task_id: each for task_id, each in self._latest.items() if each in names}
         self._latest[adapter.task_id] = name
 

@@ -33,7 +33,7 @@ class InferenceRequest:
     ) -> None:
         """Check the tensors; raise InvalidParameter for values that no model could accept.
 
-        `bad_texts` never come, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
+        `bad_texts` are never generated, however they are split into tokens; TensorRT-LLM has only `bad_words_list`.
         """
         if isinstance(request_id, bool) or not isinstance(request_id, int) or not 0 <= request_id <= LAST_ID:
             raise InvalidParameter(f"`request_id` must be an integer from 0 to {LAST_ID}. Given: {request_id!r}")

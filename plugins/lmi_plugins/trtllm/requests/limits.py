@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RequestLimits(msgspec.Struct, frozen=True):
-    """Limits on the requests of a model; None: limited only by its context and memory."""
+    """Limits on the requests of a model; with None, only its context and memory limit them."""
 
     max_input_len: int | None = None  # tokens in a prompt
     max_output_len: int | None = None  # tokens to generate

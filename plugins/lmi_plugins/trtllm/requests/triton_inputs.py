@@ -10,7 +10,10 @@ INPUT_LENGTHS = "input_lengths"  # how many of `input_ids` belong to the prompt;
 
 
 def from_triton(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Drop Triton's batch axis, which is 1, and values beyond `input_lengths`; raise InvalidParameter."""
+    """Drop Triton's batch axis, which is 1, and values beyond `input_lengths`.
+
+    Raise InvalidParameter if these do not fit.
+    """
     tensors = {name: _without_batch(name, tensor) for name, tensor in inputs.items()}
     lengths = tensors.pop(INPUT_LENGTHS, None)
     if lengths is not None and "input_ids" in tensors:

@@ -1,6 +1,6 @@
 """LoRA in vLLM's builds for CPUs, fixed for batches of requests with and without adapters.
 
-To be removed once vLLM has mended its two faults, which fails the tests of this file:
+To be removed once vLLM has mended its two faults, which makes the tests of this file fail:
 
 - A token without an adapter has the index -1, which PyTorch interprets as the last adapter: the token gets its change.
   https://github.com/vllm-project/vllm/pull/48421

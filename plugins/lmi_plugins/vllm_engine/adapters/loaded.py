@@ -102,7 +102,7 @@ class VllmAdapters:
     async def pin(self, name: str, pinned: bool) -> None:
         """Pin an adapter to a slot of the engine, or unpin it.
 
-        Raise AdapterNotFound, InvalidAdapter for too many, or BackendUnhealthy like `load`.
+        Raise AdapterNotFound, InvalidAdapter if too many are pinned, or BackendUnhealthy like `load`.
         """
         adapter = self._adapter(name)
         async with self._engines.changing:

@@ -22,7 +22,7 @@ def _is_true(text: str) -> bool:
 
 
 def _member(argument: str, name: str) -> Replacement:
-    """Give the value as a member of an argument that is a JSON object."""
+    """Return the replacement of an option by a member of an argument that is a JSON object."""
     return lambda text: {argument: {name: _value(text)}}
 
 

@@ -8,7 +8,10 @@ MAX = "max"  # value of `option.tensor_parallel_degree`: every device
 
 
 class ParallelDegrees(NamedTuple):
-    """The tensor and pipeline parallel degrees in effect; `tensor` None means all devices that the engine finds."""
+    """The tensor and pipeline parallel degrees in effect.
+
+    If `tensor` is None, it means all devices that the engine finds.
+    """
 
     tensor: int | None
     pipeline: int

@@ -31,7 +31,7 @@ def engine_parser() -> RaisingParser:
 
 @cache
 def declarations() -> Mapping[str, argparse.Action]:
-    """Return the declarations of all engine arguments by name, for which argparse has no public way:
+    """Return the declarations of all engine arguments by name, which argparse does not make public:
 
     https://github.com/python/cpython/blob/main/Lib/argparse.py
     """

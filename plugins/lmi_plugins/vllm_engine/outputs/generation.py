@@ -68,7 +68,7 @@ async def steps(
 def _new_tokens(
     completion: CompletionOutput, sequence: TokenStream, parameters: ExtendedParameters, writer: TokenWriter
 ) -> list[Token]:
-    """Return the tokens of an output, which may have several, up to a stop sequence."""
+    """Return the tokens of an output, up to the end of a stop sequence."""
     if not completion.logprobs:
         return sequence.push_all(completion.token_ids)
     count, named = parameters.num_top_tokens, parameters.logprob_token_ids

@@ -1,8 +1,8 @@
 """Seeds in vLLM's builds for CPUs, fixed for prompts that are computed in several steps.
 
-After each step but the last, vLLM discards a sample and sets the request's generator back by its offset. Those of CPUs
-have no offset: the error ends the engine. To be removed once vLLM has mended it, which fails a test of this file.
-https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/worker/gpu_model_runner.py
+After each step but the last, vLLM discards a sample and sets the request's generator back by its offset. Generators on
+CPUs have no offset, and the resulting error ends the engine. To be removed once vLLM has mended it, which makes a test
+of this file fail. https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/worker/gpu_model_runner.py
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def mend_seeds() -> None:
     draw, keep_books = runner._sample, runner._bookkeeping_sync
 
     def sample(self: Any, *arguments: Any) -> Any:
-        """Discarded samples are drawn without the generators of their requests, which therefore stay as they are."""
+        """Draw discarded samples without their requests' generators, whose states therefore stay the same."""
         generators = self.input_batch.generators
         discarded = np.flatnonzero(self.discard_request_mask.np[: self.input_batch.num_reqs]).tolist()
         self.unused_generators = {row: generators.pop(row) for row in discarded if row in generators}

@@ -53,7 +53,7 @@ def check_passed_fields(parameters: ExtendedParameters) -> None:
 
 
 def check_reasoning_budget(parameters: ExtendedParameters, vocabulary: int) -> None:
-    """Raise InvalidParameter for ids that the engine could not force, which would end it."""
+    """Raise InvalidParameter for ids outside the vocabulary, because forcing one would end the engine."""
     budget = parameters.reasoning_budget
     for marker in () if budget is None else (*budget.starts, *budget.ends):
         for token_id in marker:

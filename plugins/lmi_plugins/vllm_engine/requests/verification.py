@@ -11,7 +11,7 @@ _threads = ThreadPoolExecutor(2, thread_name_prefix="verify-guide")
 
 
 class GuidedSamplingParams(SamplingParams):
-    """vLLM's parameters, which are verified once: vLLM does so when it receives the request, on the event loop."""
+    """vLLM's parameters, which are verified only once; vLLM would verify them again, on the event loop."""
 
     def verify(self, *given: Any, **named: Any) -> None:
         """Raise vLLM's errors about invalid parameters, unless they were verified before."""

@@ -46,7 +46,7 @@ Argument = Annotated[
 
 
 class VllmFields(BaseModel):
-    """The fields that only vLLM has, by the names of its server."""
+    """The fields that only vLLM has, under the names that its server uses."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -79,7 +79,7 @@ def fields_of(parameters: GenerationParameters) -> VllmFields:
 
 
 def read_fields(parameters: Mapping[str, Any]) -> VllmFields:
-    """Return the same for unchecked parameters. Raise InvalidParameter if they are invalid."""
+    """Return vLLM's own fields in unchecked parameters. Raise InvalidParameter if they are invalid."""
     try:
         return VllmFields.model_validate(parameters.get("vllm_fields") or {})
     except ValidationError as error:

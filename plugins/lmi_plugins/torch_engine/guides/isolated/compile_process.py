@@ -57,7 +57,7 @@ class CompileProcess:
 
 
 def failure(guide: Guide, error: CallFailedError, limits: GuideLimits) -> InvalidParameter | GenerationFailed:
-    """Return the error for a guide whose process has failed or ended: the guide's fault or not."""
+    """Return the error for a guide whose process has failed or ended, whether or not the guide is to blame."""
     number = -error.code if isinstance(error, CallEndedError) else 0
     if number == signal.SIGVTALRM:
         return too_costly(guide, "mask_seconds", limits)

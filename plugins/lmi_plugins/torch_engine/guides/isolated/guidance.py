@@ -68,5 +68,5 @@ class _Vocabulary:
         self._ids = {text: token_id for token_id, text in enumerate(self.tokens) if len(text) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
-        """Return one token for each byte of a text; llguidance asks for the start of a forced text."""
+        """Return one token for each byte of a text; llguidance calls this for the start of a forced text."""
         return [self._ids[bytes([each])] for each in text if bytes([each]) in self._ids]

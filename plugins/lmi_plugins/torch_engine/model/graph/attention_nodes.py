@@ -33,7 +33,7 @@ def add_attention(
     options: Mapping[int, AttentionOptions],
     dtype: torch.dtype,
 ) -> None:
-    """Put paged attention in the places of each layer's attention, over caches of that type."""
+    """Replace each layer's attention with paged attention over caches of that type."""
     batch = {name: ops.parameter([] if name == "max_context_len" else [-1], INT, name=name) for name in BATCH_INPUTS}
     parameters = list(batch.values())
     names = {node.get_friendly_name(): node for node in graph.get_ops()}
