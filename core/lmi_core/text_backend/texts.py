@@ -105,5 +105,5 @@ class _Worker:
         if isinstance(found, AsyncIterable):
             return iter([_Stream(found)])
         if isinstance(found, str):
-            raise GenerationFailed(f"{self._owner}: {WANTED}, and returned one")
+            raise GenerationFailed(f"{self._owner}: {WANTED}, but returned a single str")
         return iter(found)

@@ -67,6 +67,11 @@ class VllmProperties(EngineProperties):
         None,
         description="LMCache's configuration file in the model directory; option.kv_transfer_config enables LMCache.",
     )
+    max_image_pixels: Annotated[PositiveInt, Names(environment=("VLLM_MAX_IMAGE_PIXELS",))] = Field(
+        default=8192 * 8192,
+        description="Maximum number of pixels of all images in one chat. Reading them takes up to about 20 bytes of "
+        "memory per pixel.",
+    )
     trust_request_mm_kwargs: bool = Field(
         default=False,
         description="Allow requests to send `mm_processor_kwargs` and `media_io_kwargs`. Enable this only if you "

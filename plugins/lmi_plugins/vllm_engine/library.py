@@ -18,7 +18,7 @@ os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 # vLLM's second model runner, its default on GPUs, refuses the type of logits processors in `logits_processors`.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 
-from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, __version__, envs
+from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, __version__
 from vllm.config import ModelConfig, VllmConfig
 from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
@@ -44,7 +44,6 @@ if is_server():
     EngineCoreProc.run_engine_core = staticmethod(run_core)
 
 VERSION: str = __version__
-MAX_PIXELS: int = envs.VLLM_MAX_IMAGE_PIXELS  # vLLM's limit per image; here, it applies to all images of a prompt
 
 
 def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:

@@ -115,6 +115,7 @@ class VllmService:
         self._resumption = Resumption(self.replicas, enabled=properties.resume)
         self.adapters = VllmAdapters(self.replicas, allow_pickle=properties.allow_pickle)
         self._tokenizer = tokenizer
+        self._max_image_pixels = properties.max_image_pixels
         self._trials = GuideTrials(tokenizer, properties.guide_limits)
         self.embedding: EmbeddingModel | None = None  # None: the model generates text
         self._speculates = "speculative_config" in arguments
@@ -147,7 +148,7 @@ class VllmService:
 
     async def place_images(self, prompt_ids: list[int], images: Sequence[Image], fields: VllmFields) -> ImagePrompt:
         """Put images into their places in a prompt. Raise InvalidParameter or BackendUnhealthy."""
-        return await place_images(self._engine.vllm, prompt_ids, images, fields)
+        return await place_images(self._engine.vllm, prompt_ids, images, fields, self._max_image_pixels)
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         """Return the steps of a request. Raise InvalidParameter if vLLM refuses one."""

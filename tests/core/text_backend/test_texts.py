@@ -133,7 +133,7 @@ async def test_items_of_another_type(item: object, given: str, in_thread: bool) 
 
 
 async def test_a_text_in_place_of_a_stream() -> None:
-    with pytest.raises(GenerationFailed, match="must yield texts, each a str, and returned one"):
+    with pytest.raises(GenerationFailed, match="must yield texts, each a str, but returned a single str"):
         await all_texts(lambda: "one")
 
 

@@ -237,8 +237,8 @@ class EngineObjectFormatter(ResponseDataFormatter):
         base = base.engine_form or base
         if base.repeats_text:
             raise InvalidPayload(
-                f"`stream` must be false: the model's output formatter {custom.name} changes texts, which streams of "
-                "this route repeat"
+                f"`stream` must be false: the model's output formatter {custom.name} changes texts, and streams of "
+                "this route send texts again that were already sent"
             )
         super().__init__(custom, base, context)
         self._created = int(time.time())

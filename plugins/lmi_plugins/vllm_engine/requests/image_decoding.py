@@ -39,7 +39,8 @@ def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> l
         pixels += _pixels(image)
         if pixels > max_pixels:
             raise InvalidParameter(
-                f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total"
+                f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total "
+                "(option.max_image_pixels)"
             )
     return [_decode(image, reader) for image in images]
 

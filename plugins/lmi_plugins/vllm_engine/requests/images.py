@@ -8,7 +8,7 @@ from PIL.Image import MODES  # a dependency of vLLM
 
 from lmi_core.errors import InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_plugins.vllm_engine.library import MAX_PIXELS, AsyncLLM, ImageReader, get_model_cls
+from lmi_plugins.vllm_engine.library import AsyncLLM, ImageReader, get_model_cls
 from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images
 from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields
 
@@ -31,10 +31,10 @@ class VllmImages:
 
 
 async def place_images(
-    engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields
+    engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields, max_pixels: int
 ) -> ImagePrompt:
     """Return the prompt with its images placed. Raise InvalidParameter for one that cannot be read."""
-    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), MAX_PIXELS))
+    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), max_pixels))
     prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
     if passed.mm_processor_kwargs:
         prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300
 
 TEXT_TEMPLATE = "{% for message in messages %}<|user|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
 METADATA = "http://169.254.169.254/latest/meta-data/"  # of a machine in the cloud, with its keys
+MAX_PIXELS = 10_000
 QUESTION = {"type": "text", "text": "What is this?"}
 
 
@@ -33,7 +34,7 @@ async def vision(vllm_environment: None, tmp_path_factory: pytest.TempPathFactor
     directory.mkdir()
     save_vision_model(directory)
     with (directory / "serving.properties").open("a") as properties:
-        properties.write("option.allowed_media_domains=*\n")
+        properties.write(f"option.allowed_media_domains=*\noption.max_image_pixels={MAX_PIXELS}\n")
     async with running_server(directory) as server:
         yield VllmServer(server)
 
@@ -196,13 +197,13 @@ async def test_model_that_takes_only_text(vllm: VllmServer, monkeypatch: pytest.
     assert answer.json()["error"]["message"] == message
 
 
-async def test_too_many_pixels(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_plugins.vllm_engine.requests.images.MAX_PIXELS", 32 * 32)
-    assert (await ask(vision, png("red"))).status == 200
-    error = (await ask(vision, png("red"), png("red"))).json()["error"]
+async def test_too_many_pixels(vision: VllmServer) -> None:
+    large = png("red", side=100)
+    assert (await ask(vision, large)).status == 200
+    error = (await ask(vision, large, large)).json()["error"]
     message = (
-        "`messages.0.content.1.image_url.url` is too large: the images of a request must have at most 1024 pixels "
-        "in total"
+        f"`messages.0.content.1.image_url.url` is too large: the images of a request must have at most {MAX_PIXELS} "
+        "pixels in total (option.max_image_pixels)"
     )
     assert error["message"] == message
 
