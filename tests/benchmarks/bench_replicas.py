@@ -34,7 +34,7 @@ Choose = Callable[[Sequence[Numbers], Work], Numbers]
 async def cost(length: int, count: int = MANY) -> float:
     """Return the CPU seconds of a choice among so many engines."""
     router, engines, source = (
-        Router[Numbers](),
+        Router[Numbers](max_sequences=SEQUENCES),
         [Numbers(number, set()) for number in range(count)],
         random.Random(length),
     )
@@ -155,7 +155,7 @@ async def measure() -> str:
     load, turns = machine.load(), itertools.count()
     costs = "\n".join([f"| {length} | {await cost(length) * 1e6:.0f} us |" for length in LENGTHS])
     chosen, in_turn = (
-        await hits(Router[Numbers]().choose),
+        await hits(Router[Numbers](max_sequences=SEQUENCES).choose),
         await hits(lambda engines, _: engines[next(turns) % len(engines)]),
     )
     return f"""## The choice among a model's engines

@@ -63,7 +63,7 @@ class Replicas(Generic[R]):
         self._create = create
         self._max_sequences = max_sequences
         self._max_idle_time = max_idle_time
-        self._router = Router[R](first)
+        self._router = Router[R](first, max_sequences)
         self._groups = groups
         self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
         self.changing = asyncio.Lock()  # held while replicas are started, stopped, or changed together

@@ -2,7 +2,7 @@
 
 Only the tokens after the longest prefix in the replica's cache count. So requests with the same
 beginning, such as a system prompt or the turns of a chat, stay together unless their replica's load exceeds the
-savings.
+savings. A full replica, in which the request would wait for another one's end, is chosen only if all are full.
 """
 
 from collections import OrderedDict
@@ -25,9 +25,13 @@ _tokens_to_do = attrgetter("isolation.tokens")
 class Router(Generic[R]):
     """The prefixes that each replica has received."""
 
-    def __init__(self, first: int = 0) -> None:
-        """Start with the replica of this number, modulo their count, if several have the same load."""
+    def __init__(self, first: int = 0, max_sequences: int = 0) -> None:
+        """Start with the replica numbered `first`, modulo their count, if several have the same load.
+
+        A replica with `max_sequences` is full.
+        """
         self._first = first
+        self._max_sequences = max_sequences
         self._holders: OrderedDict[int, list[R]] = OrderedDict()  # by the hash of the prefix up to the end of a block
 
     def choose(self, replicas: Sequence[R], work: Work) -> R:
@@ -37,10 +41,15 @@ class Router(Generic[R]):
             for replica in self._holders.get(key, ()):
                 held[replica] = count * BLOCK
         first = self._first % len(replicas)
-        chosen = min((*replicas[first:], *replicas[:first]), key=_tokens_to_do)
+        candidates = (*replicas[first:], *replicas[:first])
+        chosen = min(candidates, key=_tokens_to_do)
+        if self._is_full(chosen) and (free := [each for each in candidates if not self._is_full(each)]):
+            chosen = min(free, key=_tokens_to_do)
+        all_full = self._is_full(chosen)
         fewest = chosen.isolation.tokens - held.get(chosen, 0)
         for replica, tokens in held.items():
-            if (left := replica.isolation.tokens - tokens) < fewest and replica in replicas:
+            left = replica.isolation.tokens - tokens
+            if left < fewest and replica in replicas and (all_full or not self._is_full(replica)):
                 chosen, fewest = replica, left
         self._remember(keys, chosen)
         return chosen
@@ -50,6 +59,9 @@ class Router(Generic[R]):
         for holders in self._holders.values():
             if replica in holders:
                 holders.remove(replica)
+
+    def _is_full(self, replica: R) -> bool:
+        return replica.isolation.sequences >= self._max_sequences
 
     def _remember(self, keys: list[int], replica: R) -> None:
         for key in keys:

@@ -41,6 +41,15 @@ async def test_a_replica_with_more_to_do_than_the_prefix_saves_gets_no_more() ->
 
 
 @in_virtual_time
+async def test_a_full_replica_is_chosen_only_if_all_are_full() -> None:
+    router, replicas = Router[Numbers](max_sequences=2), [Numbers(i, set()) for i in range(2)]
+    replicas[1].isolation.tokens = 1000
+    chosen = [await enter(router, replicas, prompt(1)) for _ in range(4)]
+    assert [replicas.index(each) for each in chosen] == [0, 0, 1, 1]
+    assert await enter(router, replicas, prompt(1)) is replicas[0]
+
+
+@in_virtual_time
 async def test_prefixes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
     replicas[0].isolation.tokens = 10
