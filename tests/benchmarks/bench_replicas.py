@@ -184,10 +184,10 @@ table of the server. The time of a choice is measured:
 |---|---|---|---|---|---|
 {await arithmetic()}
 
-A server has one event loop, so about ten such engines keep it busy. For more GPUs, run a server on each host, with the
-engines of that host, behind a load balancer that keeps a client on one host: then only the balancer's work grows with
-the number of hosts. A single server for more engines would need several processes that share them; today a worker
-answers one server, and a router counts only the tokens of its own requests.
+A server has one event loop, so about ten such engines keep it busy. [Several front
+ends](../how_to/replicas.md#several-front-ends) (`--servers`) share the engines of one host; each counts only the tokens
+of its own requests. For more GPUs, run a server on each host, with the engines of that host, behind a load balancer
+that keeps a client on one host: then only the balancer's work grows with the number of hosts.
 """
 
 
