@@ -157,7 +157,7 @@ async def _serve(
         refuse_warnings(warnings_of(models, launch))
     for model in models:
         _log_choices(model)
-    reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models)
+    reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models, launch.options)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
     planner = dispatcher.registry.memory_planner

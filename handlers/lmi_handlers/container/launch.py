@@ -37,6 +37,7 @@ class Launch:
     metrics: bool = True  # whether there are Prometheus routes
     access: AccessOptions = DEFAULT_ACCESS
     evicts_models: bool = False  # whether the least recently used models are unloaded to make room for others
+    options: tuple[Setting, ...] = ()  # keys that override those of every model, also of one that is registered later
 
     @property
     def listening(self) -> tuple[Setting, ...]:
@@ -73,7 +74,8 @@ def read_launch(
     address = choose_address(arguments.host, arguments.port, settings, sign)
     if tgi is not None:
         address = _use_tgi_address(address, tgi.port)
-    models = [replace(model, overrides=(*model.overrides, *_overrides(arguments))) for model in models]
+    options = tuple(_options(arguments))
+    models = [replace(model, overrides=(*model.overrides, *options)) for model in models]
     grpc_port = choose_grpc_port(arguments.grpc_port, settings)
     access = choose_access(settings, environment, address)
     warnings = (*settings.warnings, *search.warnings)
@@ -81,7 +83,7 @@ def read_launch(
     metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
     placed = check_names(models)
-    return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts)
+    return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts, options)
 
 
 def _with_model(arguments: Arguments, model: str | None) -> Arguments:
@@ -101,7 +103,7 @@ def _use_tgi_address(address: Address, port: Setting) -> Address:
     return address
 
 
-def _overrides(arguments: Arguments) -> Iterator[Setting]:
+def _options(arguments: Arguments) -> Iterator[Setting]:
     for option in arguments.options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip() or not value.strip():

@@ -34,11 +34,22 @@ T = TypeVar("T")
 class DirectoryReader:
     """A reader of models from directories, archives, S3 and the Hugging Face hub."""
 
-    def __init__(self, plugins: Plugins, environment: Mapping[str, str], common: Sequence[Setting] = ()) -> None:
-        """Read models with these plugins; `common` are the server's keys for all its models."""
+    def __init__(
+        self,
+        plugins: Plugins,
+        environment: Mapping[str, str],
+        common: Sequence[Setting] = (),
+        options: Sequence[Setting] = (),
+    ) -> None:
+        """Read models with these plugins.
+
+        `common` are the server's keys for all its models. `options` override a model's own keys; a registration
+        overrides both.
+        """
         self._plugins = plugins
         self._environment = environment
         self._common = common
+        self._options = options
 
     async def __call__(self, registration: Registration, report: Report) -> PreparedModel:
         url = registration.url
@@ -69,6 +80,7 @@ class DirectoryReader:
     def _read(self, registration: Registration, directory: Path, overrides: tuple[Setting, ...]) -> PreparedModel:
         version = registration.version
         environment, plugins = self._environment, self._plugins
+        overrides = (*self._options, *overrides)
         plan = read_plan(registration.name, directory, environment, plugins, self._common, version, overrides)
         try:
             return PreparedModel(Model(plan, plugins.formatters))

@@ -15,6 +15,7 @@ from lmi_handlers.cli.serving import check_grpc, create_server
 from lmi_handlers.container.launch import read_launch
 from lmi_handlers.container.search import Arguments
 from tests.conftest import SCRIPTED, ModelDirectory
+from tests.lmi_process import clients_of
 
 
 def test_grpc_is_imported_only_where_it_is_asked_for() -> None:
@@ -53,3 +54,20 @@ async def test_pages(model_dir: ModelDirectory, pages: bool | None, media_type: 
                 assert file.status == (404 if pages is False else 200)
     finally:
         await server.stop()
+
+
+async def test_options_also_hold_for_models_that_are_registered_later(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED + "option.scripted_text=from the file\n"})
+    registered = {"model_name": "later", "url": str(directory)}
+    cases: list[tuple[dict[str, str], str]] = [
+        ({}, "from the command line"),
+        ({"option.scripted_text": "from the request"}, "from the request"),
+    ]
+    async with clients_of(directory, "-o", "option.scripted_text=from the command line") as (client, _):
+        for overriding, text in cases:
+            async with client.post("/models", params=registered | overriding) as answer:
+                assert answer.status == 200, await answer.text()
+            async with client.post("/models/later/invoke", json={"inputs": "Hi"}) as answer:
+                assert await answer.json() == {"generated_text": text}
+            async with client.delete("/models/later") as answer:
+                assert answer.status == 200, await answer.text()
