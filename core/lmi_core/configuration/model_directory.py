@@ -40,6 +40,8 @@ def find_model_directories(path: Path, environment: Mapping[str, str]) -> dict[s
         return {path.resolve().name: path}
     if not found and (others := sorted(path.glob("*.gguf"))):
         raise ConfigurationError(f"{path} is not a model directory: give the path of a file in it, such as {others[0]}")
+    if not found and (weights := sorted(path.glob("*.safetensors"))):
+        raise ConfigurationError(f"{path} has {weights[0].name}, but no config.json, which describes the model")
     if not found:
         raise ConfigurationError(
             f"{path} contains no model: put a {PROPERTIES_FILE} there (with option.model_id), or the model's own "

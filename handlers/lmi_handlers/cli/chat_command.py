@@ -16,23 +16,25 @@ from rich.console import Console
 
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.cli.answer_stream import AnswerFailed, Statistics, stream_chunks
-from lmi_handlers.cli.chat_terminal import MarkdownAnswer, PlainAnswer, message_prompt
+from lmi_handlers.cli.chat_terminal import MarkdownAnswer, PlainAnswer, message_prompt, typing_unseen
 from lmi_handlers.cli.connection import Connection, connect
 
 PATH = "v1/chat/completions"
 HELP = """\
 /system TEXT       set the system message; without TEXT, remove it
-/set NAME VALUE    set a request field, such as temperature 0.7 or model french; without VALUE, reset it;
-                   without NAME, list the fields that are set
+/set NAME VALUE    set a request field, such as temperature 0.7 or model french;
+                   without VALUE, reset it; without NAME, list what is set
 /retry             generate the last answer again
 /clear             forget the conversation
 /save FILE         write the conversation to a file, as JSON
 /help              show this list
 /exit              end the chat, like Ctrl-D
 
-Enter sends a message; Alt-Enter, or a backslash at the end of the line, starts a new line. Text pasted over several
-lines is one message. The arrow keys and Ctrl-R find earlier messages, including those of earlier chats.
-Ctrl-C stops an answer or clears a half-typed message; with neither, it ends the chat."""
+Enter sends a message; Alt-Enter, or a backslash at the end of the line,
+starts a new line. Text pasted over several lines is one message.
+The arrow keys and Ctrl-R find earlier messages, also those of earlier chats.
+Ctrl-C stops an answer or clears a half-typed message; with neither, it ends
+the chat."""
 
 
 @dataclass
@@ -101,7 +103,8 @@ class ChatSession:
         parts: list[str] = []
         statistics = Statistics()
         try:
-            self._runner.run(self._print_answer(parts, statistics))
+            with typing_unseen():
+                self._runner.run(self._print_answer(parts, statistics))
         except KeyboardInterrupt:
             self._console.print(" ...", style="dim")
         except AnswerFailed as error:
@@ -168,10 +171,13 @@ class ChatSession:
             self._console.print("there is nothing to answer yet")
 
     def _save(self, file: str) -> None:
+        if not file:
+            self._console.print("/save needs the name of a file")
+            return
         try:
             Path(file).write_text(json.dumps(self._conversation.payload, indent=2, ensure_ascii=False))
         except OSError as error:
-            self._console.print(f"{file or 'a file'} cannot be written: {error.strerror}", style="red")
+            self._console.print(f"{file} cannot be written: {error.strerror}", style="red")
 
 
 def run_chat(connection: Connection, conversation: Conversation) -> None:

@@ -1,7 +1,10 @@
 """The terminal of `lmi chat`: a prompt for messages, and answers as they are streamed."""
 
 import os
-from collections.abc import Mapping
+import sys
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -58,6 +61,22 @@ def _history(environment: Mapping[str, str]) -> History:
     except (OSError, RuntimeError):  # a read-only home, for example, or none
         return InMemoryHistory()
     return FileHistory(file)
+
+
+@contextmanager
+def typing_unseen() -> Iterator[None]:
+    """Let the terminal not echo what is typed, which would corrupt an answer; the next prompt shows it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    silent = [*before]
+    silent[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 class PlainAnswer:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+from yarl import URL
 
 from lmi_core.errors import ConfigurationError
 
@@ -46,7 +47,10 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
         key = _api_key(to.api_key_variable)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         # OpenAI's clients use a base URL that ends with the version
-        base = to.target.rstrip("/").removesuffix("/v1") + "/"
+        try:
+            base = URL(to.target.rstrip("/").removesuffix("/v1") + "/")
+        except ValueError as error:  # a port that does not exist, for example
+            raise ConfigurationError(f"{to.target}: {error}") from None
         async with aiohttp.ClientSession(base, headers=headers, timeout=aiohttp.ClientTimeout(total=None)) as client:
             yield client
         return

@@ -15,7 +15,7 @@ from aiohttp import web
 from lmi_core import tolerance
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, flush_log
 from lmi_core.logs.progress_display import show_on_terminal
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
@@ -74,6 +74,7 @@ async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp
         await web.UnixSite(runner, socket).start()
         with show_on_terminal({model.name: model.progress}):
             await dispatcher.start()
+        flush_log()  # the progress line is gone before anything else is printed
         timeout = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.UnixConnector(socket)
         yield await stack.enter_async_context(aiohttp.ClientSession("http://lmi", connector=connector, timeout=timeout))

@@ -1,5 +1,6 @@
 """Search for the models to serve."""
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ NOTHING = (
     "there is no model to serve. Give a model directory (lmi serve DIR), a model with a name (lmi serve NAME=DIR), "
     "a model store (-s DIR, or SERVING_MODEL_STORE), SERVING_LOAD_MODELS, or a model id in HF_MODEL_ID"
 )
+VERY_CLOSE = 0.9  # similarity of a path and a folder, from 0 to 1: one letter is missing or wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,11 @@ class Search:
     def _find(self, item: ModelItem) -> list[PlacedModel]:
         if item.source == COMMAND_LINE and "/" in item.url and is_hub_id(item.url) and not Path(item.url).exists():
             check_no_path(item.url)
+            folders = [str(path) for path in Path().glob("*/*") if path.is_dir()]
+            if near := difflib.get_close_matches(item.url, folders, n=1, cutoff=VERY_CLOSE):
+                self.warnings.append(
+                    f"{item.url} is not a folder here, so it is a model of the hub. Did you mean {near[0]}?"
+                )
             overrides = (*hub_overrides(item.url, item.source), *item.overrides)
             return [
                 PlacedModel(item.name or _served_name(item.url), Path(item.url), item.source, item.version, overrides)

@@ -124,7 +124,11 @@ async def serve(server: Server, drain_seconds: float, on_ready: Callable[[], Non
             await server.listen()
         on_ready()
         await signals.interrupt(dispatcher.wait_given_up())
-        logger.info("shutting down: %d requests have %g s to finish", dispatcher.in_flight, drain_seconds)
+        logger.info(
+            "shutting down: running requests (%d) have %g s to finish; a second signal ends them",
+            dispatcher.in_flight,
+            drain_seconds,
+        )
         await signals.interrupt(dispatcher.drain(drain_seconds))
         await signals.interrupt(dispatcher.end_requests())
     finally:

@@ -77,6 +77,11 @@ def test_empty_directory(tmp_path: Path) -> None:
     assert error_of(tmp_path).startswith(f"{tmp_path} contains no model: put a serving.properties there")
 
 
+def test_weights_alone(tmp_path: Path) -> None:
+    write(tmp_path, "model.safetensors")
+    assert error_of(tmp_path) == f"{tmp_path} has model.safetensors, but no config.json, which describes the model"
+
+
 def test_the_variable_that_names_a_model() -> None:
     both = {"OPTION_MODEL_ID": "a", "HF_MODEL_ID": "b"}
     assert model_variable(both) == "HF_MODEL_ID"

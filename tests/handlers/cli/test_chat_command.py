@@ -82,6 +82,7 @@ def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_
         "Hello",
         "/set max_tokens",
         f"/save {tmp_path}",
+        "/save",
         "/clear",
         "Hello",
         "/help",
@@ -90,6 +91,7 @@ def test_what_does_not_work_ends_no_conversation(model_dir: ModelDirectory, tmp_
     assert printed[0] == "there is no /unknown; /help lists the commands"
     assert printed[1].startswith("error: `max_tokens` must be ")
     assert f"{tmp_path} cannot be written: Is a directory" in printed
+    assert "/save needs the name of a file" in printed
     assert "It is warm." in printed
     assert any(line.startswith("/retry ") for line in printed)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
+from lmi_core.logs.log_thread import CLEAR
 from lmi_handlers.cli.chat_terminal import message_prompt
 from tests.conftest import SCRIPTED, ModelDirectory
 from tests.lmi_process import LMI
@@ -57,7 +58,7 @@ def chat(directory: Path, state: Path) -> Iterator[Terminal]:
         os.close(theirs)
         try:
             terminal = Terminal(ours)
-            terminal.until(READY)
+            assert CLEAR not in terminal.until(READY).partition(f"{directory}: /help")[2]
             yield terminal
             terminal.type(CTRL_C)
             assert process.wait(60) == 0
@@ -128,7 +129,10 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(model_dir: ModelDirectory, tmp
     with chat(model_dir({"serving.properties": properties}), tmp_path) as terminal:
         terminal.type("Hello", ENTER)
         terminal.until("one two")
-        terminal.type(CTRL_C)
-        assert " ..." in terminal.until(READY)
+        terminal.type("unseen", CTRL_C)
+        shown = terminal.until(READY)
+        assert " ..." in shown
+        assert "unseen" not in shown
+        assert "^C" not in shown
         terminal.send("/set max_tokens 1")
         assert "1 tokens" in terminal.send("/retry")

@@ -62,6 +62,7 @@ async def test_a_server_elsewhere(serve: Serve, model_dir: ModelDirectory) -> No
     ("target", "arguments", "status", "message"),
     [
         ("http://127.0.0.1:1", [], 1, "no server answers at 127.0.0.1:1: Connection refused\n"),
+        ("http://127.0.0.1:99999", [], 2, "http://127.0.0.1:99999: Port out of range 0-65535"),
         ("http://127.0.0.1:1", ["-o", "option.dtype=bf16"], 2, "-o is for models that this command serves itself, not"),
         (
             "127.0.0.1:1",

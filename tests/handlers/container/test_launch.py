@@ -350,6 +350,10 @@ def test_models_of_the_hub(container: Container, tmp_path: Path, monkeypatch: py
     assert (quantized.name, quantized.overrides[0].value) == ("org_name_Q4_K_M", "org/name:Q4_K_M")
     assert container.error("name").startswith("name does not exist: give the path of a model directory or of an")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "hello").mkdir(parents=True)
+    assert container.launch("org/name").warnings == ()
+    (warning,) = container.launch("model/hello").warnings
+    assert warning.endswith("so it is a model of the hub. Did you mean models/hello?")
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "config.json").touch()
     (local,) = container.launch("org/name").models

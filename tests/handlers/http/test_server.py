@@ -54,7 +54,7 @@ async def test_a_signal_lets_requests_finish(model_dir: ModelDirectory, number: 
         url = await server.ready()
         async with streaming(url) as response, aiohttp.ClientSession(url) as client:
             server.process.send_signal(number)
-            await server.line_with("shutting down: 1 requests have ")
+            await server.line_with("shutting down: running requests (1) have ")
             async with client.get("/ping") as ping:
                 assert ping.status == 503
             (directory / "go").touch()
