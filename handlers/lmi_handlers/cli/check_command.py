@@ -1,7 +1,9 @@
 """`lmi check`: a report of what `lmi serve` would do, with every problem that the files show."""
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,12 @@ def run_check(
     """Print what `lmi serve` would do; list options that have their default only if `every_option`.
 
     Raise ConfigurationError with every reason why it would not start."""
-    plugins = load_plugins(arguments.plugins_directory)
-    launch = read_launch(arguments, environment, fetch=cached_directory)
-    plans, faults = launch_plans(launch, environment, plugins)
-    models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
-    found = _inspect(launch, [model.plan for model in models])
+    with redirect_stdout(sys.stderr):  # so that what model.py and plugins print is not in the report
+        plugins = load_plugins(arguments.plugins_directory)
+        launch = read_launch(arguments, environment, fetch=cached_directory)
+        plans, faults = launch_plans(launch, environment, plugins)
+        models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
+        found = _inspect(launch, [model.plan for model in models])
     notes = {name: [each for each in reports if isinstance(each, Note)] for name, reports in found.items()}
     of_files = [each for reports in found.values() for each in reports if not isinstance(each, Note)]
     faults = list(dict.fromkeys([*faults, *wrong, *of_files]))

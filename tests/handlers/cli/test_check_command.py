@@ -128,7 +128,7 @@ def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
 
 def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
     (plugins := tmp_path / "plugins").mkdir()
-    (plugins / "mine.py").write_text("")
+    (plugins / "mine.py").write_text("print('loaded')\n")
     directory = model_dir({"model.py": "def handle(inputs):\n    return None\n"})
     printed = lmi("check", directory, "--plugins-dir", str(plugins)).stdout
     assert "  code that runs: model.py, in separate processes\n" in printed
