@@ -126,6 +126,16 @@ def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)["models"][0]["notes"]) == (0, [note])
 
 
+def test_a_name_without_a_key_is_a_warning(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    (keys := tmp_path / "keys").write_text("ann\n")
+    directory = model_dir({"serving.properties": SCRIPTED})
+    result = lmi("check", directory, "--json", SERVING_API_KEYS_FILE=str(keys))
+    (warning,) = json.loads(result.stdout)["server"]["warnings"]
+    assert (result.returncode, warning.startswith(f"api_keys_file {keys}, line 1: the key has fewer")) == (0, True)
+    result = lmi("check", directory, "--strict", SERVING_API_KEYS_FILE=str(keys))
+    assert (result.returncode, warning in result.stderr) == (2, True)
+
+
 def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
     (plugins := tmp_path / "plugins").mkdir()
     (plugins / "mine.py").write_text("")
