@@ -144,6 +144,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     if server.reranking:
         configuration.imply("option.task", "reranking", "reranking")
     options = configuration.load(RequestProperties)
+    configuration.warnings += worker_warnings(server)
     try:
         script = find_model_function(directory, options)
     except ConfigurationError:
@@ -317,6 +318,15 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
     if properties.adapters == default or (directory / properties.adapters).is_dir():
         return []
     return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
+
+
+def worker_warnings(server: ServerProperties) -> list[str]:
+    """Return a warning if the given maximum of engines or processes is less than the minimum, which then holds.
+
+    It is no error: the two may come from different files and variables, and such directories have been served.
+    """
+    least, most = server.given_workers(visible_gpus())
+    return [f"minWorkers={least} exceeds maxWorkers={most}, which has no effect"] if least > most else []
 
 
 def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> list[str]:

@@ -168,30 +168,6 @@ def test_plan_that_is_wrong(plan: Plan, properties: str, error: type[Configurati
     assert message in raised.value.message
 
 
-@pytest.mark.parametrize("script", ["", "option.entryPoint=missing.py\n"])
-def test_an_unknown_backend_hides_no_other_problem(plan: Plan, script: str) -> None:
-    with pytest.raises(ConfigurationError) as raised:
-        plan(
-            script + "option.rolling_batch=vlm\njob_queue_size=lots\noption.max_rolling_batch_size=many\n"
-            "option.trust_remote_code=maybe\noption.tensor_paralel_degree=2\noption.tensor_parallel_degree=2\n"
-        )
-    found = [
-        line.partition(": ")[2] if line.startswith("serving") else line for line in raised.value.message.split("\n")
-    ]
-    begun = [
-        "job_queue_size must be an integer",
-        "there is no backend `vlm`",
-        "option.trust_remote_code must be true or false",
-        "option.max_rolling_batch_size must be an integer",
-        *(["option.entryPoint=missing.py: "] if script else []),
-        "warning: serving.properties:",
-    ]
-    assert [line.startswith(start) for line, start in zip(found, begun, strict=True)] == [True] * len(begun)
-    assert found[-1].endswith(
-        "option.tensor_paralel_degree is not a known key and is ignored; did you mean option.tensor_parallel_degree?"
-    )
-
-
 async def test_loading_takes_too_long(plan: Plan, plugins: Plugins) -> None:
     model = Model(plan("option.rolling_batch=stubborn", model_loading_timeout=TINY), plugins.formatters)
     with pytest.raises(ConfigurationError) as raised:
