@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from lmi_core.logs.formats import with_fields
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.logs import terminal_thread
 
@@ -56,7 +57,7 @@ async def log_lines(loading: Mapping[str, LoadingProgress]) -> None:
         for name, progress in loading.items():
             if progress.what and (progress.what != stages[name] or now() - logged[name] >= LOG_SECONDS):
                 stages[name], logged[name] = progress.what, now()
-                logger.info("model %s: %s", name, progress)
+                logger.info("model %s: %s", name, progress, extra=with_fields({"model": name}))
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -258,7 +258,8 @@ class Model:
 
     def _check_takes_calls(self) -> None:
         if not self.ready and not self.idle:
-            raise ModelNotReady(f"model {self.name} is not ready")
+            state = f"loading: {self.progress}" if self.progress.what else "not ready"
+            raise ModelNotReady(f"model {self.name} is {state}")
         if self.shut_down:
             raise self._refusal()
         self.running.check_tokens()

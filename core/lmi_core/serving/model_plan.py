@@ -10,6 +10,7 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Setting
+from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
@@ -134,7 +135,7 @@ def read_plan(
 
 def _join_problems(configuration: Configuration, last: ConfigurationError) -> str:
     errors = "\n".join(configuration.errors)
-    further = [] if last.message == errors else [last.message]
+    further = [] if last.message in (errors, *configuration.errors) else [last.message]
     return "\n".join([*configuration.errors, *further, *(f"warning: {each}" for each in configuration.warnings)])
 
 
@@ -143,13 +144,22 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     if server.reranking:
         configuration.imply("option.task", "reranking", "reranking")
     options = configuration.load(RequestProperties)
-    script = find_model_function(directory, options)
+    configuration.warnings += worker_warnings(server)
+    try:
+        script = find_model_function(directory, options)
+    except ConfigurationError:
+        _check_without_backend(configuration, options, plugins.backends)
+        raise
     backend: type[Backend[Any]] | None = None
     substitutions: tuple[Substitution, ...] = ()
     if script is None:
         options = choose_batching(server, options, configuration)
         options = drop_ignored(options, configuration)
-        chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
+        try:
+            chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
+        except ConfigurationError:
+            _check_without_backend(configuration, options, plugins.backends)
+            raise
         backend, substitutions = standing_in(chosen, options.rolling_batch)
         configuration.warnings += replica_warnings(server, backend)
         place_on_devices(server, backend, configuration)
@@ -186,6 +196,25 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
             substitutions=substitutions,
             version=version,
         )
+
+
+def _check_without_backend(
+    configuration: Configuration, options: RequestProperties, backends: Registry[Backend[Any]]
+) -> None:
+    """Collect the problems that show although the model's runtime cannot be chosen: an unknown backend, invalid values
+    of the keys that all backends read and, if the backend is unknown, keys that none reads.
+    """
+    unread = False
+    try:
+        choose_backend(options.rolling_batch, backends)
+    except ConfigurationError as error:
+        configuration.errors.append(error.message)
+        unread = True
+    configuration.load(ModelProperties)
+    if unread and configuration.has_unread:
+        known = foreign_keys(ModelFunction, backends).keys() - KEYS_WITHOUT_EFFECT.keys()
+        configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in known})
+        configuration.explain_unread(KEYS_WITHOUT_EFFECT)
 
 
 def _setup(
@@ -289,6 +318,15 @@ def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]
     if properties.adapters == default or (directory / properties.adapters).is_dir():
         return []
     return [f"option.adapters={properties.adapters}: there is no such folder in the model directory"]
+
+
+def worker_warnings(server: ServerProperties) -> list[str]:
+    """Return a warning if the given maximum of engines or processes is less than the minimum, which then holds.
+
+    It is no error: the two may come from different files and variables, and such directories have been served.
+    """
+    least, most = server.given_workers(visible_gpus())
+    return [f"minWorkers={least} exceeds maxWorkers={most}, which has no effect"] if least > most else []
 
 
 def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> list[str]:

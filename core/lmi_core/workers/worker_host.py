@@ -126,6 +126,8 @@ class WorkerHost:
                         await self._lend(want, reader, writer)
                     case Ready() as ready:
                         self._on_ready(ready)
+        except asyncio.CancelledError:  # by `stop`; asyncio would log the traceback of a cancelled connection
+            pass
         finally:
             writer.close()
             del self._connections[task]

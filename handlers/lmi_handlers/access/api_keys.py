@@ -19,6 +19,7 @@ DIGITS = 64  # in a digest
 REQUESTS = "requests_per_minute"
 RUNNING = "max_concurrent_requests"
 MAX_DIGITS = 9
+MIN_LENGTH = 16  # of a key that cannot be guessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class ApiKey:
     secret: Secret
     limits: KeyLimits
     holder: str  # identifies the client: it stays the same as long as a line keeps its name, or its key
+    warning: str | None = None  # about a weak key; it does not repeat the key
 
 
 class Line(NamedTuple):
@@ -48,7 +50,7 @@ class Line(NamedTuple):
 
 
 class ApiKeys:
-    """The keys of a server, including the current keys in the file."""
+    """The keys of a server, including the current keys in the file; `warnings` has a line for each weak one."""
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None, limits: KeyLimits | None = None) -> None:
         """Use the given keys and those in the file. Raise ConfigurationError, which lists every invalid line."""
@@ -57,6 +59,7 @@ class ApiKeys:
         self._given = [
             Line(f"api_keys, key {index}", f"key-{index}", text) for index, text in enumerate(given, start=1)
         ]
+        self.warnings: list[str] = []
         self._keys = self._read()
         self.num_holders = self._count_holders()
 
@@ -74,12 +77,15 @@ class ApiKeys:
         self._keys = self._read()
         self.num_holders = self._count_holders()
         logger.info("%s was read again: %d API keys in all", self.file, len(self._keys))
+        for warning in self.warnings:
+            logger.warning("%s", warning)
 
     def _count_holders(self) -> int:
         return len({key.holder for key in self._keys})
 
     def _read(self) -> list[ApiKey]:
         keys, faults, seen = list[ApiKey](), list[str](), dict[str, tuple[str, KeyLimits]]()
+        warnings = list[str]()
         for line in [*self._given, *([] if self.file is None else _lines_of(self.file))]:
             try:
                 key = _read_line(line, self._limits)
@@ -90,10 +96,13 @@ class ApiKeys:
             if limits != key.limits:
                 faults.append(f"{line.place}: the limits of {key.name} differ from those in {place}")
             keys.append(key)
+            if key.warning is not None:
+                warnings.append(f"{line.place}: {key.warning}")
         if faults:
             raise ConfigurationError("\n".join(faults))
         if not keys:
             logger.warning("%s has no API key: requests of clients are refused", self.file)
+        self.warnings = warnings
         return keys
 
 
@@ -126,7 +135,15 @@ def _read_line(line: Line, limits: KeyLimits) -> ApiKey:
     secret, is_named = _secret(named[-1]), len(named) == 2
     # Line numbers do not identify clients: when a line is removed, the next one takes its number.
     holder = named[0] if is_named else f"unnamed {secret.alias}"
-    return ApiKey(named[0] if is_named else line.name, secret, _limits(options, limits), holder)
+    warning = _warning(named[-1], is_named=is_named)
+    return ApiKey(named[0] if is_named else line.name, secret, _limits(options, limits), holder, warning)
+
+
+def _warning(key: str, *, is_named: bool) -> str | None:
+    if len(key) >= MIN_LENGTH:
+        return None
+    short = f"the key has fewer than {MIN_LENGTH} characters, and may be guessed"
+    return short if is_named else f"{short}: a single word in a line is the key itself, not the name of its holder"
 
 
 def _secret(text: str) -> Secret:

@@ -1,8 +1,9 @@
 """The arguments and options shared by commands of `lmi`, and those of `lmi serve`."""
 
+from copy import copy
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -160,43 +161,47 @@ Pages = Annotated[
         help="Serve a chat page for browsers at /. Default: SERVING_PAGES, otherwise on.",
     ),
 ]
-DrainSeconds = Annotated[
-    float,
-    typer.Option(
-        "--drain-seconds",
-        min=0,
-        envvar=DRAIN_TIMEOUT,
-        show_envvar=False,
-        help="Time for requests to finish after SIGTERM, SIGHUP or Ctrl-C, in seconds. Default: "
-        "SERVING_DRAIN_TIMEOUT, otherwise 30.",
-        show_default=False,
-    ),
-]
+_DRAIN_SECONDS = typer.Option(
+    "--drain-seconds",
+    min=0,
+    envvar=DRAIN_TIMEOUT,
+    help="Time for requests to finish after SIGTERM, SIGHUP or Ctrl-C, in seconds. Default: SERVING_DRAIN_TIMEOUT, "
+    "otherwise 30.",
+    show_default=False,
+)
+DrainSeconds = Annotated[float, _DRAIN_SECONDS]
 LogLevelOption = Annotated[
     LogLevel | None,
     typer.Option(
         help="The lowest level of messages to log. Default: info; on a terminal, warning until the models are loaded.",
     ),
 ]
-LogFormatOption = Annotated[
-    LogFormat,
-    typer.Option(
-        envvar=LOG_FORMAT,
-        show_envvar=False,
-        help="The log format: text for people, json for collectors. Default: SERVING_LOG_FORMAT, otherwise text.",
-        show_default=False,
-    ),
-]
-AccessLog = Annotated[
-    bool,
-    typer.Option(
-        "--access-log/--no-access-log",
-        envvar=ACCESS_LOG,
-        show_envvar=False,
-        help="Log each request when it ends. Default: SERVING_ACCESS_LOG, otherwise on.",
-        show_default=False,
-    ),
-]
+_LOG_FORMAT = typer.Option(
+    "--log-format",
+    envvar=LOG_FORMAT,
+    help="The log format: text for people, json for collectors. Default: SERVING_LOG_FORMAT, otherwise text.",
+    show_default=False,
+)
+LogFormatOption = Annotated[LogFormat, _LOG_FORMAT]
+_ACCESS_LOG = typer.Option(
+    "--access-log/--no-access-log",
+    envvar=ACCESS_LOG,
+    help="Log each request when it ends. Default: SERVING_ACCESS_LOG, otherwise on.",
+    show_default=False,
+)
+AccessLog = Annotated[bool, _ACCESS_LOG]
+
+
+def _hidden(option: Any) -> Any:
+    option = copy(option)
+    option.hidden = True
+    return option
+
+
+# For `lmi check`, which refuses the same values of the variables as `lmi serve`
+CheckedDrainSeconds = Annotated[float, _hidden(_DRAIN_SECONDS)]
+CheckedLogFormat = Annotated[LogFormat, _hidden(_LOG_FORMAT)]
+CheckedAccessLog = Annotated[bool, _hidden(_ACCESS_LOG)]
 Target = Annotated[
     str,
     typer.Argument(

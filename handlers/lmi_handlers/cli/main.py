@@ -22,6 +22,9 @@ from lmi_core.remote.errors import Unreachable
 from lmi_handlers.cli.arguments import (
     AccessLog,
     ApiKeyVariable,
+    CheckedAccessLog,
+    CheckedDrainSeconds,
+    CheckedLogFormat,
     ConfigFile,
     Directory,
     DrainSeconds,
@@ -221,6 +224,9 @@ def check(
     tgi_environment: TgiEnvironment = False,
     workflows: Workflows = None,
     install: Install = None,
+    drain_seconds: CheckedDrainSeconds = 30,
+    log_format: CheckedLogFormat = LogFormat.TEXT,
+    access_log: CheckedAccessLog = True,
 ) -> None:
     """Print what `lmi serve` would do with the same arguments, without starting anything.
 

@@ -158,7 +158,9 @@ def _keys(settings: Settings) -> ApiKeys | None:
         return None
     lines = [] if given is None else [each for each in given.value.split(",") if each.strip()]
     limits = KeyLimits(None if requests is None else count(requests), None if running is None else count(running))
-    return ApiKeys(lines, None if file is None else Path(file.value), limits)
+    keys = ApiKeys(lines, None if file is None else Path(file.value), limits)
+    settings.warnings += keys.warnings
+    return keys
 
 
 def _token(settings: Settings) -> Secret | TokenFile | None:

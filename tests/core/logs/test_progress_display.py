@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from lmi_core.logs import progress_display as display
+from lmi_core.logs.formats import FIELDS
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.log_thread import CLEAR
 from lmi_core.logs.logs import configure_logging, error_stream_of_children, terminal_thread
@@ -118,6 +119,7 @@ async def test_a_line_for_each_stage_and_every_few_seconds() -> None:
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
+            assert getattr(record, FIELDS) == {"model": "m"}
             lines.append((int(now()), record.getMessage()))
 
     listener, loading = Listener(), {"m": LoadingProgress(now)}

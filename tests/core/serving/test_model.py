@@ -212,6 +212,9 @@ async def test_no_request_before_the_start_nor_after_the_stop(plan: Plan, plugin
     model = Model(plan(), plugins.formatters)
     with pytest.raises(ModelNotReady, match="model m is not ready"), model.admit():
         pass
+    model.progress.report("reading weights")
+    with pytest.raises(ModelNotReady, match="model m is loading: reading weights, 0 s"), model.admit():
+        pass
     await model.start()
     with model.admit():
         pass

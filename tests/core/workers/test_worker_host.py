@@ -149,10 +149,11 @@ async def test_a_worker_that_does_not_start(start: Start) -> None:
         await start("a", "exit_with_3")
 
 
-async def test_the_end_of_the_host(host: WorkerHost, start: Start) -> None:
+async def test_the_end_of_the_host(host: WorkerHost, start: Start, caplog: pytest.LogCaptureFixture) -> None:
     worker = await start("a")
     await host.stop()
     await death(worker)
+    assert not [record for record in caplog.records if record.name == "asyncio"]
     unreachable = SharedWorker(host.address, "a", "", {})
     with pytest.raises(WorkerDied, match=HOST_GONE):
         await unreachable.start()

@@ -105,6 +105,24 @@ def test_wrong_lines_are_told_without_the_key(tmp_path: Path, text: str, message
     assert "secret" not in raised.value.message
 
 
+LONG = "sk-" + 13 * "x"
+SHORT = "the key has fewer than 16 characters, and may be guessed"
+
+
+def test_short_keys_are_warned_about_without_the_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "keys"
+    file.write_text(f"ann {LONG}\n{LONG}y\nbob {LONG[1:]} requests_per_minute=5\ncarol sha256:{64 * '0'}\n\nsecret\n")
+    keys = ApiKeys([LONG[2:]], file)
+    alone = f"{SHORT}: a single word in a line is the key itself, not the name of its holder"
+    expected = [f"api_keys, key 1: {alone}", f"api_keys_file {file}, line 3: {SHORT}"]
+    assert keys.warnings == [*expected, f"api_keys_file {file}, line 6: {alone}"]
+    assert not caplog.messages  # the start writes them with its other warnings
+    file.write_text(f"bob {LONG[1:]}\n")
+    keys.reload()
+    assert keys.warnings == [expected[0], f"api_keys_file {file}, line 1: {SHORT}"]
+    assert caplog.messages == keys.warnings
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"api_keys_file .*missing cannot be read: No such file"):
         ApiKeys(file=tmp_path / "missing")

@@ -126,6 +126,33 @@ def test_models_that_take_the_slower_path(tmp_path: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)["models"][0]["notes"]) == (0, [note])
 
 
+def test_a_name_without_a_key_is_a_warning(model_dir: ModelDirectory, tmp_path: Path) -> None:
+    (keys := tmp_path / "keys").write_text("ann\n")
+    directory = model_dir({"serving.properties": SCRIPTED})
+    result = lmi("check", directory, "--json", SERVING_API_KEYS_FILE=str(keys))
+    (warning,) = json.loads(result.stdout)["server"]["warnings"]
+    assert (result.returncode, warning.startswith(f"api_keys_file {keys}, line 1: the key has fewer")) == (0, True)
+    result = lmi("check", directory, "--strict", SERVING_API_KEYS_FILE=str(keys))
+    assert (result.returncode, warning in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(
+    ("variable", "value", "option"),
+    [
+        ("SERVING_LOG_FORMAT", "xml", "--log-format"),
+        ("SERVING_DRAIN_TIMEOUT", "-1", "--drain-seconds"),
+        ("SERVING_ACCESS_LOG", "perhaps", "--access-log"),
+    ],
+)
+def test_variables_of_options_of_serve(
+    model_dir: ModelDirectory, command: str, variable: str, value: str, option: str
+) -> None:
+    result = lmi(command, model_dir({"serving.properties": SCRIPTED}), **{variable: value})
+    assert result.returncode == 2
+    assert f"Invalid value for '{option}' (env var: '{variable}'): " in " ".join(result.stderr.split())
+
+
 def test_code_that_runs(model_dir: ModelDirectory, tmp_path: Path) -> None:
     (plugins := tmp_path / "plugins").mkdir()
     (plugins / "mine.py").write_text("print('loaded')\n")

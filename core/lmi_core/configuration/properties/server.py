@@ -186,8 +186,17 @@ class ServerProperties(Properties):
 
         A minimum of 0 means that a model in use has at least one.
         """
+        minimum, maximum = self.given_workers(gpus)
+        return minimum, max(minimum, maximum)
+
+    def given_workers(self, gpus: int) -> tuple[int, int]:
+        """Return the same numbers as they are given: the maximum may be less than the minimum, unless it is the
+        default.
+        """
         own_min, own_max = (
             (self.gpu_min_workers, self.gpu_max_workers) if gpus else (self.cpu_min_workers, self.cpu_max_workers)
         )
         minimum = self.min_workers if own_min is None else own_min
-        return minimum, max(minimum, self.max_workers if own_max is None else own_max)
+        if own_max is not None:
+            return minimum, own_max
+        return minimum, self.max_workers if "max_workers" in self.model_fields_set else max(minimum, self.max_workers)
