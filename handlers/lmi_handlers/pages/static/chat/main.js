@@ -142,7 +142,7 @@ class Chat {
    */
   send(text, images) {
     if (!this.#isValid()) return;
-    if (this.mode === "text") this.turns = [];
+    if (this.mode === "text" && this.turns.length) this.chats.begin();
     this.turns.push({ role: "user", text, images });
     this.composer.clear();
     void this.generate();
