@@ -21,6 +21,7 @@ export class Answer {
     /** @type {string | null} */
     this.error = null;
     this.stopped = false;
+    this.isRestored = false;
     this.start = performance.now();
     /** @type {number | null} when the first text arrived */
     this.first = null;
@@ -109,7 +110,7 @@ export class Answer {
 
   /** @param {any} stored */
   static restored(stored) {
-    const answer = Object.assign(new Answer(), stored);
+    const answer = Object.assign(new Answer(), stored, { isRestored: true });
     answer.stopped ||= !answer.finish && !answer.error; // the reload ended it
     return answer;
   }
