@@ -57,6 +57,15 @@ async def test_statistics_of_an_answer(open_page: OpenPage, site: Site) -> None:
         await expect(page.locator("#announcements")).to_have_text("talker: One two three")
 
 
+async def test_a_full_context_is_no_limit_of_tokens(open_page: OpenPage, site: Site) -> None:
+    site.say("One two three four five six seven")
+    async with open_page() as page:
+        await page.locator("#text").fill("word " * 2044)
+        await page.locator("#text").press("Enter")
+        await expect(answers(page).locator(".stats")).to_contain_text("the context is full")
+        await expect(page.locator("#context")).to_have_text("2,048 of 2,048 tokens of context")
+
+
 async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
     site.say("Hello")
     site.say("Fine")
@@ -71,7 +80,7 @@ async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
 
 async def test_the_model_and_the_context_used(open_page: OpenPage, site: Site) -> None:
     site.say("Hello")
-    async with open_page() as page:
+    async with open_page(expected=("Failed to load",)) as page:
         card = page.locator(".model-card")
         await expect(card.locator("h2")).to_have_text("talker")
         await expect(card.locator("dt")).to_have_text(["Context", "Type", "Engine"])
@@ -80,6 +89,18 @@ async def test_the_model_and_the_context_used(open_page: OpenPage, site: Site) -
         await ask(page, "Hi")
         request = site.backend().history[-1]
         used = f"{len(request.prompt_ids) + 1} of 2,048 tokens of context"
+        await expect(page.locator("#context")).to_have_text(used)
+        script = site.say("One two three", hold=True)
+        await say(page, "Count.")
+        await asyncio.wait_for(script.started.wait(), SECONDS)
+        request = site.backend().history[-1]
+        used = f"{len(request.prompt_ids) + 3} of 2,048 tokens of context"
+        await expect(page.locator("#context")).to_have_text(used)
+        await page.locator("#stop").click()
+        await expect(answers(page).locator(".stats")).to_have_count(2)
+        site.say("", error="the engine is out of order")
+        await ask(page, "Go on.")
+        await expect(page.get_by_role("alert")).to_have_text("the engine is out of order")
         await expect(page.locator("#context")).to_have_text(used)
         await page.reload()
         await expect(page.locator("#context")).to_have_text(used)
@@ -129,7 +150,7 @@ async def test_only_parameters_that_are_set_are_sent(open_page: OpenPage, site: 
             "logprobs": True,
             "top_logprobs": 5,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         for name, value in {"temperature": "0,5", "seed": "7", "stop": "really\nfield", "top_k": "3"}.items():
             await set_parameter(page, name, value)

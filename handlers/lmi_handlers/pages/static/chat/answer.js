@@ -125,7 +125,7 @@ export class Answer {
       if (count > 1 && seconds > 0) parts.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
       parts.push(`first token after ${((this.first - this.start) / 1000).toFixed(2)} s`);
     }
-    const ends = { length: "reached max tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
+    const ends = { length: "reached max tokens", context: "the context is full", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
     const reason = this.stopped ? "stopped" : this.error ? "failed" : (ends[/** @type {"stop"} */ (this.finish)] ?? this.finish);
     if (reason) parts.push(reason);
     return parts.join(" · ");

@@ -126,8 +126,8 @@ class Chat {
   }
 
   #showContext() {
-    const last = this.turns.findLast((turn) => turn.role === "assistant");
-    showContext(last?.answer.used ?? null, this.models.model?.max_model_len);
+    const used = this.turns.flatMap((turn) => (turn.role === "assistant" ? turn.answer.used ?? [] : [])).at(-1);
+    showContext(used ?? null, this.models.model?.max_model_len);
   }
 
   draw() {
@@ -248,8 +248,12 @@ class Chat {
       await ask(query, answer, {
         logprobs: this.models.capabilities?.logprobs ?? false,
         signal: running.signal,
-        onPieces: (pieces) => this.transcript.add(turn, pieces),
+        onPieces: (pieces) => {
+          this.transcript.add(turn, pieces);
+          this.#showContext();
+        },
       });
+      if (answer.finish === "length" && query.longest && (answer.used ?? 0) >= query.longest) answer.finish = "context";
       answer.finish ??= "stop";
     } catch (error) {
       if (running.signal.aborted) answer.stopped = true;
