@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.handlers.pages.conftest import HOSTILE, MODELS, OpenPage, Site
 from tests.handlers.pages.steps import answered, answers, ask, say, set_parameter, show_probabilities
@@ -243,3 +243,26 @@ async def test_a_model_that_is_loading(open_page: OpenPage, site: Site) -> None:
             await expect(page.locator("#send")).to_be_enabled()
     finally:
         model.ready = True
+
+
+async def test_a_model_whose_kind_is_not_known_yet(open_page: OpenPage) -> None:
+    async with open_page(expected=("503",), reduced_motion="reduce") as page:
+        await page.route("**/v1/models", without_capabilities)
+        await page.route("**/ping", lambda route: route.fulfill(status=503, body="loading"))
+        await page.reload()
+        await expect(page.locator("#notice")).to_have_text("Not ready yet: loading")
+        await expect(page.locator(".welcome")).to_contain_text("The model is loading.")
+        await expect(page.locator("#clear")).to_have_text("New chat")
+        await expect(page.locator("#send")).to_have_text("Send")
+        ground = "send => getComputedStyle(send).backgroundColor"
+        disabled = await page.locator("#send").evaluate(ground)
+        await page.unroute("**/v1/models")
+        await page.unroute("**/ping")
+        await expect(page.locator("#send")).to_be_enabled()
+        assert await page.locator("#send").evaluate(ground) != disabled
+
+
+async def without_capabilities(route: Route) -> None:
+    answer = await route.fetch()
+    models = await answer.json()
+    await route.fulfill(json={"data": [{**each, "capabilities": None} for each in models["data"]]})

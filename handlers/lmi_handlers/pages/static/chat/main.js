@@ -99,7 +99,9 @@ class Chat {
   /** What the page sends: chats where the model has them, or plain texts. */
   get mode() {
     const chosen = /** @type {HTMLInputElement | null} */ (document.querySelector("[name=mode]:checked"));
-    return chosen?.value === "text" || !this.models?.capabilities?.chat ? "text" : "chat";
+    const can = this.models?.capabilities;
+    const isKnown = can || this.models?.ready; // a model's own function has no capabilities
+    return chosen?.value === "text" || (isKnown && !can?.chat) ? "text" : "chat";
   }
 
   /** Show what fits the chosen model. */
