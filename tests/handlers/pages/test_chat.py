@@ -1,6 +1,8 @@
 """The chat page in a browser: messages, answers as they come, and what can be done with both."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from playwright.async_api import Route, expect
@@ -11,6 +13,14 @@ from tests.handlers.pages.steps import answered, answers, ask, say, set_paramete
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS = 60
+HALF_AN_ANSWER = b"""\
+HTTP/1.1 200 OK\r
+Content-Type: text/event-stream\r
+Content-Length: 1000\r
+\r
+data: {"choices": [{"delta": {"content": "One"}}]}
+
+"""
 
 
 async def test_models_can_be_picked(open_page: OpenPage) -> None:
@@ -193,6 +203,34 @@ async def test_a_server_that_is_gone(open_page: OpenPage) -> None:
         await page.route("**/v1/chat/completions", lambda route: route.abort())
         await say(page, "Hi")
         await expect(page.get_by_role("alert")).to_have_text("The server is not responding.")
+
+
+@asynccontextmanager
+async def broken_server(leave: asyncio.Event) -> AsyncIterator[str]:
+    """Yield the address of a server that disconnects in the middle of an answer, at this event."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HALF_AN_ANSWER)
+        await leave.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_connection_that_is_lost(open_page: OpenPage) -> None:
+    leave = asyncio.Event()
+    async with broken_server(leave) as url, open_page(expected=("ERR_",)) as page:
+        await page.route("**/v1/chat/completions", lambda route: route.continue_(url=f"{url}/v1/chat/completions"))
+        await say(page, "Count.")
+        await expect(answers(page).locator(".said").last).to_have_text("One")
+        leave.set()
+        alert = page.get_by_role("alert")
+        await expect(alert).to_have_text("The connection was lost: the answer is incomplete.")
+        assert await answered(page) == "One"
+        assert await alert.evaluate("alert => getComputedStyle(alert).marginTop") == "8px"
 
 
 async def test_what_a_model_writes_is_text(open_page: OpenPage, site: Site) -> None:
