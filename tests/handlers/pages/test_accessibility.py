@@ -73,6 +73,15 @@ async def test_axe_finds_nothing_on_a_phone(open_page: OpenPage, colours: str) -
         await expect(page.get_by_role("button", name="Menu")).to_be_focused()
 
 
+async def test_buttons_stay_together_on_a_phone(open_page: OpenPage) -> None:
+    async with open_page(viewport=PHONE) as page:
+        await page.get_by_label("Text", exact=True).check()
+        await ask(page, "Once")
+        boxes = [await each.bounding_box() for each in await answers(page).locator(".row button").all()]
+        assert len(boxes) == 3
+        assert len({box["y"] for box in boxes if box}) == 1
+
+
 async def test_axe_would_find_something(open_page: OpenPage) -> None:
     async with open_page() as page:
         await page.locator("main").evaluate("main => main.append(document.createElement('input'))")

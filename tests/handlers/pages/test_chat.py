@@ -1,9 +1,11 @@
 """The chat page in a browser: messages, answers as they come, and what can be done with both."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.handlers.pages.conftest import HOSTILE, MODELS, OpenPage, Site
 from tests.handlers.pages.steps import answered, answers, ask, say, set_parameter, show_probabilities
@@ -11,6 +13,14 @@ from tests.handlers.pages.steps import answered, answers, ask, say, set_paramete
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS = 60
+HALF_AN_ANSWER = b"""\
+HTTP/1.1 200 OK\r
+Content-Type: text/event-stream\r
+Content-Length: 1000\r
+\r
+data: {"choices": [{"delta": {"content": "One"}}]}
+
+"""
 
 
 async def test_models_can_be_picked(open_page: OpenPage) -> None:
@@ -57,6 +67,15 @@ async def test_statistics_of_an_answer(open_page: OpenPage, site: Site) -> None:
         await expect(page.locator("#announcements")).to_have_text("talker: One two three")
 
 
+async def test_a_full_context_is_no_limit_of_tokens(open_page: OpenPage, site: Site) -> None:
+    site.say("One two three four five six seven")
+    async with open_page() as page:
+        await page.locator("#text").fill("word " * 2044)
+        await page.locator("#text").press("Enter")
+        await expect(answers(page).locator(".stats")).to_contain_text("the context is full")
+        await expect(page.locator("#context")).to_have_text("2,048 of 2,048 tokens of context")
+
+
 async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
     site.say("Hello")
     site.say("Fine")
@@ -71,7 +90,7 @@ async def test_a_conversation_goes_on(open_page: OpenPage, site: Site) -> None:
 
 async def test_the_model_and_the_context_used(open_page: OpenPage, site: Site) -> None:
     site.say("Hello")
-    async with open_page() as page:
+    async with open_page(expected=("Failed to load",)) as page:
         card = page.locator(".model-card")
         await expect(card.locator("h2")).to_have_text("talker")
         await expect(card.locator("dt")).to_have_text(["Context", "Type", "Engine"])
@@ -80,6 +99,18 @@ async def test_the_model_and_the_context_used(open_page: OpenPage, site: Site) -
         await ask(page, "Hi")
         request = site.backend().history[-1]
         used = f"{len(request.prompt_ids) + 1} of 2,048 tokens of context"
+        await expect(page.locator("#context")).to_have_text(used)
+        script = site.say("One two three", hold=True)
+        await say(page, "Count.")
+        await asyncio.wait_for(script.started.wait(), SECONDS)
+        request = site.backend().history[-1]
+        used = f"{len(request.prompt_ids) + 3} of 2,048 tokens of context"
+        await expect(page.locator("#context")).to_have_text(used)
+        await page.locator("#stop").click()
+        await expect(answers(page).locator(".stats")).to_have_count(2)
+        site.say("", error="the engine is out of order")
+        await ask(page, "Go on.")
+        await expect(page.get_by_role("alert")).to_have_text("the engine is out of order")
         await expect(page.locator("#context")).to_have_text(used)
         await page.reload()
         await expect(page.locator("#context")).to_have_text(used)
@@ -129,7 +160,7 @@ async def test_only_parameters_that_are_set_are_sent(open_page: OpenPage, site: 
             "logprobs": True,
             "top_logprobs": 5,
             "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
         for name, value in {"temperature": "0,5", "seed": "7", "stop": "really\nfield", "top_k": "3"}.items():
             await set_parameter(page, name, value)
@@ -172,6 +203,34 @@ async def test_a_server_that_is_gone(open_page: OpenPage) -> None:
         await page.route("**/v1/chat/completions", lambda route: route.abort())
         await say(page, "Hi")
         await expect(page.get_by_role("alert")).to_have_text("The server is not responding.")
+
+
+@asynccontextmanager
+async def broken_server(leave: asyncio.Event) -> AsyncIterator[str]:
+    """Yield the address of a server that disconnects in the middle of an answer, at this event."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HALF_AN_ANSWER)
+        await leave.wait()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_a_connection_that_is_lost(open_page: OpenPage) -> None:
+    leave = asyncio.Event()
+    async with broken_server(leave) as url, open_page(expected=("ERR_",)) as page:
+        await page.route("**/v1/chat/completions", lambda route: route.continue_(url=f"{url}/v1/chat/completions"))
+        await say(page, "Count.")
+        await expect(answers(page).locator(".said").last).to_have_text("One")
+        leave.set()
+        alert = page.get_by_role("alert")
+        await expect(alert).to_have_text("The connection was lost: the answer is incomplete.")
+        assert await answered(page) == "One"
+        assert await alert.evaluate("alert => getComputedStyle(alert).marginTop") == "8px"
 
 
 async def test_what_a_model_writes_is_text(open_page: OpenPage, site: Site) -> None:
@@ -222,3 +281,26 @@ async def test_a_model_that_is_loading(open_page: OpenPage, site: Site) -> None:
             await expect(page.locator("#send")).to_be_enabled()
     finally:
         model.ready = True
+
+
+async def test_a_model_whose_kind_is_not_known_yet(open_page: OpenPage) -> None:
+    async with open_page(expected=("503",), reduced_motion="reduce") as page:
+        await page.route("**/v1/models", without_capabilities)
+        await page.route("**/ping", lambda route: route.fulfill(status=503, body="loading"))
+        await page.reload()
+        await expect(page.locator("#notice")).to_have_text("Not ready yet: loading")
+        await expect(page.locator(".welcome")).to_contain_text("The model is loading.")
+        await expect(page.locator("#clear")).to_have_text("New chat")
+        await expect(page.locator("#send")).to_have_text("Send")
+        ground = "send => getComputedStyle(send).backgroundColor"
+        disabled = await page.locator("#send").evaluate(ground)
+        await page.unroute("**/v1/models")
+        await page.unroute("**/ping")
+        await expect(page.locator("#send")).to_be_enabled()
+        assert await page.locator("#send").evaluate(ground) != disabled
+
+
+async def without_capabilities(route: Route) -> None:
+    answer = await route.fetch()
+    models = await answer.json()
+    await route.fulfill(json={"data": [{**each, "capabilities": None} for each in models["data"]]})

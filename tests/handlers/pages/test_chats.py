@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.handlers.pages.conftest import OpenPage, Site
-from tests.handlers.pages.steps import answers, ask, say
+from tests.handlers.pages.steps import answers, ask, say, set_parameter, show_probabilities
 from tests.handlers.pages.test_accessibility import PHONE, violations
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -64,6 +64,10 @@ async def test_chats_are_kept_chosen_and_deleted(open_page: OpenPage, site: Site
         await page.get_by_role("button", name="Delete First question").click()
         await expect(page.locator(".welcome")).to_be_visible()
         await expect(page.get_by_role("button", name="Second question", exact=True)).to_be_focused()
+        await page.get_by_role("button", name="Undo").click()
+        await expect(page.get_by_role("button", name="First question", exact=True)).to_be_focused()
+        await expect(chats.locator("button:first-child")).to_have_text(["Second question", "First question"])
+        await page.get_by_role("button", name="Delete First question").click()
         await page.get_by_role("button", name="Delete Second question").click()
         await page.reload()
         await expect(page.get_by_text("No chats yet.")).to_be_visible()
@@ -79,6 +83,69 @@ async def test_a_reload_keeps_what_came_of_an_answer(open_page: OpenPage, site: 
         await page.reload()
         await expect(answers(page).locator(".said").last).to_have_text("One two")
         await expect(answers(page).locator(".stats")).to_contain_text("stopped")
+
+
+async def test_a_reload_keeps_what_is_filled_in(open_page: OpenPage, site: Site) -> None:
+    async with open_page(model="seeing") as page:
+        await set_parameter(page, "temperature", "3")
+        await set_parameter(page, "stop", "really\nfield")
+        await page.locator("#system").fill("Be kind.")
+        await page.get_by_label("Text", exact=True).check()
+        await page.locator("#text").fill("Half a\nmessage")
+        await page.reload()
+        await expect(page.locator("#text")).to_have_value("Half a\nmessage")
+        await expect(page.locator("#model")).to_have_value("seeing")
+        await expect(page.get_by_label("Text", exact=True)).to_be_checked()
+        await expect(page.locator("#p-temperature-wrong")).to_have_text("Temperature must be from 0 to 2")
+        await page.locator("#parameters-tab").click()
+        await page.locator("#p-temperature").fill("0.5")
+        await page.get_by_label("Chat", exact=True).check()
+        await ask(page, "Hi")
+        request = site.backend("seeing").history[-1]
+        assert request.prompt.startswith("system: Be kind.\n")
+        assert request.parameters.temperature == 0.5
+        assert request.parameters.stop_sequences == ["really", "field"]
+
+
+async def test_new_chats_have_no_system_prompt(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await page.locator("#parameters-tab").click()
+        system = page.locator("#system")
+        await system.fill("Be kind.")
+        await page.get_by_role("button", name="New chat").click()
+        await expect(system).to_have_value("Be kind.")  # it belongs to no chat yet
+        await ask(page, "Hi")
+        await page.get_by_role("button", name="New chat").click()
+        await expect(system).to_have_value("")
+        await page.locator("#chats-tab").click()
+        await page.get_by_role("button", name="Hi", exact=True).click()
+        await expect(system).to_have_value("Be kind.")
+        await page.get_by_role("button", name="Delete Hi").click()
+        await expect(system).to_have_value("")
+
+
+async def test_probabilities_are_lost_by_a_reload(open_page: OpenPage) -> None:
+    async with open_page() as page:
+        await show_probabilities(page)
+        await ask(page, "Hi")
+        note = page.get_by_text("A reload keeps the text of answers, not their probabilities.")
+        await expect(note).to_be_hidden()
+        await page.reload()
+        await show_probabilities(page)
+        await expect(note).to_be_visible()
+        await page.get_by_role("button", name="New chat").click()
+        await expect(note).to_be_hidden()
+
+
+async def test_a_chat_that_is_chosen_on_a_phone_is_not_covered(open_page: OpenPage) -> None:
+    async with open_page(viewport=PHONE) as page:
+        await ask(page, "Hi")
+        await page.get_by_role("button", name="New chat").click()
+        await page.get_by_role("button", name="Menu").click()
+        await page.get_by_role("button", name="Hi", exact=True).click()
+        await expect(page.locator("#panel")).to_be_hidden()
+        await expect(page.locator(".turn.user .said")).to_have_text("Hi")
+        await expect(page.get_by_role("button", name="Menu")).to_be_focused()
 
 
 # Leaves the browser room for a chat of 150,000 characters, but not for two.

@@ -187,6 +187,26 @@ async def test_what_cannot_be_loaded(open_console: OpenConsole, model_dir: Model
         await expect(form.get_by_role("alert")).to_contain_text("model `talker` is registered already")
         await form.get_by_label("Name", exact=True).fill("")
         await form.get_by_role("button", name="Load").click()
+        await expect(form.get_by_role("alert")).to_contain_text("there is no backend `nothing`")
+        await expect(form.get_by_label("Model", exact=True)).to_have_value(str(directory))
+        await form.get_by_label("Options").fill("option.rolling_batch=scripted")
+        await form.get_by_role("button", name="Load").click()
+        await expect(form).to_be_hidden()
+        await expect(row(page, "wrong").locator(".good")).to_have_text("ready")
+        await page.get_by_role("button", name="Unload wrong").click()
+        await confirm(page, "Unload")
+        await expect(row(page, "wrong")).to_have_count(0)
+
+
+async def test_a_model_that_cannot_be_loaded_can_be_removed(
+    open_console: OpenConsole, model_dir: ModelDirectory
+) -> None:
+    directory = model_dir({"serving.properties": "option.rolling_batch=nothing\n"}, "wrong")
+    async with open_console() as page:
+        await load(page, directory)
+        form = page.get_by_role("dialog", name="Load a model")
+        await expect(form.get_by_role("alert")).to_be_visible()
+        await form.get_by_role("button", name="Cancel").click()
         await expect(row(page, "wrong").locator(".bad")).to_have_text("failed")
         await expect(row(page, "wrong").locator(".reason")).to_contain_text("there is no backend `nothing`")
         await expect(page.locator("#announcements")).to_contain_text("wrong is failed: there is no backend")
@@ -236,8 +256,11 @@ async def test_a_server_that_does_not_answer(open_console: OpenConsole) -> None:
         await page.route("**/console/state", lambda route: route.abort())
         await expect(page.locator("#notice")).to_contain_text("The server is not responding.")
         await expect(row(page, "talker")).to_be_visible()
+        dimmed = page.locator("section:has(#models)")
+        await expect(dimmed).to_have_css("opacity", "0.5")
         await page.unroute("**/console/state")
         await expect(page.locator("#notice")).to_be_hidden()
+        await expect(dimmed).to_have_css("opacity", "1")
         await expect(page.locator("#announcements")).to_have_text("The server is responding again")
 
 

@@ -46,6 +46,21 @@ async def test_a_model_with_a_chat_template_continues_texts_too(open_page: OpenP
         assert site.backend().history[-1].prompt == "Once"
 
 
+async def test_a_new_text_leaves_the_last_one_among_the_chats(open_page: OpenPage, site: Site) -> None:
+    site.say(" of arms", "plain")
+    site.say(" or less", "plain")
+    async with open_page(model="plain") as page:
+        await ask(page, "Sing.")
+        await page.locator("#text").fill("More")
+        await page.get_by_role("button", name="Continue", exact=True).click()
+        await expect(page.locator(".turn.user .said")).to_have_text("More")
+        assert await answered(page) == " or less"
+        await expect(page.locator(".chats button:first-child")).to_have_text(["More", "Sing."])
+        await page.get_by_role("button", name="Sing.", exact=True).click()
+        await expect(page.locator(".turn.user .said")).to_have_text("Sing.")
+        assert await answered(page) == " of arms"
+
+
 async def test_tools(open_page: OpenPage, site: Site) -> None:
     site.say(CALL)
     site.say("Sunny")

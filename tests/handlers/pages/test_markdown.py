@@ -145,3 +145,10 @@ async def test_completions_stay_as_they_are(open_page: OpenPage, site: Site) -> 
     async with open_page() as page:
         await page.get_by_label("Text", exact=True).check()
         assert await ask(page, "Once") == "**not bold**"
+
+
+async def test_a_quote_stands_apart_from_the_code_above(open_page: OpenPage, site: Site) -> None:
+    site.say("```\ncode\n```\n> A quote")
+    async with open_page() as page:
+        await ask(page, "Quote.")
+        await expect(answers(page).locator("blockquote")).to_have_css("margin-top", "12px")

@@ -21,6 +21,7 @@ export class Answer {
     /** @type {string | null} */
     this.error = null;
     this.stopped = false;
+    this.isRestored = false;
     this.start = performance.now();
     /** @type {number | null} when the first text arrived */
     this.first = null;
@@ -109,7 +110,7 @@ export class Answer {
 
   /** @param {any} stored */
   static restored(stored) {
-    const answer = Object.assign(new Answer(), stored);
+    const answer = Object.assign(new Answer(), stored, { isRestored: true });
     answer.stopped ||= !answer.finish && !answer.error; // the reload ended it
     return answer;
   }
@@ -124,7 +125,7 @@ export class Answer {
       if (count > 1 && seconds > 0) parts.push(`${((count - 1) / seconds).toFixed(1)} tokens/s`);
       parts.push(`first token after ${((this.first - this.start) / 1000).toFixed(2)} s`);
     }
-    const ends = { length: "reached max tokens", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
+    const ends = { length: "reached max tokens", context: "the context is full", stop: "complete", tool_calls: "calls a tool", abort: "aborted" };
     const reason = this.stopped ? "stopped" : this.error ? "failed" : (ends[/** @type {"stop"} */ (this.finish)] ?? this.finish);
     if (reason) parts.push(reason);
     return parts.join(" · ");

@@ -21,7 +21,7 @@ export async function ask(query, answer, { logprobs, signal, onPieces }) {
     ...(isChat ? chatBody(query) : completionBody(query)),
     ...(logprobs ? probabilities : {}),
     stream: true,
-    stream_options: { include_usage: true },
+    stream_options: { include_usage: true, continuous_usage_stats: true },
   };
   const response = await post(path, body, signal);
   if (!response.headers.get("content-type")?.startsWith("text/event-stream")) {

@@ -18,9 +18,14 @@ export class Chats {
     /** @type {Conversation[]} the newest first */
     this.all = [];
     this.current = newConversation();
+    /** @type {Record<string, string>} what is filled in beside the chats, by the fields' ids */
+    this.fields = {};
+    /** @type {{ chat: Conversation, at: number } | null} the last one that was deleted */
+    this.deleted = null;
     this.list = element("ul", { class: "chats", "aria-label": "Chats" });
     this.none = element("p", { class: "quiet-text" }, "No chats yet.");
-    this.element = element("div", {}, this.none, this.list, element("p", { class: "quiet-text" },
+    this.undo = element("p", { class: "quiet-text deleted", role: "status" });
+    this.element = element("div", {}, this.none, this.list, this.undo, element("p", { class: "quiet-text" },
       "Chats stay in this browser tab. Closing the tab deletes them."));
     this.#restore();
     this.#show();
@@ -39,7 +44,7 @@ export class Chats {
     for (let count = this.all.length; ; count--) {
       const kept = this.all.slice(0, count);
       try {
-        sessionStorage.setItem(KEY, JSON.stringify({ current: kept.indexOf(this.current), chats: kept.map(stored) }));
+        sessionStorage.setItem(KEY, JSON.stringify({ current: kept.indexOf(this.current), chats: kept.map(stored), fields: this.fields }));
         break;
       } catch (error) {
         if (!count) throw error;
@@ -49,13 +54,15 @@ export class Chats {
   }
 
   #restore() {
-    const { current, chats } = JSON.parse(sessionStorage.getItem(KEY) ?? '{ "current": -1, "chats": [] }');
+    const { current, chats, fields } = JSON.parse(sessionStorage.getItem(KEY) ?? '{ "current": -1, "chats": [] }');
     this.all = chats.map(restored);
     this.current = this.all[current] ?? this.current;
+    this.fields = fields ?? {};
   }
 
   #show() {
     this.none.hidden = this.all.length > 0;
+    this.undo.replaceChildren(...(this.deleted ? [`Deleted: ${title(this.deleted.chat)}`, button("Undo", () => this.#restoreDeleted())] : []));
     this.list.replaceChildren(...this.all.map((chat) => {
       const isCurrent = chat === this.current;
       return element("li", {},
@@ -76,6 +83,7 @@ export class Chats {
     const at = this.all.indexOf(chat);
     const wasCurrent = chat === this.current;
     this.all.splice(at, 1);
+    this.deleted = { chat, at };
     if (wasCurrent) {
       this.current = newConversation();
       this.chosen();
@@ -83,6 +91,15 @@ export class Chats {
     this.save();
     const next = /** @type {HTMLElement | null} */ (this.list.children[Math.min(at, this.all.length - 1)]?.firstChild ?? null);
     (next ?? byId("clear")).focus();
+  }
+
+  #restoreDeleted() {
+    if (!this.deleted) return;
+    const { chat, at } = this.deleted;
+    this.deleted = null;
+    this.all.splice(at, 0, chat);
+    this.save();
+    /** @type {HTMLElement} */ (this.list.children[at].firstChild).focus();
   }
 }
 

@@ -50,13 +50,14 @@ class Chat {
     this.panel = new Panel();
     byId("chats").append(this.chats.element, this.card.element);
     byId("parameters").append(this.parameters.element, this.tools.element, keys());
-    byId("legend").append(legend());
+    byId("legend").append(...legend());
     byId("requests").append(this.requests.element);
     tabs(byId("panel").querySelector("[role=tablist]") ?? byId("panel"), (name) => this.requests.show(name === "requests"));
     themeButton(byId("theme"));
     void showLinks();
     this.#listen();
     this.#restore();
+    this.#restoreFields();
     void this.models.load((notice) => this.#showNotice(notice));
   }
 
@@ -73,6 +74,7 @@ class Chat {
     byId("modes").addEventListener("change", () => this.clear());
     addEventListener("pagehide", () => {
       this.stop(); // so that the answer does not count as failed
+      this.chats.fields = { mode: this.mode, ...Object.fromEntries(keptFields().map((each) => [each.id, each.value])) };
       this.chats.save();
     });
     byId("probabilities").addEventListener("change", () => this.#showProbabilities());
@@ -97,7 +99,9 @@ class Chat {
   /** What the page sends: chats where the model has them, or plain texts. */
   get mode() {
     const chosen = /** @type {HTMLInputElement | null} */ (document.querySelector("[name=mode]:checked"));
-    return chosen?.value === "text" || !this.models?.capabilities?.chat ? "text" : "chat";
+    const can = this.models?.capabilities;
+    const isKnown = can || this.models?.ready; // a model's own function has no capabilities
+    return chosen?.value === "text" || (isKnown && !can?.chat) ? "text" : "chat";
   }
 
   /** Show what fits the chosen model. */
@@ -124,8 +128,8 @@ class Chat {
   }
 
   #showContext() {
-    const last = this.turns.findLast((turn) => turn.role === "assistant");
-    showContext(last?.answer.used ?? null, this.models.model?.max_model_len);
+    const used = this.turns.flatMap((turn) => (turn.role === "assistant" ? turn.answer.used ?? [] : [])).at(-1);
+    showContext(used ?? null, this.models.model?.max_model_len);
   }
 
   draw() {
@@ -134,6 +138,7 @@ class Chat {
       this.composer.text.focus();
       this.send(text, this.composer.images.all);
     }));
+    byId("lost-probabilities").hidden = !this.turns.some((turn) => turn.role === "assistant" && turn.answer.isRestored);
   }
 
   /**
@@ -142,7 +147,7 @@ class Chat {
    */
   send(text, images) {
     if (!this.#isValid()) return;
-    if (this.mode === "text") this.turns = [];
+    if (this.mode === "text" && this.turns.length) this.chats.begin();
     this.turns.push({ role: "user", text, images });
     this.composer.clear();
     void this.generate();
@@ -192,21 +197,33 @@ class Chat {
     this.#restore();
     this.draw();
     this.show();
+    if (this.turns.length) this.panel.closeIfOver();
   }
 
-  /** Take the model, mode and system prompt of the current chat, if it has begun. */
+  /** Take the system prompt of the current chat, and its model and mode if it has begun. */
   #restore() {
     const { turns, mode, model, adapter, system } = this.chats.current;
-    if (!turns.length) return;
-    const input = /** @type {HTMLInputElement} */ (document.querySelector(`[name=mode][value=${mode}]`));
-    input.checked = true;
     this.parameters.system.value = system;
+    if (!turns.length) return;
+    chooseMode(mode);
     this.models.choose(model, adapter);
     this.draw();
   }
 
+  /** Fill in what a reload kept. */
+  #restoreFields() {
+    const { fields } = this.chats;
+    for (const each of keptFields()) {
+      each.value = fields[each.id] ?? each.value;
+      each.dispatchEvent(new Event("input"));
+    }
+    if (fields.mode) chooseMode(fields.mode);
+    if (fields.model) this.models.choose(fields.model, fields.adapter || null);
+  }
+
   clear() {
     this.stop();
+    if (this.turns.length) this.parameters.system.value = "";
     this.chats.begin();
     this.show();
     this.composer.text.focus();
@@ -233,8 +250,12 @@ class Chat {
       await ask(query, answer, {
         logprobs: this.models.capabilities?.logprobs ?? false,
         signal: running.signal,
-        onPieces: (pieces) => this.transcript.add(turn, pieces),
+        onPieces: (pieces) => {
+          this.transcript.add(turn, pieces);
+          this.#showContext();
+        },
       });
+      if (answer.finish === "length" && query.longest && (answer.used ?? 0) >= query.longest) answer.finish = "context";
       answer.finish ??= "stop";
     } catch (error) {
       if (running.signal.aborted) answer.stopped = true;
@@ -290,6 +311,17 @@ class Chat {
   #showNotice(/** @type {string} */ notice) {
     byId("notice").replaceChildren(...(notice ? [element("span", {}, notice)] : []));
   }
+}
+
+/** @param {string} mode */
+function chooseMode(mode) {
+  /** @type {HTMLInputElement} */ (document.querySelector(`[name=mode][value=${mode}]`)).checked = true;
+}
+
+/** The fields whose content a reload keeps. */
+function keptFields() {
+  const selector = "#model, #adapter, #text, #parameters :is(input, select, textarea)";
+  return /** @type {HTMLInputElement[]} */ ([...document.querySelectorAll(selector)]);
 }
 
 new Chat();

@@ -47,8 +47,11 @@ function sentences(models, mode) {
 /** The colours of tokens, and the probabilities that they stand for. */
 export function legend() {
   const bounds = ["90% or more", "50 to 90%", "20 to 50%", "less than 20%"];
-  return element("ul", { class: "legend", "aria-label": "Colour legend" },
+  const lost = element("p", { class: "quiet-text", id: "lost-probabilities", hidden: true },
+    "A reload keeps the text of answers, not their probabilities.");
+  const list = element("ul", { class: "legend", "aria-label": "Colour legend" },
     ...bounds.map((text, at) => element("li", {}, element("span", { class: `token doubt-${at}` }, text))));
+  return [list, lost];
 }
 
 export function keys() {

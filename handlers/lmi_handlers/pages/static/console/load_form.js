@@ -3,7 +3,8 @@
 
 import { announce } from "../shared/announce.js";
 import { element } from "../shared/dom.js";
-import { post } from "../shared/server.js";
+import { get, post } from "../shared/server.js";
+import { BUSY } from "./words.js";
 
 /** @typedef {{ name: string, label: string, help: string, type?: string, min?: number, required?: boolean, choices?: string[] }} Field */
 
@@ -25,6 +26,8 @@ const MORE = [
   { name: "max_worker", label: "Max workers", help: "Processes of a model function", type: "number", min: 1 },
   { name: "max_idle_time", label: "Idle time", help: "Seconds until idle workers are stopped", type: "number", min: 1 },
 ];
+const AGAIN_MS = 200;
+const SOON_MS = 2000; // a model that takes longer loads on in the table
 const OPTION = /^\s*(option\.[^\s=:]+)\s*=\s*(.*?)\s*$/;
 
 export class LoadForm {
@@ -66,8 +69,10 @@ export class LoadForm {
     this.wrong.hidden = true;
     try {
       const body = this.#body();
-      await post("/models", body);
       announce(`Loading ${body.model_name ?? body.url}`);
+      await post("/models", body);
+      const failure = await failureOf(body);
+      if (failure) throw new Error(failure);
       this.form.reset();
       this.dialog.close();
       this.changed();
@@ -90,6 +95,20 @@ export class LoadForm {
       ...options(this.options.value),
       synchronous: false,
     };
+  }
+}
+
+/**
+ * Return why the server cannot load a model if that fails soon.
+ * @param {Record<string, any>} body of the request that registered it
+ */
+async function failureOf({ url, model_name: name, model_version: version }) {
+  for (const end = performance.now() + SOON_MS; performance.now() < end;) {
+    /** @type {import("./words.js").State} */
+    const { models } = await get("/console/state");
+    const found = models.find((each) => (name ? each.modelName === name : each.modelUrl === url) && each.version === version);
+    if (!found || !BUSY.includes(found.state)) return found?.reason;
+    await new Promise((resume) => setTimeout(resume, AGAIN_MS));
   }
 }
 

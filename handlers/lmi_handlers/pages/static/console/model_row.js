@@ -6,12 +6,11 @@ import { button, element } from "../shared/dom.js";
 import { request } from "../shared/server.js";
 import { confirmed } from "./confirm.js";
 import { Curve } from "./rates.js";
-import { count, duration, fullName, rate, several, size } from "./words.js";
+import { BUSY, count, duration, fullName, rate, several, size } from "./words.js";
 
 /** @typedef {import("./words.js").Model} Model */
 
 const BAD = ["failed", "unhealthy"];
-const BUSY = ["fetching", "loading", "unloading"];
 
 export class ModelRow {
   /** @param {() => void} changed called when the model was changed */

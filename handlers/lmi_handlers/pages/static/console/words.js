@@ -17,6 +17,7 @@
  *   kind: string, ofServer: boolean, message: string, count: number }} RequestError
  */
 
+export const BUSY = ["fetching", "loading", "unloading"]; // states that end by themselves
 const UNITS = ["B", "kB", "MB", "GB", "TB"];
 const STEPS = [
   { seconds: 86400, name: "day" },

@@ -1,6 +1,8 @@
 // @ts-check
 // Server-sent events, as they come.
 
+import { ServerError } from "./server.js";
+
 /**
  * Yield the data of each event of a response.
  * @param {Response} response
@@ -26,6 +28,8 @@ export async function* texts(response) {
   if (!reader) return;
   try {
     for (let part = await reader.read(); !part.done; part = await reader.read()) yield part.value;
+  } catch (error) {
+    throw error instanceof TypeError ? new ServerError("The connection was lost: the answer is incomplete.", 0) : error;
   } finally {
     await reader.cancel().catch(() => {}); // whoever stops reading wants no more of it
   }
