@@ -4,8 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -187,58 +186,55 @@ class AsyncModel:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
+    def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
         """Yield the text piece by piece; closing the generator aborts the request.
 
         Raise LmiError if the request fails.
         """
-        async with aclosing(self._items(TextHandler(), _text_body(prompt, parameters), TextPiece.of)) as pieces:
-            async for piece in pieces:
-                yield piece
+        body = _text_body(prompt, parameters)
+        return self._items(TextHandler(), body, lambda output, _: [TextPiece.of(output)])
 
     async def chat(self, messages: Messages, **fields: Any) -> ChatReply:
         """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
         `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError if the request fails.
         """
-        written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _format)]
+        body = _chat_body(messages, fields)
+        written = [each async for each in self._items(ChatHandler(), body, lambda *step: [_format(*step)])]
         return ChatReply.of(orjson.loads(b"".join(written)))
 
-    async def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
+    def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
         """Yield the text of the answer to a chat piece by piece; closing the generator aborts it.
 
         Raise LmiError if it fails.
         """
         body = _chat_body(messages, fields) | {"stream": True}
-        async with aclosing(self._items(ChatHandler(), body, _format)) as written:
-            async for events in written:
-                for text in _texts(events):
-                    yield text
+        return self._items(ChatHandler(), body, lambda *step: _texts(_format(*step)))
 
     async def _completion(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
         body = _text_body(prompt, parameters)
-        outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: output)]
+        outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: [output])]
         return Completion.of(outputs[-1])
 
     async def _items(
         self,
         handler: TextHandler | ChatHandler,
         body: Mapping[str, Any],
-        convert: Callable[[GenerationOutput, OutputFormatter], T],
+        convert: Callable[[GenerationOutput, OutputFormatter], Iterable[T]],
     ) -> AsyncGenerator[T, None]:
-        """Yield each step, converted; closing the generator aborts the request."""
-        items: asyncio.Queue[T] = asyncio.Queue()
-        exchange = OfflineExchange(handler, body, lambda *step: items.put_nowait(convert(*step)))
+        """Yield the items of each step; closing the generator aborts the request.
+
+        Callers get this generator itself: a loop that ends would close one inside another at the same time.
+        """
+        steps: asyncio.Queue[Iterable[T] | None] = asyncio.Queue()  # None: the request has ended
+        exchange = OfflineExchange(handler, body, lambda *step: steps.put_nowait(convert(*step)))
         async with self._places:
             request = asyncio.create_task(model_response(self._dispatcher, exchange))
+            request.add_done_callback(lambda _: steps.put_nowait(None))
             try:
-                while not request.done() or not items.empty():
-                    item = asyncio.ensure_future(items.get())
-                    await asyncio.wait({item, request}, return_when=asyncio.FIRST_COMPLETED)
-                    if item.done():
-                        yield item.result()
-                    else:
-                        item.cancel()
+                while (step := await steps.get()) is not None:
+                    for item in step:
+                        yield item
                 request.result()
             finally:
                 request.cancel()

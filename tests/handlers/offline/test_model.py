@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -86,7 +87,7 @@ def test_stream(hello: lmi.LoadedModel) -> None:
 def test_stream_that_is_left(hello: lmi.LoadedModel) -> None:
     stream = hello.stream("Tell me", max_new_tokens=2000, ignore_eos_token=True)
     next(stream)
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert hello.generate(QUESTION).text == ANSWER
 
 
@@ -95,8 +96,10 @@ def test_chat(hello: lmi.LoadedModel) -> None:
     assert (reply.text, reply.finish_reason, reply.reasoning, list(reply.tool_calls)) == (ANSWER, "stop", None, [])
     assert reply.message == {"role": "assistant", "content": ANSWER}
     assert reply.usage.generated_tokens > 5
-    messages = [{"role": "user", "content": QUESTION}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTION}]
     assert "".join(hello.stream_chat(messages)) == ANSWER
+    messages += [reply.message, messages[0]]
+    assert hello.chat(messages).text == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -170,8 +173,33 @@ def test_closed_model(model_dir: ModelDirectory) -> None:
     model.close()
     model.close()
     assert repr(model) == "<LoadedModel model, closed>"
-    with pytest.raises(RuntimeError, match="the model is closed"):
+    with pytest.raises(lmi.ModelNotReady, match="the model is closed"):
         model.generate("x")
+    with pytest.raises(lmi.ModelNotReady, match="the model is closed"):
+        next(model.stream("x"))
+
+
+def test_closed_while_a_stream_is_open(model_dir: ModelDirectory, caplog: pytest.LogCaptureFixture) -> None:
+    model = lmi.load(model_dir({"serving.properties": SCRIPTED}), scripted_delay=60)
+    text, chat = model.stream("x"), model.stream_chat("x")
+    assert [str(next(text)), next(chat)] == ["Deep", "Deep"]
+    model.close()
+    with pytest.raises(lmi.ModelNotReady, match="the model is closed"):
+        next(text)
+    assert list(text) == []
+    chat.close()
+    assert caplog.messages == []
+
+
+async def test_cancelled_request_leaves_no_task(model_dir: ModelDirectory) -> None:
+    async with lmi.AsyncModel(model_dir({"serving.properties": SCRIPTED}), scripted_delay=60) as model:
+        before = asyncio.all_tasks()
+        stream = model.stream("x")
+        assert str(await anext(stream)) == "Deep"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(stream), 0.01)  # the next piece takes a minute
+        await stream.aclose()
+        assert asyncio.all_tasks() == before
 
 
 def test_what_cannot_be_loaded(model_dir: ModelDirectory, tmp_path: Path) -> None:
