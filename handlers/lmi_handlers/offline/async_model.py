@@ -298,7 +298,7 @@ def _texts(events: bytes) -> Iterator[str]:
 
 def _prompts(given: object) -> list[str]:
     """Return several prompts as a list. Raise InvalidPayload for anything else."""
-    prompts = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else [given]
+    prompts: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else [given]
     if not all(isinstance(each, str) for each in prompts):
         raise InvalidPayload(f"the prompt must be a string, or a list of strings. Given: {quote(given)}")
     return prompts

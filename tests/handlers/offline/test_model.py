@@ -158,6 +158,9 @@ def test_wrong_chats(hello: lmi.LoadedModel) -> None:
         hello.chat(QUESTION, max_tokenz=3)
     with pytest.raises(lmi.InvalidPayload, match="`messages"):
         hello.chat([{"role": "", "content": "x"}])
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "objekt"}}}
+    with pytest.raises(lmi.InvalidParameter, match=r"^`response_format\.json_schema\.schema` cannot be used: Unsupp"):
+        hello.chat(QUESTION, response_format=schema)
     wrong: Any = None
     with pytest.raises(lmi.InvalidPayload, match="`messages` must be a valid list"):
         hello.chat(wrong)
