@@ -88,6 +88,7 @@ from lmi_handlers.base.statuses import STATUSES as STATUSES
 from lmi_handlers.chat.pieces import AnswerReader as AnswerReader
 from lmi_handlers.chat.pieces import ReasoningText as ReasoningText
 from lmi_handlers.offline.async_model import AsyncModel as AsyncModel
+from lmi_handlers.offline.async_model import Messages as Messages
 from lmi_handlers.offline.formatter_run import FormatterRun as FormatterRun
 from lmi_handlers.offline.formatter_run import Sent as Sent
 from lmi_handlers.offline.formatter_run import run_formatter as run_formatter

@@ -88,6 +88,9 @@ class GeneratedSequence:
         self._text = ""
         self._log_prob = 0.0
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(text={self.text!r}, finish_reason={self.finish_reason!r}, tokens={self.tokens})"
+
     @property
     def text(self) -> str:
         self._read_on()

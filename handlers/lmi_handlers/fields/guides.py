@@ -109,7 +109,9 @@ class ResponseFormat(RequestPart):
 
     def guides(self) -> list[Guide]:
         return [
-            Guide("guided_json", self.json_guide, "response_format"),
+            Guide(
+                "guided_json", self.json_guide, "response_format" + (".json_schema.schema" if self.json_schema else "")
+            ),
             Guide("guided_structural_tag", self.structural_tag, "response_format"),
             Guide("guided_regex", self.value if self.type == "regex" else None, "response_format"),
         ]

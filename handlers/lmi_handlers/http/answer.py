@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -45,6 +46,7 @@ R = TypeVar("R")
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
 OWN = "lmi_handlers."  # prefix of the modules of built-in dialects
+PARAMETER = re.compile(r"`(\w+)`")  # at the start of an error message
 Parsed = Generation | Inference | EmbeddingCall | Answer
 ACCESS = web.AppKey("access", AccessControl)
 ANY_HOST = Host(ANY, None)
@@ -228,8 +230,19 @@ async def _generate(
             async for step in steps:
                 output.add(step)  # 6
                 await exchange.write(output, formatter)  # 7, 8
+    except InvalidParameter as error:
+        raise _with_client_name(error, generation.requests[0].names) from None
     finally:
         exchange.record.count(output)
+
+
+def _with_client_name(error: InvalidParameter, names: Mapping[str, str]) -> InvalidParameter:
+    """Return an engine's error with the client's name of the parameter at its start."""
+    found = PARAMETER.match(error.message)
+    field = names.get(found[1]) if found else None
+    if found is None or not field or type(error) is not InvalidParameter:
+        return error
+    return InvalidParameter(f"`{field}`{error.message[found.end() :]}")
 
 
 async def _find_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Model:

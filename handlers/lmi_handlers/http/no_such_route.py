@@ -12,7 +12,8 @@ from lmi_handlers.base.anthropic_errors import error_content, type_of_status
 from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
 
-OPENAI_PATHS = "/v1/"  # clients of these paths read OpenAI's error format
+OPENAI_PREFIX = "/v1"  # of OpenAI's routes, which clients with a wrong base URL omit
+OPENAI_PATHS = f"{OPENAI_PREFIX}/"  # clients of these paths read OpenAI's error format
 ANTHROPIC_PATHS = "/v1/messages/"  # clients of these paths read Anthropic's error format
 ONLY_ERROR_PATHS = ("/api/", "/v2/")  # errors of Ollama and Triton have a single member, `error`
 OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
@@ -31,15 +32,18 @@ async def no_such_route(request: web.Request) -> web.Response:
     if methods:
         message = f"{request.path} supports {allowed}, not {request.method}."
     else:
-        known = (resource.canonical for resource in request.app.router.resources())
-        paths = [path for path in known if path == "/" or not path.endswith("/")]
-        message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, paths)}"
+        message = f"there is no route {request.method} {request.path}.{did_you_mean(request.path, _routes(request))}"
     status = 405 if methods else 404
     if methods and request.headers.get("Upgrade", "").lower() == "websocket":
         status = 426  # makes Codex use HTTP; with any other status, it retries for seconds
     headers = {"Allow": allowed} if methods else {}
     headers |= {"Upgrade": "HTTP/1.1"} if status == 426 else {}
     return error_of_path(request, f"{message} GET /docs lists all routes", status, headers)
+
+
+def _routes(request: web.Request) -> list[str]:
+    known = (resource.canonical for resource in request.app.router.resources())
+    return [path for path in known if path == "/" or not path.endswith("/")]
 
 
 def error_of_path(
@@ -54,7 +58,7 @@ def error_of_path(
         headers[ANTHROPIC_HEADER] = name
     elif path.startswith(ONLY_ERROR_PATHS):
         content = {"error": message}
-    elif path.startswith(OPENAI_PATHS):
+    elif path.startswith(OPENAI_PATHS) or (status == 404 and OPENAI_PREFIX + request.path in _routes(request)):
         code = OPENAI_CODES.get(status)
         content = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
     body = orjson.dumps(content)

@@ -4,8 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -13,18 +12,20 @@ from typing import Any, ClassVar, Self, TypeVar, overload
 
 import orjson
 
-from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
+from lmi_core.errors import ConfigurationError, InvalidPayload, LmiError, ModelNotReady
+from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Call, Generation
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
+from lmi_core.payloads.payload import quote
+from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.backend_failures import check_result
 from lmi_core.serving.model import Model
 from lmi_handlers.base.model_exchange import ModelExchange
-from lmi_handlers.base.openai_handler import OpenAiHandler
+from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
@@ -70,12 +71,35 @@ class ChatHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, ChatRequest)
         payload, ignored = read_chat(given, model)
         if ignored:
-            raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}")
+            known = field_names(ChatRequest) | field_names(model.backend.parameters_type)
+            hint = "".join(did_you_mean(name, known) for name in ignored)
+            raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}.{hint}")
+        check_model(payload.model, call, model)
+        _refuse_unreturned(payload)
         call = payload.with_id(call)
-        form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter, details=True)
+        form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter)
         generation = chat_generation(payload, call, model, form)
         self.base: OutputFormatter = generation.formatter
         return with_own(replace(generation, strict=True), own)
+
+
+# Fields of a chat whose results neither a ChatReply nor pieces of text contain.
+UNRETURNED = ("logprobs", "prompt_logprobs", "return_token_ids", "return_prompt_text", "stream_options")
+
+
+def _refuse_unreturned(payload: ChatRequest) -> None:
+    """Raise InvalidPayload for a field whose result cannot be returned."""
+    method = "stream_chat" if payload.stream else "chat"
+    if payload.n not in (None, 1):
+        raise InvalidPayload(f"`n` must be 1 in `{method}`, which returns one answer. Given: {payload.n}")
+    for name in UNRETURNED:
+        if (value := getattr(payload, name)) is not None and value is not False:
+            raise InvalidPayload(f"`{name}` must be omitted in `{method}`, whose results have no place for it")
+    if payload.stream and payload.offered_tools and (payload.choice is None or payload.choice.mode != "none"):
+        raise InvalidPayload(
+            f"`{payload.tool_names.tools}` must be omitted in `stream_chat`, which yields only text: use `chat`, whose "
+            "replies contain `tool_calls`"
+        )
 
 
 class OfflineExchange(ModelExchange[None]):
@@ -100,9 +124,6 @@ class OfflineExchange(ModelExchange[None]):
         self._write(output, self.handler.base)  # the model's own formatter writes for clients only
         await asyncio.sleep(0)
 
-    async def relay(self, reply: Head | Chunk) -> None:
-        raise ModelNotFound("the model has no engine: its model function answers requests: use `lmi serve`")
-
     async def finish(self) -> None:
         """Do nothing: the last step has been written."""
 
@@ -113,6 +134,7 @@ T = TypeVar("T")
 
 DATA = b"data: "
 DONE = b"[DONE]"
+NOT_STARTED = "not started: use `async with`, or await `start`"
 
 Messages = str | Sequence[Mapping[str, Any]]
 
@@ -134,9 +156,15 @@ class AsyncModel:
         given = tuple(f"option.{name}={_property(value)}" for name, value in options.items())
         folder = None if plugins_directory is None else Path(plugins_directory)
         plan, plugins, self._warnings = one_plan(os.fspath(target), given, folder, "options of lmi.load")
+        if plan.backend is None:
+            raise ConfigurationError(
+                f"model {plan.name}: its model function answers requests, which needs a server: use `lmi serve` or "
+                "`lmi try`"
+            )
         self._model = Model(plan, plugins.formatters)
         self._dispatcher = Dispatcher({plan.name: self._model})
         self._places = asyncio.Semaphore(self._model.admission.maximum)
+        self._unready: str | None = NOT_STARTED
 
     @property
     def name(self) -> str:
@@ -149,13 +177,17 @@ class AsyncModel:
             logger.warning("model %s: %s", self.name, warning)
         try:
             await self._dispatcher.start()
+            if not self._model.backend.generates:
+                raise ConfigurationError(f"model {self.name} generates no text: use `lmi serve`")
         except BaseException:
             await self._dispatcher.stop()
             raise
+        self._unready = None
         return self
 
     async def close(self) -> None:
         """Stop the engine and the requests in flight."""
+        self._unready = "closed"
         await self._dispatcher.stop()
 
     async def __aenter__(self) -> Self:
@@ -178,67 +210,72 @@ class AsyncModel:
         `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError if the
         request fails.
         """
+        if parameters.get("stream"):
+            raise InvalidPayload("`generate` returns whole completions: the method `stream` yields the text in pieces")
         if isinstance(prompt, str):
             return await self._completion(prompt, parameters)
+        prompts = _prompts(prompt)
+        given = zip(prompts, _of_each(parameters, len(prompts)), strict=True)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._completion(each, parameters)) for each in prompt]
+                tasks = [group.create_task(self._completion(*each)) for each in given]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
+    def stream(self, prompt: str, **parameters: Any) -> AsyncGenerator[TextPiece, None]:
         """Yield the text piece by piece; closing the generator aborts the request.
 
         Raise LmiError if the request fails.
         """
-        async with aclosing(self._items(TextHandler(), _text_body(prompt, parameters), TextPiece.of)) as pieces:
-            async for piece in pieces:
-                yield piece
+        body = _text_body(prompt, parameters)
+        return self._items(TextHandler(), body, lambda output, _: [TextPiece.of(output)])
 
     async def chat(self, messages: Messages, **fields: Any) -> ChatReply:
         """Return the answer to a chat, given as a user's message or as messages in OpenAI's form.
 
         `fields` are those of OpenAI's requests, such as `max_tokens` and `tools`. Raise LmiError if the request fails.
         """
-        written = [each async for each in self._items(ChatHandler(), _chat_body(messages, fields), _format)]
+        if fields.get("stream"):
+            raise InvalidPayload("`chat` returns a whole reply: the method `stream_chat` yields the text in pieces")
+        body = _chat_body(messages, fields)
+        written = [each async for each in self._items(ChatHandler(), body, lambda *step: [_format(*step)])]
         return ChatReply.of(orjson.loads(b"".join(written)))
 
-    async def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
+    def stream_chat(self, messages: Messages, **fields: Any) -> AsyncGenerator[str, None]:
         """Yield the text of the answer to a chat piece by piece; closing the generator aborts it.
 
         Raise LmiError if it fails.
         """
         body = _chat_body(messages, fields) | {"stream": True}
-        async with aclosing(self._items(ChatHandler(), body, _format)) as written:
-            async for events in written:
-                for text in _texts(events):
-                    yield text
+        return self._items(ChatHandler(), body, lambda *step: _texts(_format(*step)))
 
     async def _completion(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
         body = _text_body(prompt, parameters)
-        outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: output)]
+        outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: [output])]
         return Completion.of(outputs[-1])
 
     async def _items(
         self,
         handler: TextHandler | ChatHandler,
         body: Mapping[str, Any],
-        convert: Callable[[GenerationOutput, OutputFormatter], T],
+        convert: Callable[[GenerationOutput, OutputFormatter], Iterable[T]],
     ) -> AsyncGenerator[T, None]:
-        """Yield each step, converted; closing the generator aborts the request."""
-        items: asyncio.Queue[T] = asyncio.Queue()
-        exchange = OfflineExchange(handler, body, lambda *step: items.put_nowait(convert(*step)))
+        """Yield the items of each step; closing the generator aborts the request.
+
+        Callers get this generator itself: a loop that ends would close one inside another at the same time.
+        """
+        steps: asyncio.Queue[Iterable[T] | None] = asyncio.Queue()  # None: the request has ended
+        exchange = OfflineExchange(handler, body, lambda *step: steps.put_nowait(convert(*step)))
         async with self._places:
+            if self._unready is not None:
+                raise ModelNotReady(f"the model is {self._unready}")
             request = asyncio.create_task(model_response(self._dispatcher, exchange))
+            request.add_done_callback(lambda _: steps.put_nowait(None))
             try:
-                while not request.done() or not items.empty():
-                    item = asyncio.ensure_future(items.get())
-                    await asyncio.wait({item, request}, return_when=asyncio.FIRST_COMPLETED)
-                    if item.done():
-                        yield item.result()
-                    else:
-                        item.cancel()
+                while (step := await steps.get()) is not None:
+                    for item in step:
+                        yield item
                 request.result()
             finally:
                 request.cancel()
@@ -259,6 +296,26 @@ def _texts(events: bytes) -> Iterator[str]:
                     yield text
 
 
+def _prompts(given: object) -> list[str]:
+    """Return several prompts as a list. Raise InvalidPayload for anything else."""
+    prompts: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping) else [given]
+    if not all(isinstance(each, str) for each in prompts):
+        raise InvalidPayload(f"the prompt must be a string, or a list of strings. Given: {quote(given)}")
+    return prompts
+
+
+def _of_each(parameters: Mapping[str, Any], count: int) -> list[Mapping[str, Any]]:
+    """Return the parameters of each prompt, which may have its own adapter. Raise InvalidPayload for another number."""
+    adapters = parameters.get("adapters")
+    if not isinstance(adapters, list | tuple) or len(adapters) < 2:
+        return [parameters] * count
+    if len(adapters) != count:
+        raise InvalidPayload(
+            f"`adapters` must name one adapter, or one for each of the prompts ({count}). Given: {len(adapters)}"
+        )
+    return [{**parameters, "adapters": name} for name in adapters]
+
+
 def _text_body(prompt: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(parameters)
     adapters = {"adapters": given.pop("adapters")} if "adapters" in given else {}
@@ -266,8 +323,9 @@ def _text_body(prompt: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chat_body(messages: Messages, fields: Mapping[str, Any]) -> dict[str, Any]:
-    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    return {**fields, "messages": asked}
+    if isinstance(messages, str):
+        return {**fields, "messages": [{"role": "user", "content": messages}]}
+    return {**fields, "messages": list(messages) if isinstance(messages, Sequence) else messages}
 
 
 def _property(value: object) -> str:

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
+
+from lmi_core.errors import ModelNotReady
 
 T = TypeVar("T")
 
@@ -37,7 +39,7 @@ class LoopThread:
         """Run the coroutine in the thread and return its result; Ctrl-C cancels it."""
         if self.closed:
             work.close()
-            raise RuntimeError(f"the {self._owner} is closed")
+            raise self._closed_error()
         outcome: Future[T] = Future()
         self._loop.call_soon_threadsafe(self._start, work, outcome)
         try:
@@ -48,7 +50,7 @@ class LoopThread:
                 wait([outcome], CLEANUP_SECONDS)
             raise
 
-    def iterate(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
+    def iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         """Yield the items of a generator that runs in the thread; closing the iterator closes the generator."""
         try:
             while (item := self.run(_next(source))) is not None:
@@ -63,6 +65,9 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
+    def _closed_error(self) -> ModelNotReady:
+        return ModelNotReady(f"the {self._owner} is closed")
+
     def _start(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
         task = self._tasks[outcome] = self._loop.create_task(work)
         task.add_done_callback(lambda _: self._finish(outcome))
@@ -70,7 +75,7 @@ class LoopThread:
     def _finish(self, outcome: Future[Any]) -> None:
         task = self._tasks.pop(outcome)
         if task.cancelled():
-            outcome.set_exception(asyncio.CancelledError())
+            outcome.set_exception(self._closed_error())  # an interrupted caller does not read it
         elif error := task.exception():
             outcome.set_exception(error)
         else:

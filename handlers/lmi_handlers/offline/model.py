@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self, overload
@@ -54,7 +54,7 @@ class LoadedModel:
         """
         return self._thread.run(self._model.generate(prompt, **parameters))
 
-    def stream(self, prompt: str, **parameters: Any) -> Iterator[TextPiece]:
+    def stream(self, prompt: str, **parameters: Any) -> Generator[TextPiece, None, None]:
         """Yield the text piece by piece; closing the iterator aborts the request.
 
         Raise LmiError if the request fails.
@@ -69,7 +69,7 @@ class LoadedModel:
         """
         return self._thread.run(self._model.chat(messages, **fields))
 
-    def stream_chat(self, messages: Messages, **fields: Any) -> Iterator[str]:
+    def stream_chat(self, messages: Messages, **fields: Any) -> Generator[str, None, None]:
         """Yield the text of the answer to a chat piece by piece; closing the iterator aborts it.
 
         Raise LmiError if it fails.

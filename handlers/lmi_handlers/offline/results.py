@@ -41,7 +41,7 @@ class TextPiece:
         return self.text
 
     @classmethod
-    def of(cls, output: GenerationOutput, _: object = None) -> "TextPiece":
+    def of(cls, output: GenerationOutput) -> "TextPiece":
         """Return the part that the latest step added."""
         step = output.step
         return cls(output.delta, tuple(step.tokens), step.finish_reason, step.sequence_index)
@@ -56,7 +56,7 @@ class ChatReply:
     usage: Usage
     reasoning: str | None
     tool_calls: Sequence[Mapping[str, Any]]  # the calls, in OpenAI's form
-    message: Mapping[str, Any]
+    message: dict[str, Any]
 
     def __str__(self) -> str:
         return self.text

@@ -65,6 +65,13 @@ async def test_websocket(server: RunningServer) -> None:
     [
         ("POST", "/v1/chat/completion", 404, "unknown_url", "there is no route POST /v1/chat/completion. Did you mean"),
         ("GET", "/v1", 404, "unknown_url", "there is no route GET /v1."),
+        (
+            "POST",
+            "/chat/completions",
+            404,
+            "unknown_url",
+            "there is no route POST /chat/completions. Did you mean `/v1/",
+        ),
         ("GET", "/v1/chat/completions", 405, "method_not_supported", "/v1/chat/completions supports POST, not GET."),
         ("POST", "/v1/responses/compact", 404, "unknown_url", "there is no route POST /v1/responses/compact."),
         ("DELETE", "/v1/models/m", 405, "method_not_supported", "/v1/models/m supports GET, HEAD, not DELETE."),
