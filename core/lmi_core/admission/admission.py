@@ -1,6 +1,7 @@
 """The calls of a model, and its bounded queue, with one place for each waiting or running sequence."""
 
 import asyncio
+import heapq
 import math
 import time
 from collections import Counter, deque
@@ -18,6 +19,7 @@ RESERVED = 10  # one in this many waiting places, or tokens, is reserved for oth
 MOST_DEPARTURES = 64  # the most recent departures, from which the current rate is computed
 FEWEST_DEPARTURES = 4  # with fewer departures, the rate is unknown
 MAX_ADVICE = 60.0  # seconds; clients that are asked to wait longer do not wait
+MAX_GUESS = 5.0  # seconds, while the rate is unknown: a place may become free at any time
 
 # The holder of the API key for which the current task takes places; None if no other key shares the queues.
 current_key: ContextVar[str | None] = ContextVar("current_key", default=None)
@@ -76,9 +78,9 @@ class Admission:
         """
         self.taken = 0
         self._by_key = Counter[str | None]()
+        self._departures = Departures()
         self.resize(max_waiting, max_running)
         self._queue_timeout = queue_timeout
-        self._departures = Departures()
         self._model = model
 
     def resize(self, max_waiting: int, max_running: int) -> None:
@@ -86,12 +88,13 @@ class Admission:
         self.maximum = max_waiting + max_running
         self._max_running = max_running
         self._reserve = reserve(max_waiting)
+        self._report_load()
 
     def check(self) -> None:
         """Raise Overloaded if all places are taken or reserved for other keys, or a request would start too late."""
         if self.taken >= self.maximum:
             raise Overloaded(
-                f"model {self._model} has {self.taken} requests in its queue, which is full", self._departures.advice()
+                f"model {self._model} has {self.taken} requests in its queue, which is full", self._advice()
             )
         key = current_key.get()
         if key is not None:
@@ -104,7 +107,7 @@ class Admission:
             raise Overloaded(
                 f"model {self._model} has {self.taken} requests in its queue: another one would begin in about "
                 f"{seconds:.0f} seconds, after its option.queue_timeout={self._queue_timeout:g} seconds",
-                self._departures.advice(int(excess * (1 - self._queue_timeout / seconds))),
+                self._advice(int(excess * (1 - self._queue_timeout / seconds))),
             )
 
     def _waiting_ahead(self, key: str | None) -> int:
@@ -115,6 +118,10 @@ class Admission:
         own = self._by_key[key]
         return min(waiting, sum(min(count, own + 1) for count in self._by_key.values()))
 
+    def _advice(self, departures: int = 0) -> float:
+        """Return the seconds after which a refused client should retry, once there were this many departures."""
+        return self._departures.advice(departures, self.maximum)
+
     def _check_share(self, key: str, count: int) -> None:
         """Raise Overloaded if this many more places for a key would leave too few for other keys."""
         own = self._by_key[key]
@@ -124,7 +131,7 @@ class Admission:
             raise Overloaded(
                 f"this key has {own} of the {self.maximum} places in the queue of model {self._model}: {count} more "
                 f"would leave fewer than the {kept} reserved for other keys",
-                self._departures.advice(lacking),
+                self._advice(lacking),
             )
 
     def admit(self) -> "Ticket":
@@ -151,7 +158,7 @@ class Admission:
             raise Overloaded(
                 f"model {self._model} has {others} other requests in its queue, which has no room for the {count} "
                 "sequences of this one",
-                self._departures.advice(others + count - self.maximum),
+                self._advice(others + count - self.maximum),
             )
         if count > 1:
             if key is not None:
@@ -162,10 +169,14 @@ class Admission:
     def _take(self, key: str | None, count: int) -> None:
         self.taken += count
         self._by_key[key] += count
+        self._report_load()
+
+    def _report_load(self) -> None:
+        self._departures.set_load(self.taken, self._max_running)
 
     def release(self, key: str | None, count: int) -> None:
         """Free places of a key."""
-        self._departures.add(count, others_wait=self.taken > self._max_running)
+        self._departures.add(count)
         self._take(key, -count)
         if not self._by_key[key]:
             del self._by_key[key]
@@ -196,34 +207,54 @@ class Ticket:
 
 
 class Departures:
-    """The latest departures from a queue while other requests waited, which show how fast the queue moves."""
+    """The latest departures from a queue, which show how fast it moves when full, and the clients that it refused.
+
+    Departures are timed by a clock that runs at half speed while half as many requests are there as can run, and stops
+    without any: pauses between requests say nothing about the engine's speed.
+    """
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=MOST_DEPARTURES)
-        self._promised = 0  # departures that have to happen before the clients already refused come back
+        self._elapsed, self._since, self._speed = 0.0, time.monotonic(), 0.0  # the clock, when last set
+        self._returns: list[float] = []  # a heap of the times at which refused clients are to come back
 
-    def add(self, count: int, *, others_wait: bool) -> None:
+    def set_load(self, taken: int, max_running: int) -> None:
+        """Record that this many places are taken, and that this many requests can run."""
+        self._elapsed, self._since = self._clock(), time.monotonic()
+        self._speed = min(1.0, taken / max(max_running, 1))
+
+    def add(self, count: int) -> None:
         """Record that this many places became free."""
-        self._promised = max(0, self._promised - count)
-        if not others_wait:
-            self._times.clear()  # pauses between requests say nothing about the engine's speed
-            return
-        now = time.monotonic()
+        now = self._clock()
         for _ in range(min(count, MOST_DEPARTURES)):
             self._times.append(now)
 
     def seconds_for(self, count: int) -> float | None:
-        """Estimate the seconds until this many more departures; None if unknown."""
+        """Estimate the seconds until this many more departures from a full queue; None if unknown."""
         if len(self._times) < FEWEST_DEPARTURES:
             return None
-        elapsed = time.monotonic() - self._times[0]
-        return elapsed * count / (len(self._times) - 1)
+        return (self._clock() - self._times[0]) * count / (len(self._times) - 1)
 
-    def advice(self, count: int = 0) -> float | None:
-        """Return the seconds after which to retry, given the departures to wait for; each caller gets a later time."""
-        self._promised += 1
-        seconds = self.seconds_for(count + self._promised)
-        return None if seconds is None else min(seconds, MAX_ADVICE)
+    def advice(self, count: int, places: int) -> float:
+        """Return the seconds after which to retry, given the departures to wait for.
+
+        Each caller gets a later time until those before it come back. While the rate is unknown, guess that all places
+        become free within a second.
+        """
+        now = time.monotonic()
+        while self._returns and self._returns[0] <= now:
+            heapq.heappop(self._returns)
+        departures = count + len(self._returns) + 1
+        seconds = self.seconds_for(departures)
+        if seconds is None:
+            seconds = min(departures / places, MAX_GUESS)
+        seconds = min(seconds, MAX_ADVICE)
+        if seconds < MAX_ADVICE:  # further clients get no later time
+            heapq.heappush(self._returns, now + seconds)
+        return seconds
+
+    def _clock(self) -> float:
+        return self._elapsed + (time.monotonic() - self._since) * self._speed
 
 
 def reserve(waiting: int) -> int:

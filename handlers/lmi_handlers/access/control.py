@@ -1,7 +1,6 @@
 """The access rules of routes."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -120,10 +119,10 @@ class AccessControl:
         fault = "the one given is not known" if credentials else "none was given"
         raise Unauthorized(f"an API key is needed, as `Authorization: Bearer` or `x-api-key`: {fault}")
 
-    def counted(self, permit: Permit) -> AbstractContextManager[CountedRequest]:
-        """Count a running generation request. Raise RateLimited if there are too many."""
+    def counted(self, permit: Permit) -> CountedRequest:
+        """Return a generation request to count while it runs."""
         key = permit.key
-        return nullcontext(UNLIMITED) if key is None else self._usages.setdefault(key.holder, KeyUsage()).one(key)
+        return UNLIMITED if key is None else CountedRequest(self._usages.setdefault(key.holder, KeyUsage()), key)
 
     def _check_managing(self, route: Route, caller: Caller) -> Permit:
         """Check a request at the management address, which the operator has chosen to open."""

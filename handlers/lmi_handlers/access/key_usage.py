@@ -2,16 +2,17 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from lmi_core.admission.admission import num_sequences, too_many_sequences
-from lmi_core.errors import RateLimited
+from lmi_core.errors import ModelNotReady, Overloaded, RateLimited
 from lmi_core.generation.request import GenerationRequest
 from lmi_handlers.access.api_keys import REQUESTS, RUNNING, ApiKey, KeyLimits
 
 SECONDS = 60.0  # per minute
 SOON = 1.0  # seconds; a request may have ended by then
+REFUSED = (ModelNotReady, Overloaded)  # by the server, for no fault of the client, before the request started
 
 
 class KeyUsage:
@@ -27,16 +28,16 @@ class KeyUsage:
         self._left = math.inf
         self._since = 0.0
 
-    @contextmanager
-    def one(self, key: ApiKey) -> Iterator["CountedRequest"]:
+    def begin(self, key: ApiKey) -> None:
         """Count a request, at first as one sequence. Raise RateLimited beyond the key's limits."""
         self._refill(key.limits)
         self._take(key.name, 1)
-        request = CountedRequest(self, key.name)
-        try:
-            yield request
-        finally:
-            self._running -= request.count
+
+    def end(self, count: int, *, refund: bool) -> None:
+        """Stop counting a request with this many sequences as running, or at all."""
+        self._running -= count
+        if refund and (rate := self._limits.requests_per_minute) is not None:
+            self._left = min(float(rate), self._left + count)
 
     def take_more(self, name: str, requests: Sequence[GenerationRequest]) -> int:
         """Count all sequences of a request of the named key except the first, and return their number.
@@ -94,18 +95,28 @@ class KeyUsage:
 
 
 class CountedRequest:
-    """A running request in the usage of the named key; without one, it has no limits."""
+    """A request that is in the usage of a key during a `with` statement; without a key, it has no limits."""
 
-    __slots__ = ("_name", "_usage", "count")
+    __slots__ = ("_count", "_key", "_usage")
 
-    def __init__(self, usage: KeyUsage | None = None, name: str = "") -> None:
-        self.count = 1
+    def __init__(self, usage: KeyUsage | None = None, key: ApiKey | None = None) -> None:
+        self._count = 1
         self._usage = usage
-        self._name = name
+        self._key = key
+
+    def __enter__(self) -> Self:
+        """Count the request. Raise RateLimited beyond the key's limits."""
+        if self._usage is not None and self._key is not None:
+            self._usage.begin(self._key)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._usage is not None:
+            self._usage.end(self._count, refund=kind is not None and issubclass(kind, REFUSED))
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """OpenAI's headers with the remaining limits."""
+        """OpenAI's headers with the remaining limits, also after a refusal."""
         return {} if self._usage is None else self._usage.headers()
 
     def extend(self, requests: Sequence[GenerationRequest]) -> None:
@@ -113,8 +124,8 @@ class CountedRequest:
 
         Raise RateLimited beyond the key's limits, or InvalidParameter for more than it may ever have.
         """
-        if self._usage is not None:
-            self.count += self._usage.take_more(self._name, requests)
+        if self._usage is not None and self._key is not None:
+            self._count += self._usage.take_more(self._key.name, requests)
 
 
 UNLIMITED = CountedRequest()

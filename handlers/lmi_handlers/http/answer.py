@@ -78,7 +78,8 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
             current_client.set(permit.client)
             current_key.set(permit.sharing_key)
             if route.answer is None:
-                with request.app[ACCESS].counted(permit) as exchange.usage:
+                exchange.usage = request.app[ACCESS].counted(permit)  # before it is counted, for a refusal's headers
+                with exchange.usage:
                     response = await model_response(dispatcher, exchange)
             else:
                 response = await _answer_route(dispatcher, exchange, route.answer)

@@ -171,7 +171,7 @@ async def test_two_thousand_clients_at_once(
         outcomes = await asyncio.gather(*clients)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert Counter(outcome.status for outcome in outcomes) == {503: CLIENTS - ADMITTED, 200: ADMITTED}
-    assert {outcome.retry_after for outcome in outcomes if outcome.status == 503} == {"1"}
+    assert {outcome.retry_after for outcome in outcomes if outcome.status == 503} == {*"12345"}
     assert len([text for text in tokenized if text.startswith("word")]) == ADMITTED
     assert len(server.scripted.history) == ADMITTED
     assert grown < 200 * 1024  # KiB, of both sides of all connections
@@ -188,7 +188,7 @@ async def test_each_dialect_says_when_to_come_back(serve: Serve, model_dir: Mode
     for name, dialect in DIALECTS.items():
         path, payload = dialect.whole_request
         answer = await server.post(path, payload)
-        assert (answer.status, answer.headers.get("Retry-After")) == (dialect.refused, "1"), name
+        assert (answer.status, answer.headers["Retry-After"] in {*"12345"}) == (dialect.refused, True), name
     for task in running:
         task.cancel()
     await asyncio.gather(*(script.closed.wait() for script in held))

@@ -128,6 +128,7 @@ async def test_a_limit_per_minute(server: RunningServer) -> None:
         refused = await server.post(path, body, headers=bearer("sk-slow"))
         assert refused.status == 429
         assert 0 < int(refused.headers["Retry-After"]) <= 60
+        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert "the API key slow may start 1 requests per minute" in refused.body.decode()
     assert (await server.get("/v1/models", headers=bearer("sk-slow"))).status == 200
     assert (await server.post("/v1/completions", {"prompt": "Hi"}, headers=bearer(KEY))).status == 200

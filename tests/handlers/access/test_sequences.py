@@ -285,3 +285,22 @@ async def test_inputs_of_embeddings_count_as_one_request(model_dir: ModelDirecto
         request.cancel()
         await until_taken(server, 0)
         assert (await post(server, "one", body, "/v1/embeddings")).status == 200
+
+
+async def test_requests_that_the_server_refuses_do_not_count(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_usage, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    admission = server.model.admission
+    remaining = "x-ratelimit-remaining-requests"
+    for taken, prompt in ((admission.maximum, "a"), (admission.maximum - 2, ["a", "b", "c"])):
+        with monkeypatch.context() as full:
+            full.setattr(admission, "taken", taken)
+            refused = await post(server, "rate", {"prompt": prompt})
+        assert (refused.status, refused.headers[remaining]) == (503, "5")
+    with monkeypatch.context() as ending:
+        ending.setattr(server.dispatcher, "draining", True)
+        refused = await post(server, "rate", {"prompt": "a"})
+    assert (refused.status, refused.headers[remaining]) == (503, "5")
+    invalid = await post(server, "rate", {"prompt": "a", "temperature": -1})
+    assert (invalid.status, invalid.headers[remaining]) == (400, "4")
