@@ -11,6 +11,7 @@ from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
 from lmi_core.registry.model_registry import Limits, ModelRegistry
+from lmi_core.registry.registered_model import ModelState
 from lmi_core.registry.registration import ModelReader
 from lmi_core.served_model import ManagedModel
 from lmi_core.serving.model import Model
@@ -219,8 +220,11 @@ class Dispatcher:
             if isinstance(result, BaseException):
                 logger.error("a model did not stop cleanly", exc_info=result)
 
-    async def health(self) -> None:
-        """Raise ModelNotReady or BackendUnhealthy unless every model can accept requests; idle models can."""
+    async def health(self, *, may_be_empty: bool = False) -> None:
+        """Raise ModelNotReady or BackendUnhealthy unless every model can accept requests; idle models can.
+
+        A server without models is healthy, but not while its only models load, unless it `may_be_empty`.
+        """
         if self.draining:
             raise ModelNotReady(SHUTTING_DOWN)
         for model in self.models.values():
@@ -228,6 +232,11 @@ class Dispatcher:
                 await model.health()
             except BackendUnhealthy as error:  # an engine does not know the name
                 raise BackendUnhealthy(f"model {model.name}: {error.message}", error.retry_after) from error
+        if self.models or may_be_empty:
+            return
+        for registered in self.registry.all_versions():
+            if registered.state in (ModelState.FETCHING, ModelState.LOADING):
+                raise registered.refuse()
 
 
 async def _wait_all_given_up(models: Iterable[Model]) -> list[str]:

@@ -128,9 +128,12 @@ def _forms(route: Route) -> list[tuple[str, str]]:
 
 
 async def ping(request: web.Request) -> web.Response:
-    """Answer 200 if every model accepts requests, 503 while one loads or is unhealthy."""
+    """Answer 200 if every model accepts requests, 503 while one loads or is unhealthy.
+
+    SageMaker's server of many models is healthy before the first one is loaded.
+    """
     try:
-        await request.app[DISPATCHER].health()
+        await request.app[DISPATCHER].health(may_be_empty=request.app[ACCESS].options.multi_model)
     except LmiError as error:
         response = json_response(503, {"status": "Unhealthy", "error": error.message})
     else:

@@ -53,7 +53,8 @@ REQUESTS = _counter(
 )
 REJECTED = _counter(
     "lmi_requests_rejected",
-    "Requests refused for reasons other than an error in the request, such as a full queue.",
+    "Requests refused for reasons other than an error in the request, such as a full queue. "
+    "Starts at 0 for each reason but rate_limited.",
     (*MODEL, "reason"),
 )
 ABORTED = _counter(

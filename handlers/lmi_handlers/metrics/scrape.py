@@ -1,7 +1,7 @@
 """The values of all metrics at the time of one scrape."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from socket import gethostname
 
@@ -18,6 +18,7 @@ Labels = tuple[str, str]  # a model's name, and its version or ""
 MICROSECONDS = 1_000_000
 VERSION = version("lmi-handlers")
 MAX_DETAILED = 50  # models whose histograms have all buckets; each takes as much text as three without
+ALERTS = REJECTIONS - {"rate_limited"}  # reported from 0 on: Prometheus sees no increase in a series that begins at 1
 NO_MODEL = ("", "")  # the labels of requests for which no model was found
 
 
@@ -26,14 +27,14 @@ def scrape(server: ServerMetrics, models: Sequence[Scraped], asked: Scrape) -> F
     families = VllmFamilies(asked.names) if asked.as_vllm else Families(asked.names)
     detailed = 0
     families.add(declared.INFO, 1, VERSION)
-    _add_requests(families, NO_MODEL, server.without_model)
+    _add_requests(families, NO_MODEL, server.without_model, ())
     for model, is_healthy, tokens in models:
         of_engine = list(model.runtime.metrics())
         families.merge(of_engine)
         if asked.as_vllm and of_engine:
             continue
         labels = (model.name, model.version or "")
-        _add_requests(families, labels, model.metrics)
+        _add_requests(families, labels, model.metrics, ALERTS if detailed < MAX_DETAILED else ())
         for adapter, counts in tokens.items():
             families.add(declared.PROMPT_TOKENS, counts.prompt, *labels, adapter)
             families.add(declared.GENERATED_TOKENS, counts.generated, *labels, adapter)
@@ -50,8 +51,9 @@ def scrape(server: ServerMetrics, models: Sequence[Scraped], asked: Scrape) -> F
     return families
 
 
-def _add_requests(families: Families, model: Labels, metrics: ModelMetrics) -> None:
-    rejected, aborted = Counter[str](), Counter[str]()
+def _add_requests(families: Families, model: Labels, metrics: ModelMetrics, expected: Iterable[str]) -> None:
+    """Add the requests that ended, and for the expected reasons of rejections also the number 0."""
+    rejected, aborted = Counter(dict.fromkeys(sorted(expected), 0)), Counter[str]()
     for outcome, count in list(metrics.outcomes.items()):
         families.add(declared.REQUESTS, count, *model, *outcome)
         if outcome.reason in REJECTIONS:

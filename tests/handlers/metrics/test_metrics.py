@@ -97,12 +97,14 @@ async def test_a_full_queue_and_clients_that_leave(serve: Serve, model_dir: Mode
     server.scripted.enqueue(*held)
     running = [asyncio.create_task(server.post("/invocations", PROMPT)) for _ in held]
     await asyncio.gather(*(script.started.wait() for script in held))
+    refused = dict.fromkeys([("model", each) for each in ("overloaded", "model_not_ready", "backend_unhealthy")], 0.0)
+    assert samples((await scrape(server))["lmi_requests_rejected"], "model", "reason") == refused
     assert (await server.post("/invocations", PROMPT)).status == 503
     families = await scrape(server)
     assert value(families, "lmi_requests_in_flight") == 2
     assert value(families, "lmi_requests_running") == 2
     assert value(families, "lmi_queue_size") == 2
-    assert samples(families["lmi_requests_rejected"], "model", "reason") == {("model", "overloaded"): 1}
+    assert samples(families["lmi_requests_rejected"], "model", "reason") == {**refused, ("model", "overloaded"): 1}
     assert value(families, "WlmError_total") == 1
     for task in running:
         task.cancel()

@@ -136,7 +136,7 @@ AT_THE_END: Mapping[DeclaredMetric, Values] = {
         (*M, "", "lmi", "503", "overloaded"): 1,
         ("", "", "", "lmi", "404", "model_not_found"): 1,
     },
-    declared.REJECTED: {(*M, "overloaded"): 1},
+    declared.REJECTED: {(*M, "overloaded"): 1, (*M, "backend_unhealthy"): 0, (*M, "model_not_ready"): 0},
     declared.ABORTED: {(*M, "client_left"): 1},
     declared.PROMPT_TOKENS: {(*M, "french"): 3, (*M, ""): 9},
     declared.GENERATED_TOKENS: {(*M, "french"): 3, (*M, ""): 2 + 1 + 2},
