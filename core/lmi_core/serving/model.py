@@ -258,8 +258,9 @@ class Model:
 
     def _check_takes_calls(self) -> None:
         if not self.ready and not self.idle:
-            state = f"loading: {self.progress}" if self.progress.what else "not ready"
-            raise ModelNotReady(f"model {self.name} is {state}")
+            if self.progress.what:
+                raise ModelNotReady(f"model {self.name} is loading: {self.progress}")
+            raise ModelNotReady(f"model {self.name} is not ready")
         if self.shut_down:
             raise self._refusal()
         self.running.check_tokens()

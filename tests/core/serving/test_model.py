@@ -210,11 +210,10 @@ async def test_health_of_the_backend(started: Start) -> None:
 
 async def test_no_request_before_the_start_nor_after_the_stop(plan: Plan, plugins: Plugins) -> None:
     model = Model(plan(), plugins.formatters)
-    with pytest.raises(ModelNotReady, match="model m is not ready"), model.admit():
-        pass
-    model.progress.report("reading weights")
-    with pytest.raises(ModelNotReady, match="model m is loading: reading weights, 0 s"), model.admit():
-        pass
+    for stage, state in (("", "not ready"), ("reading weights", "loading: reading weights, 0 s")):
+        model.progress.report(stage)
+        with pytest.raises(ModelNotReady, match=f"model m is {state}"), model.admit():
+            pass
     await model.start()
     with model.admit():
         pass
