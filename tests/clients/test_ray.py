@@ -140,6 +140,14 @@ async def test_no_client_sees_it(serve: Serve, nodes: Nodes) -> None:
     assert len(await workers(server)) == NODES
     assert [len(nodes.copies(name)) for name in ("hello", "late")] == [NODES + 1, NODES + 1]
 
+    answering = await at_work()  # no node has room for an engine of the next version beside those of this one
+    replacing = f"/models?url={directory}&model_version=2&min_worker={NODES}&max_worker={NODES}&replace=true"
+    assert (await manage(server, "POST", replacing)).status == 200
+    assert await asyncio.gather(*answering) == expected
+    assert server.dispatcher.models["hello"].version == "2"
+    assert all(each["node"] for each in await workers(server))
+    assert await asyncio.gather(*(ask(server, *each) for each in asked)) == expected
+
 
 async def an_adapter_comes(server: RunningServer, nodes: Nodes, folder: Path) -> None:
     """Load an adapter that has come since the engines were started; its files are on the server's host alone."""

@@ -5,10 +5,12 @@ import logging
 from contextlib import AbstractContextManager
 
 from lmi_core.errors import LmiError, ModelNotReady, OutOfMemory
+from lmi_core.host.devices import CPU
 from lmi_core.registry.memory_planner import NOTHING, memory_need
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel, loading_error
 from lmi_core.serving.model import Model
+from lmi_core.workers.ray_actor import has_room
 from lmi_core.workers.replicas import UNLIMITED
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Replacement:
         _share_state(self._former, self._model)
         try:
             async with self._planner.reserve(self._model, self._others, self._registry.make_idle):
+                await self._check_cluster()
                 await self._model.start()
         except OutOfMemory as error:
             if not self._former.ready:
@@ -67,6 +70,16 @@ class Replacement:
             await self._old.left.wait()  # its operator may have removed it
             with self._in_exchange():
                 await self._complete()
+
+    async def _check_cluster(self) -> None:
+        """Raise OutOfMemory if both versions are on a Ray cluster whose nodes are full; an engine would wait long."""
+        plans = self._former.plan, self._model.plan
+        on_ray = [each.backend and each.backend.runs_on_ray and each.setup.ray_address for each in plans]
+        if self._former.idle or not all(on_ray):
+            return
+        devices = self._model.runtime.placement(plans[1].setup.replicas).devices(0)
+        if not await asyncio.to_thread(has_room, len([each for each in devices if each != CPU])):
+            raise OutOfMemory(f"model {self._new.name}: no node of the Ray cluster has room for another engine")
 
     def _in_exchange(self) -> AbstractContextManager[None]:
         """Prevent other models from taking the memory that the old version leaves to the new one."""

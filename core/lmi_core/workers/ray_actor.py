@@ -85,6 +85,12 @@ def num_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0)) if ray is not None and ray.is_initialized() else 0
 
 
+def has_room(gpus: int) -> bool:
+    """Return whether the connected cluster has the resources of another actor now, without one that has to end."""
+    free = _ray().available_resources()
+    return bool(free.get("CPU", 0) >= 1 and free.get("GPU", 0) >= gpus)
+
+
 def _ray() -> Any:
     return importlib.import_module("ray")
 
