@@ -3,22 +3,42 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
 INIT = 1  # the id of the first process of a container
 LOOK_SECONDS = 5.0
+STUCK_SECONDS = 5.0  # after which an event loop that has not seen a signal is taken to be blocked for good
 
 
 class Signals:
-    """The signals that end a server, awaited one by one."""
+    """The signals that end a server, awaited one by one.
+
+    If code blocks the event loop, such as a formatter that never returns, a signal some seconds after an unseen one
+    ends the process.
+    """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
         self._numbers = tuple(numbers)
         self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._unseen_since: float | None = None
         for number in self._numbers:
-            asyncio.get_running_loop().add_signal_handler(number, self._received.put_nowait, number)
+            asyncio.get_running_loop().add_signal_handler(number, self._see, number)
+            signal.signal(
+                number, self._arrive
+            )  # called although the event loop is blocked, which still gets the signal
+
+    def _arrive(self, number: int, _: object) -> None:
+        if self._unseen_since is None:
+            self._unseen_since = time.monotonic()
+        elif time.monotonic() - self._unseen_since >= STUCK_SECONDS:
+            os._exit(128 + number)
+
+    def _see(self, number: signal.Signals) -> None:
+        self._unseen_since = None
+        self._received.put_nowait(number)
 
     async def next(self) -> None:
         await self._received.get()

@@ -54,6 +54,23 @@ def handle(inputs):
     return None if inputs.is_empty() else Output().add_stream_content(words())
 """
 
+STUCK = """\
+from pathlib import Path
+from lmi import OutputFormatter, output_formatter
+
+@output_formatter
+class Stuck(OutputFormatter):
+    content_type = "text/plain"
+
+    def format(self, output):
+        Path(__file__).with_name("stuck").touch()
+        while True:
+            pass
+
+    def error(self, error):
+        return b""
+"""
+AT_ONCE = "from lmi_handlers.process import signals; signals.STUCK_SECONDS = 0.0"
 
 ORPHAN = """\
 import subprocess
@@ -186,7 +203,7 @@ async def test_a_signal_to_all_processes_lets_requests_finish(
             assert len(everything) > 1
             for process in everything:
                 process.send_signal(number)
-            await server.line_with("shutting down: 1 requests")
+            await server.line_with("shutting down: running requests (1)")
             (directory / "go").touch()
             assert (await response.read()).endswith(b'{"outputs":"two"}\n')
         assert await server.process.wait() == 0
@@ -287,4 +304,21 @@ async def test_closed_descriptors(model_dir: ModelDirectory, closed: str) -> Non
     await server.ready()
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
+    await process.communicate()
+
+
+async def test_code_that_blocks_the_server_does_not_keep_it(model_dir: ModelDirectory) -> None:
+    directory = model_dir({"serving.properties": SCRIPTED, "model.py": STUCK})
+    command = (sys.executable, "-c", f"{AT_ONCE}; {ENTRY[2]}", "serve", directory, "--port", "0")
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    url = await LmiProcess(process).ready()
+    async with aiohttp.ClientSession(url) as client:
+        asking = asyncio.create_task(client.post("/invocations", json={"inputs": "Hello"}))
+        while not (directory / "stuck").exists():
+            await asyncio.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)  # another one, because two of the same may count once
+        assert await process.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+        with pytest.raises(aiohttp.ClientError):
+            await asking
     await process.communicate()
