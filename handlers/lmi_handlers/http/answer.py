@@ -46,7 +46,7 @@ R = TypeVar("R")
 PREDICT_TIMEOUT, REQUEST_TIMEOUT = "option.predict_timeout=", "the request's `timeout` of "
 INTERNAL = "internal error: see the server's log for this request's id"
 OWN = "lmi_handlers."  # prefix of the modules of built-in dialects
-PARAMETER = re.compile(r"`(\w+)`")  # at the start of an error message
+VALUE_OF = re.compile(r"`(\w+)`(?= cannot be used: | must )")  # begins an error message about a single parameter
 Parsed = Generation | Inference | EmbeddingCall | Answer
 ACCESS = web.AppKey("access", AccessControl)
 ANY_HOST = Host(ANY, None)
@@ -239,7 +239,7 @@ async def _generate(
 
 def _with_client_name(error: InvalidParameter, names: Mapping[str, str]) -> InvalidParameter:
     """Return an engine's error with the client's name of the parameter at its start."""
-    found = PARAMETER.match(error.message)
+    found = VALUE_OF.match(error.message)
     field = names.get(found[1]) if found else None
     if found is None or not field or type(error) is not InvalidParameter:
         return error
