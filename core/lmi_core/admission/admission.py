@@ -247,7 +247,7 @@ class Departures:
         departures = count + len(self._returns) + 1
         seconds = self.seconds_for(departures)
         if seconds is None:
-            seconds = min(departures / places, MAX_GUESS)
+            seconds = min(departures / max(places, 1), MAX_GUESS)
         seconds = min(seconds, MAX_ADVICE)
         if seconds < MAX_ADVICE:  # further clients get no later time
             heapq.heappush(self._returns, now + seconds)

@@ -95,7 +95,7 @@ def test_the_client_s_own_name_is_in_the_message(plain_echo: PlainServer) -> Non
     payload = {"messages": [{"role": "user", "content": "one"}], "response_format": schema}
     answer = plain_echo.post("/v1/chat/completions", payload)
     assert answer.status == 400
-    assert answer.json()["error"]["message"].startswith("`response_format` must be omitted: ")
+    assert answer.json()["error"]["message"].startswith("`response_format.json_schema.schema` must be omitted: ")
 
 
 def test_values_without_effect_are_taken(plain_echo: PlainServer) -> None:

@@ -156,7 +156,8 @@ async def test_no_more_at_once_than_the_option_says(serve: Serve, model_dir: Mod
 async def test_errors_of_the_author(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve(model_dir({"serving.properties": PROPERTIES}), plugins=[Plugin(ParrotBackend)])
     answer = await server.post("/v1/completions", {"prompt": "refuse me"})
-    assert (answer.status, answer.json()["error"]["message"]) == (400, "`inputs` must be polite. Given: refuse me")
+    # with the name that the client has for `inputs`
+    assert (answer.status, answer.json()["error"]["message"]) == (400, "`prompt` must be polite. Given: refuse me")
 
 
 class Numbers(ParrotBackend):
