@@ -136,7 +136,7 @@ DATA = b"data: "
 DONE = b"[DONE]"
 NOT_STARTED = "not started: use `async with`, or await `start`"
 
-Messages = str | Sequence[Mapping[str, Any]]
+Messages = str | Sequence[Mapping[str, Any]]  # the text of a user, or messages in OpenAI's form
 
 
 class AsyncModel:

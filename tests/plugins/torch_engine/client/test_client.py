@@ -76,7 +76,7 @@ async def test_under_load_tokens_gather(client: EngineClient, engine: Engine, mo
     monkeypatch.setattr(coalescing, "MAX_UNDELAYED_STREAMS", 0)
     monkeypatch.setattr(coalescing, "SECONDS_PER_STREAM", 1)  # as of many
     steps = [step async for step in client.generate(PROMPT, SamplingParameters(max_new_tokens=40))]
-    assert len(steps[0].tokens) == 1  # which waits for nothing
+    assert len(steps) > 1  # the first token waits for nothing: otherwise, all would come together
     assert max(len(step.tokens) for step in steps) > 1
     tokens = [token.id for step in steps for token in step.tokens]
     assert tokens == ids(run(engine, request("alone", PROMPT, max_new_tokens=40))["alone"])
