@@ -1,7 +1,8 @@
 """The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -145,26 +146,19 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         configuration.imply("option.task", "reranking", "reranking")
     options = configuration.load(RequestProperties)
     configuration.warnings += worker_warnings(server)
-    try:
-        script = find_model_function(directory, options)
-    except ConfigurationError:
-        _check_without_backend(configuration, options, plugins.backends)
-        raise
     backend: type[Backend[Any]] | None = None
     substitutions: tuple[Substitution, ...] = ()
-    if script is None:
-        options = choose_batching(server, options, configuration)
-        options = drop_ignored(options, configuration)
-        try:
+    with _further_problems(configuration, options, plugins.backends):
+        script = find_model_function(directory, options)
+        if script is None:
+            options = choose_batching(server, options, configuration)
+            options = drop_ignored(options, configuration)
             chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
-        except ConfigurationError:
-            _check_without_backend(configuration, options, plugins.backends)
-            raise
-        backend, substitutions = standing_in(chosen, options.rolling_batch)
-        configuration.warnings += replica_warnings(server, backend)
-        place_on_devices(server, backend, configuration)
-    else:
-        reason = describe_call(script, configuration, options)
+            backend, substitutions = standing_in(chosen, options.rolling_batch)
+            configuration.warnings += replica_warnings(server, backend)
+            place_on_devices(server, backend, configuration)
+        else:
+            reason = describe_call(script, configuration, options)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
@@ -198,23 +192,28 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         )
 
 
-def _check_without_backend(
+@contextmanager
+def _further_problems(
     configuration: Configuration, options: RequestProperties, backends: Registry[Backend[Any]]
-) -> None:
-    """Collect the problems that show although the model's runtime cannot be chosen: an unknown backend, invalid values
+) -> Iterator[None]:
+    """If the runtime cannot be chosen, collect the problems that show all the same: an unknown backend, invalid values
     of the keys that all backends read and, if the backend is unknown, keys that none reads.
     """
-    unread = False
     try:
-        choose_backend(options.rolling_batch, backends)
-    except ConfigurationError as error:
-        configuration.errors.append(error.message)
-        unread = True
-    configuration.load(ModelProperties)
-    if unread and configuration.has_unread:
-        known = foreign_keys(ModelFunction, backends).keys() - KEYS_WITHOUT_EFFECT.keys()
-        configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in known})
-        configuration.explain_unread(KEYS_WITHOUT_EFFECT)
+        yield
+    except ConfigurationError:
+        known = True
+        try:
+            choose_backend(options.rolling_batch, backends)
+        except ConfigurationError as error:
+            configuration.errors.append(error.message)
+            known = False
+        configuration.load(ModelProperties)
+        if not known and configuration.has_unread:
+            of_others = foreign_keys(ModelFunction, backends).keys() - KEYS_WITHOUT_EFFECT.keys()
+            configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in of_others})
+            configuration.explain_unread(KEYS_WITHOUT_EFFECT)
+        raise
 
 
 def _setup(

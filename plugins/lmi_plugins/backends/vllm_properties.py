@@ -69,7 +69,7 @@ class VllmProperties(EngineProperties):
     )
     max_image_pixels: Annotated[PositiveInt, Names(environment=("VLLM_MAX_IMAGE_PIXELS",))] = Field(
         default=8192 * 8192,
-        description="Maximum number of pixels of all images in one chat. Reading them takes up to about 20 bytes of "
+        description="Maximum number of pixels of all images in one chat. Reading them takes about 13 bytes of "
         "memory per pixel.",
     )
     trust_request_mm_kwargs: bool = Field(
