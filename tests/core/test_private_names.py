@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TREES = ("core", "handlers", "plugins", "examples")
-PUBLIC = frozenset({"_asdict", "_exit", "_replace"})  # of named tuples, and of `os`, as Python documents them
+# Of named tuples, `os` and `sys`, as Python documents them
+PUBLIC = frozenset({"_asdict", "_current_frames", "_exit", "_replace"})
 OWN = ("self", "cls")
 BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 

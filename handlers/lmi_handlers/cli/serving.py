@@ -39,6 +39,7 @@ from lmi_handlers.http.connections.limits import raise_descriptor_limit
 from lmi_handlers.http.server import PAGES, Listener, Server, serve
 from lmi_handlers.management.reader import DirectoryReader
 from lmi_handlers.metrics.handler import write_metrics
+from lmi_handlers.process.blocked_loop import blocked_loop_warnings
 from lmi_handlers.process.front import UNCHANGEABLE, this_front
 from lmi_handlers.process.lifetime import ending_signals
 from lmi_handlers.process.signals import Signals
@@ -181,7 +182,8 @@ async def _serve(
 
     try:
         async with front_end_metrics(dispatcher):
-            await serve(server, drain_seconds, on_ready, signals)
+            with blocked_loop_warnings():
+                await serve(server, drain_seconds, on_ready, signals)
     finally:
         if tracer is not None:
             with suppress(TimeoutError):  # the collector of traces does not respond

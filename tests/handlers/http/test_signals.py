@@ -55,7 +55,6 @@ def handle(inputs):
 """
 
 STUCK = """\
-from pathlib import Path
 from lmi import OutputFormatter, output_formatter
 
 @output_formatter
@@ -63,14 +62,16 @@ class Stuck(OutputFormatter):
     content_type = "text/plain"
 
     def format(self, output):
-        Path(__file__).with_name("stuck").touch()
         while True:
             pass
 
     def error(self, error):
         return b""
 """
-AT_ONCE = "from lmi_handlers.process import signals; signals.STUCK_SECONDS = 0.0"
+AT_ONCE = (
+    "from lmi_handlers.process import blocked_loop, signals; "
+    "signals.STUCK_SECONDS = 0.0; blocked_loop.BLOCKED_SECONDS = blocked_loop.LOOK_SECONDS = 0.1"
+)
 
 ORPHAN = """\
 import subprocess
@@ -311,11 +312,10 @@ async def test_code_that_blocks_the_server_does_not_keep_it(model_dir: ModelDire
     directory = model_dir({"serving.properties": SCRIPTED, "model.py": STUCK})
     command = (sys.executable, "-c", f"{AT_ONCE}; {ENTRY[2]}", "serve", directory, "--port", "0")
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-    url = await LmiProcess(process).ready()
-    async with aiohttp.ClientSession(url) as client:
+    server = LmiProcess(process)
+    async with aiohttp.ClientSession(await server.ready()) as client:
         asking = asyncio.create_task(client.post("/invocations", json={"inputs": "Hello"}))
-        while not (directory / "stuck").exists():
-            await asyncio.sleep(0.01)
+        assert str(directory / "model.py") in await server.line_with(", in format")
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)  # another one, because two of the same may count once
         assert await process.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
