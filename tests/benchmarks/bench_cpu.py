@@ -152,10 +152,8 @@ def measure(model: str, directory: Path, rounds: int) -> list[str]:
     return rows
 
 
-def section(rows: list[str], rounds: int, load: float) -> str:
-    models = "\n".join(
-        f"- {name}: {model.description}, vocabulary {model.vocabulary:,}" for name, model in SIZED.items()
-    )
+def section(names: list[str], rows: list[str], rounds: int, load: float) -> str:
+    models = "\n".join(f"- {name}: {SIZED[name].description}, vocabulary {SIZED[name].vocabulary:,}" for name in names)
     table = "\n".join(rows)
     others = ", ".join(
         machine.module(name, str(python) if python.exists() else None)
@@ -164,8 +162,8 @@ def section(rows: list[str], rounds: int, load: float) -> str:
     return f"""## OpenVINO beside PyTorch
 
 `make bench-cpu` measures the libraries that can compute the torch engine's steps on CPUs
-([cpus.md](../how_to/cpus.md)), beside two others with their own batches and greedy samplers: OpenVINO GenAI, which
-computes in bf16 from f16 weights, or from q8_0, and llama.cpp.
+([cpus.md](../how_to/cpus.md)), beside two others with their own batches and greedy samplers: OpenVINO GenAI, from
+f16 or q8_0 weights, and llama.cpp. On a CPU without instructions for bf16, OpenVINO and GenAI compute in float32.
 
 Machine: {machine.description(None)}, {machine.package("openvino")}, {others}; load average {load:.1f} before the start.
 
@@ -200,7 +198,7 @@ def main() -> None:
         for name in options.models:
             SIZED[name].save(Path(folder) / name)
             rows += measure(name, Path(folder) / name, options.rounds)
-    text = section(rows, options.rounds, average)
+    text = section(options.models, rows, options.rounds, average)
     if options.write:
         write_section(text)
 

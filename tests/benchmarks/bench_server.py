@@ -25,6 +25,7 @@ from tests.benchmarks.server_contenders import (
     bare_engine,
     lmi_server,
     load_client,
+    rust_server,
     save_model_directory,
     vllm_client,
     vllm_server,
@@ -59,7 +60,8 @@ INVOCATION = Request(
     '"generated_text":',
 )
 ALONE, VLLM, OURS = "engine alone", "vLLM's server, /v1/completions", "lmi serve, /v1/completions"
-VLLM_BY_VLLM, OURS_BY_VLLM = f"{VLLM}, by vLLM's client", f"{OURS}, by vLLM's client"
+RUST = "vLLM's front end in Rust, /v1/completions"
+VLLM_BY_VLLM, OURS_BY_VLLM, RUST_BY_VLLM = (f"{name}, by vLLM's client" for name in (VLLM, OURS, RUST))
 VLLM_LOG_PROBS, OURS_LOG_PROBS = "vLLM's server, /v1/completions, logprobs=1", "lmi serve, /invocations, jsonlines"
 
 
@@ -117,6 +119,10 @@ def _contenders(directory: Path, clients: Clients, log: IO[bytes], stack: ExitSt
     yield Contender(VLLM_LOG_PROBS, vllm.process.pid, partial(clients.own.measure, vllm, WITH_LOG_PROBS))
     yield Contender(VLLM_BY_VLLM, vllm.process.pid, partial(clients.vllm.measure, vllm), VLLM_CLIENT_STREAMS)
     pause(vllm.process.pid)
+    rust = stack.enter_context(rust_server(directory, log))
+    yield Contender(RUST, rust.process.pid, partial(clients.own.measure, rust, COMPLETION))
+    yield Contender(RUST_BY_VLLM, rust.process.pid, partial(clients.vllm.measure, rust), VLLM_CLIENT_STREAMS)
+    pause(rust.process.pid)
     alone = stack.enter_context(bare_engine(directory, log))
     alone.measure(1)  # once the model is loaded
     yield Contender(ALONE, alone.process.pid, alone.measure)
@@ -141,6 +147,14 @@ def bounds(found: dict[tuple[str, int], Summary]) -> list[tuple[str, float, str]
     return [
         *_bounds_beside_vllm("our client", found[OURS, 64], found[VLLM, 64]),
         *_bounds_beside_vllm("vLLM's client", found[OURS_BY_VLLM, 64], found[VLLM_BY_VLLM, 64]),
+        *(
+            (
+                f"CPU per token, /v1/completions over vLLM's front end in Rust, by {client}",
+                found[ours, 64].cpu_per_token / found[rust, 64].cpu_per_token,
+                "<= 1.3",
+            )
+            for client, ours, rust in (("our client", OURS, RUST), ("vLLM's client", OURS_BY_VLLM, RUST_BY_VLLM))
+        ),
         (
             "CPU per token, /invocations over vLLM's with log probs",
             ours_log_probs.cpu_per_token / vllm_log_probs.cpu_per_token,
@@ -171,18 +185,19 @@ def section(found: dict[tuple[str, int], Summary], rounds: int, load: float) -> 
         for (name, streams), each in sorted(found.items(), key=lambda item: item[0][1])
     )
     ratios = "\n".join(f"| {what} | {ratio:.3f} | {bound} |" for what, ratio, bound in bounds(found))
+    share = found[ALONE, 64].cpu_per_token / found[OURS, 64].cpu_per_token
     arguments = ", ".join(f"{name}={value}" for name, value in ENGINE_ARGUMENTS.items())
     return f"""## The server
 
 `make bench-server` measures the overhead of a server over vLLM's engine, with `examples/hello`, prompts of
 {len(PROMPT_IDS)} tokens and {NEW_TOKENS} generated tokens per stream. Our client runs in its own process and only
-counts tokens; it sends as many requests at once as there are streams, {WAVES} times. vLLM's client,
-`vllm bench serve`, sends as many random prompts, a new one whenever one ends, and takes more of the CPUs that it shares
-with the servers. CPU is the CPU time of the server's process, without the engine's. The contenders take turns in
-{rounds} rounds and are paused while another runs, so other load on the machine affects all alike. CPU is the mean of
-the rounds; tokens/s and the longest gap between a stream's reads are medians. As by default, `lmi serve` sends tokens
-[together under load](../reference/api.md#streams-under-load). Neither server logs requests. All engines have the same
-arguments: {arguments}.
+counts tokens; it sends as many requests at once as there are streams, {WAVES} times. vLLM's client, `vllm bench
+serve`, sends as many random prompts, a new one whenever one ends, and takes more of the CPUs that it shares with the
+servers. CPU is the CPU time of the server's process, or of vLLM's front end in Rust, without the engine's. The
+contenders take turns in {rounds} rounds and are paused while another runs, so other load on the machine affects all
+alike. CPU is the mean of the rounds; tokens/s and the longest gap between a stream's reads are medians. As by
+default, `lmi serve` sends tokens [together under load](../reference/api.md#streams-under-load). No server logs
+requests. All engines have the same arguments: {arguments}.
 
 Machine: {machine.description()}; load average {load:.1f} before the start.
 
@@ -193,6 +208,11 @@ Machine: {machine.description()}; load average {load:.1f} before the start.
 | at 64 streams | ratio | required |
 |---|---|---|
 {ratios}
+
+vLLM's front end in Rust talks to the engine's process itself. A server in Python pays for vLLM's client of the engine,
+as `engine alone` does, which decodes the engine's messages, makes text of the tokens and wakes a task for each stream:
+{share:.0%} of our CPU per token at 64 streams. To avoid it, a server would have to speak vLLM's internal protocol,
+which changes from release to release.
 """
 
 

@@ -24,7 +24,9 @@ class Runner:
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.num_kv_blocks, scheduler.max_num_seqs = CACHE_BLOCKS, MAX_STREAMS
         pipeline: Any = openvino_genai.ContinuousBatchingPipeline
-        self._pipeline = pipeline(str(folder), scheduler, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
+        has_bf16 = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        precision = "bf16" if has_bf16 else "f32"
+        self._pipeline = pipeline(str(folder), scheduler, "CPU", {"INFERENCE_PRECISION_HINT": precision})
         self._config = openvino_genai.GenerationConfig(
             max_new_tokens=NEW_TOKENS, ignore_eos=True, eos_token_id=0, stop_token_ids={0}
         )

