@@ -156,8 +156,9 @@ def section(names: list[str], rows: list[str], rounds: int, load: float) -> str:
     models = "\n".join(f"- {name}: {SIZED[name].description}, vocabulary {SIZED[name].vocabulary:,}" for name in names)
     table = "\n".join(rows)
     others = ", ".join(
-        machine.module(name, str(python) if python.exists() else None)
+        machine.module(name, str(python))
         for name, python in (("openvino_genai", GENAI), ("llama_cpp", LLAMA))
+        if python.exists()
     )
     return f"""## OpenVINO beside PyTorch
 

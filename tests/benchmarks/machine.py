@@ -23,17 +23,16 @@ def package(name: str) -> str:
         return f"{name} not installed"
 
 
-def module(name: str, python: str | None) -> str:
+def module(name: str, python: str) -> str:
     """Return a module's name and its version in another interpreter, in words."""
-    if python is None:
-        return f"{name} not installed"
     code = f"from importlib.metadata import *; print(version(packages_distributions()[{name!r}][0]))"
     return f"{name} {subprocess.check_output([python, '-c', code], text=True).strip()}"
 
 
 def description(vllm_python: str | None = sys.executable if find_spec("vllm") else None) -> str:
     memory = psutil.virtual_memory().total / 2**30
-    packages = ", ".join([*map(package, ("torch", "transformers")), module("vllm", vllm_python)])
+    vllm = () if vllm_python is None else (module("vllm", vllm_python),)  # None where it is not measured
+    packages = ", ".join((*map(package, ("torch", "transformers")), *vllm))
     return (
         f"{processor()}, {len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB of memory; {platform.system()},"
         f" Python {platform.python_version()}, {packages}"

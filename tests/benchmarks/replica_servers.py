@@ -24,7 +24,6 @@ from tests.benchmarks.server_contenders import (
     LoadClient,
     Measure,
     Server,
-    free_port,
     lmi_server,
     load_client,
 )
@@ -82,7 +81,7 @@ def directory(folder: Path, engines: int, more: str = "") -> Path:
 
 def simulated_server(directory: Path, log: IO[bytes]) -> Server:
     module = "tests.benchmarks.simulated_engine"
-    return Server([sys.executable, "-m", module, "serve", str(directory), *QUIET], free_port(), log)
+    return Server([sys.executable, "-m", module, "serve", str(directory), *QUIET], log)
 
 
 def scaling(rounds: int) -> list[Scaling]:
