@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = [ROOT / tree for tree in ("core", "handlers", "plugins")]
 MODULES = ("lmi", "lmi.testing")
 DESCRIPTION = re.compile(r",? ?description=.*(?=\)$)")  # of a pydantic field
+RECORDS = ("NamedTuple", "msgspec.Struct")  # bases of classes whose fields are the parameters of their constructor
 
 
 @cache
@@ -33,7 +34,28 @@ def _ours(member: griffe.Object | griffe.Alias) -> griffe.Object | None:
     """Return what a member is or stands for, unless it comes from elsewhere or is defined here for no one else."""
     if not isinstance(member, griffe.Alias):
         return None
-    return member.final_target if member.target_path.startswith("lmi") else None
+    if not member.target_path.startswith("lmi"):
+        return None
+    found = member.final_target
+    if isinstance(found, griffe.Class) and any(str(base) in RECORDS for base in found.bases):
+        _add_constructor(found)
+    return found
+
+
+def _add_constructor(found: griffe.Class) -> None:
+    """Add the `__init__` that the fields imply; griffe itself does so for dataclasses."""
+    kind = griffe.ParameterKind.positional_or_keyword
+    fields = [each for each in found.members.values() if isinstance(each, griffe.Attribute) and _is_field(each)]
+    parameters = [
+        griffe.Parameter(each.name, annotation=each.annotation, kind=kind, default=each.value) for each in fields
+    ]
+    this = griffe.Parameter("self", kind=kind)
+    init = griffe.Function("__init__", parent=found, parameters=griffe.Parameters(this, *parameters), returns="None")
+    found.set_member("__init__", init)
+
+
+def _is_field(member: griffe.Attribute) -> bool:
+    return member.annotation is not None and "property" not in member.labels
 
 
 def interface() -> str:

@@ -9,7 +9,7 @@ from griffe2md import ConfigDict, default_config, render_object_docs
 
 from lmi_core import errors
 from lmi_handlers.base.statuses import STATUSES
-from tools.docs.public_interface import MODULES, public_members, public_objects
+from tools.docs.public_interface import MODULES, collection, public_members, public_objects
 
 HEAD = """\
 # The Python interface
@@ -64,6 +64,8 @@ SECTIONS = {
 TRAILING = re.compile(r"  # (.+)$")
 ABOVE = re.compile(r"^ *# (.+)$")
 DESCRIPTION = re.compile(r"""description=(["'])(.*)\1,?\s*\)$""")
+SIGNATURE = re.compile(r"^###+ `.+`$", re.MULTILINE)
+NAME = re.compile(r"\w+")
 STYLE: ConfigDict = {
     **default_config,
     "docstring_style": None,
@@ -88,7 +90,49 @@ def document() -> str:
             section = TESTS if module != MODULES[0] else _section(found.path)
             sections[section].append(_entry(name, found))
     pages = [f"## {title}\n\n{_introduction(title)}" + "\n\n".join(texts) for title, texts in sections.items() if texts]
-    return "\n\n".join([HEAD, *pages]).replace("\n\n\n", "\n\n").rstrip() + "\n"
+    text = "\n\n".join([HEAD, *pages]).replace("\n\n\n", "\n\n").rstrip() + "\n"
+    aliases = _aliases()
+    return SIGNATURE.sub(lambda line: NAME.sub(lambda name: aliases.get(name[0], name[0]), line[0]), text)
+
+
+def _aliases() -> dict[str, str]:
+    """Return the values of type aliases in signatures that the page does not describe, by name."""
+    kinds = [kind for module in MODULES for found in public_objects(module).values() for kind in _annotations(found)]
+    names = [part for kind in kinds if isinstance(kind, griffe.Expr) for part in kind.iterate()]
+    return {str(name): _spell_out(name) for name in names if _value_of(name)}
+
+
+def _annotations(found: griffe.Object) -> Iterator[str | griffe.Expr | None]:
+    if isinstance(found, griffe.Class):
+        for member in public_members(found).values():
+            yield from _annotations(member)
+    elif isinstance(found, griffe.Function):
+        yield from [found.returns, *(parameter.annotation for parameter in found.parameters)]
+    elif isinstance(found, griffe.Attribute):
+        yield found.annotation
+
+
+def _spell_out(kind: str | griffe.Expr) -> str:
+    """Return a type with the values of its aliases, and without the checks of `Annotated`."""
+    if isinstance(kind, griffe.ExprSubscript) and str(kind.left) == "Annotated":
+        assert isinstance(kind.slice, griffe.ExprTuple)
+        return _spell_out(kind.slice.elements[0])
+    if isinstance(kind, str):
+        return kind
+    parts = [(part, _value_of(part)) for part in kind.iterate()]
+    return "".join([str(part) if value is None else _spell_out(value) for part, value in parts])
+
+
+def _value_of(name: str | griffe.Expr) -> str | griffe.Expr | None:
+    """Return the value of an alias, unless it is public or a type variable; None for anything else."""
+    path = name.canonical_path if isinstance(name, griffe.ExprName) else ""
+    if not path.startswith("lmi") or path in {each.path for each in public_objects("lmi").values()}:
+        return None
+    found = collection()[path]
+    target = found.final_target if isinstance(found, griffe.Alias) else found
+    if not isinstance(target, griffe.Attribute) or isinstance(target.value, griffe.ExprCall):
+        return None
+    return target.value
 
 
 def _section(path: str) -> str:

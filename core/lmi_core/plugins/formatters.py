@@ -39,11 +39,6 @@ class FormatterRegistry(Registry[OutputFormatter]):
         variant = self._variants.get(Variant(name, schema))
         return variant.name if variant is not None else name
 
-    def require(self, name: str, *, chat: bool) -> None:
-        """Raise PluginError unless a formatter of that name can write answers, or answers of chats if `chat`."""
-        if not (chat and name in self.of_chats):
-            self.get(name)
-
     def create(self, name: str) -> OutputFormatter:
         """Create the output formatter of that name. Raise PluginError if no plugin registers it."""
         return self.get(name)()

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +18,12 @@ from lmi_core import hookspecs
 from lmi_core.backend import Backend
 from lmi_core.errors import LmiError, PluginError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Handler
 from lmi_core.plugins.formatters import FormatterRegistry
+from lmi_core.plugins.handlers import HandlerRegistry
 from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
 from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
+from lmi_core.script.tracebacks import place_in, place_of
 
 ENTRY_POINT_GROUP = "lmi"
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
@@ -54,7 +54,7 @@ class Plugins:
 
     backends: Registry[Backend[Any]] = field(default_factory=lambda: Registry("backend", Backend))
     formatters: FormatterRegistry = field(default_factory=FormatterRegistry)
-    handlers: Registry[Handler] = field(default_factory=lambda: Registry("handler", Handler))
+    handlers: HandlerRegistry = field(default_factory=HandlerRegistry)
     formatter_functions: dict[str, FormatterFunction] = field(default_factory=dict)
     others: tuple[str, ...] = ()  # plugins that are not built in, each with its origin
 
@@ -89,10 +89,10 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
         _register(manager, importlib.import_module(name), name)
     others = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        _register(manager, _import(entry.load, f"entry point `{entry.name}` ({entry.value})"), entry.name)
+        _register(manager, _import(entry.load, f"entry point `{entry.name}` ({entry.value})", entry.module), entry.name)
         others.append(f"{entry.name} ({entry.value})")
     for path in _plugin_files(plugins_directory) if plugins_directory else ():
-        _register(manager, _import(partial(import_file, path), str(path)), str(path))
+        _register(manager, _import(partial(import_file, path), str(path), _module_name(path)), str(path))
         others.append(str(path))
     for module in modules:
         _register(manager, module, getattr(module, "__name__", repr(module)))
@@ -107,7 +107,7 @@ def _plugin_files(directory: Path) -> list[Path]:
 
 def import_file(path: Path) -> ModuleType:
     """Import a Python file under a unique module name, so that files with the same name do not collide."""
-    name = f"{FILE_MODULE_PREFIX}{path.stem}_{abs(hash(path.resolve())):x}"
+    name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise PluginError(f"{path} is not a Python file")
@@ -117,21 +117,27 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
-def _import(load: Callable[[], object], what: str) -> object:
+def _module_name(path: Path) -> str:
+    return f"{FILE_MODULE_PREFIX}{path.stem}_{abs(hash(path.resolve())):x}"
+
+
+def _import(load: Callable[[], object], what: str, module: str) -> object:
     try:
         return load()
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"the plugin {what} cannot be imported: {_describe_error(error)}") from error
+        raise PluginError(f"the plugin {what} cannot be imported: {_describe_error(error, module)}") from error
 
 
 def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
     try:
         manager.register(plugin, name)
     except (pluggy.PluginValidationError, ValueError) as error:
-        raise PluginError(f"the plugin {name} cannot be registered: {error}") from error
+        places = [place_of(getattr(plugin, hook)) for hook in HOOKS if f"hook {hook!r}" in str(error)]
+        raise PluginError(f"the plugin {name} cannot be registered: {error}{''.join(places)}") from error
     for hook in HOOKS:
         if hasattr(plugin, hook) and manager.parse_hookimpl_opts(plugin, hook) is None:
-            raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs)")
+            place = place_of(getattr(plugin, hook))
+            raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs){place}")
 
 
 def _collect(manager: pluggy.PluginManager, others: tuple[str, ...]) -> Plugins:
@@ -152,14 +158,9 @@ def _call(hook: pluggy.HookCaller, register: Callable[[Any], None]) -> None:
     except LmiError:
         raise
     except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
-        raise PluginError(f"a plugin's {hook.name} raised {_describe_error(error)}") from error
+        modules = [each.function.__module__ for each in hook.get_hookimpls()]
+        raise PluginError(f"a plugin's {hook.name} raised {_describe_error(error, *modules)}") from error
 
 
-def _describe_error(error: BaseException) -> str:
-    """Describe the error, with the line in the plugin's file that raised it, if any."""
-    places = [
-        f" ({Path(frame.f_code.co_filename).name}, line {line})"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).startswith(FILE_MODULE_PREFIX)
-    ]
-    return f"{type(error).__name__}: {error}{''.join(places[-1:])}"
+def _describe_error(error: BaseException, *modules: str) -> str:
+    return f"{type(error).__name__}: {error}{place_in(error, *modules)}"

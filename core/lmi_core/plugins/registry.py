@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
 
@@ -83,15 +83,18 @@ class Registry(Generic[T]):
         return self._load(self._entry(name))
 
     def _entry(self, name: str) -> type[T] | Lazy:
-        plugin = self._plugins.get(name)
-        if plugin is None:
-            known = ", ".join(sorted(self._plugins))
-            suggestion = stray_text_hint(name) or did_you_mean(name, self._plugins)
+        self.require(name)
+        return self._plugins[name]
+
+    def require(self, name: str, others: Iterable[str] = ()) -> None:
+        """Raise PluginError unless a plugin registers the name; `others` are further names that it could mean."""
+        if name not in self._plugins:
+            known = sorted({*self._plugins, *others})
+            suggestion = stray_text_hint(name) or did_you_mean(name, known)
             raise PluginError(
-                f"there is no {self.kind} `{name}`.{suggestion} Known: {known}. Others come from "
+                f"there is no {self.kind} `{name}`.{suggestion} Known: {', '.join(known)}. Others come from "
                 "packages of plugins that are installed, and from the files of --plugins-dir"
             )
-        return plugin
 
     def without(self, *names: str) -> "Registry[T]":
         """Return a registry without the plugins of these names. Raise PluginError for an unknown name."""

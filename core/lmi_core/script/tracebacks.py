@@ -1,8 +1,11 @@
 """Tracebacks for the authors of user code."""
 
-import sys
+import inspect
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import CodeType
+from typing import Any
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
@@ -12,22 +15,31 @@ def own_traceback(error: BaseException, directory: Path) -> str:
     return "".join(summary.format()).rstrip()
 
 
-def place_in(error: BaseException, author: type) -> str:
-    """Return the last line of the author's files in the traceback, as ` (file.py, line 7)`, or "".
+def place_in(error: BaseException, *modules: str) -> str:
+    """Return the last line of the modules' packages in the traceback, as ` (package/file.py, line 7)`; "" if none is.
 
-    The author's files are that of the class and, unless it is in site-packages, those in the same folder.
+    A package is everything below a top-level name.
     """
-    file = getattr(sys.modules.get(author.__module__), "__file__", None)
-    if file is None:
-        return ""
-    own = Path(file).resolve()
-    folder = own if own.parent.name == "site-packages" else own.parent
+    packages = {module.partition(".")[0] for module in modules}
     places = [
-        f" ({path.relative_to(own.parent)}, line {line})"
+        _place(frame.f_globals, frame.f_code, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if (path := Path(frame.f_code.co_filename).resolve()).is_relative_to(folder)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages
     ]
     return "".join(places[-1:])
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return where a function is defined, as ` (package/file.py, line 7)`; "" for other callables."""
+    found = inspect.unwrap(function)
+    code = getattr(found, "__code__", None)
+    return "" if code is None else _place(found.__globals__, code, code.co_firstlineno)
+
+
+def _place(variables: Mapping[str, Any], code: CodeType, line: int) -> str:
+    package = variables.get("__package__")
+    depth = 1 if not package else 2 + package.count(".")
+    return f" ({Path(*Path(code.co_filename).parts[-depth:])}, line {line})"
 
 
 def _trim(summary: traceback.TracebackException | None, directory: Path) -> None:

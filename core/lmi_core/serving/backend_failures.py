@@ -12,11 +12,11 @@ from lmi_core.errors import (
     LmiError,
     OutOfMemory,
 )
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import AnswerWriter, OutputFormatter
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.script.tracebacks import place_in
+from lmi_core.script.tracebacks import place_in, place_of
 from lmi_core.serving_runtime import ServingRuntime
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ async def start_runtime(runtime: ServingRuntime[Any], model: str) -> None:
         logger.debug("%s did not start", owner(runtime), exc_info=error)
         raise (OutOfMemory if is_out_of_memory(error) else ConfigurationError)(
             f"model {model}: {owner(runtime)} did not start: {type(error).__name__}: {error}"
-            f"{place_in(error, type(runtime))}"
+            f"{place_in(error, type(runtime).__module__)}"
         ) from error
 
 
@@ -63,18 +63,24 @@ def failure(runtime: ServingRuntime[Any], error: Exception, request_id: str) -> 
     return GenerationFailed(f"{owner(runtime)} raised {type(error).__name__}: {error}")
 
 
-def writing_failure(error: BaseException) -> LmiError:
-    """Log a formatter's exception, and return the error for the client."""
-    return FormatterFailed(f"the output formatter raised {type(error).__name__}: {error}")
+def writing_failure(formatter: OutputFormatter, error: BaseException) -> LmiError:
+    """Return the error for the client of a formatter that raised."""
+    author = type(formatter)
+    return FormatterFailed(
+        f"the output formatter {author.__name__} raised {type(error).__name__}: {error}"
+        f"{place_in(error, author.__module__)}"
+    )
 
 
-def check_result(formatter: OutputFormatter, data: object) -> bytes | list[bytes]:
-    """Return a formatter's result. Raise FormatterFailed unless it is bytes or a list of bytes."""
+def check_result(formatter: AnswerWriter, data: object, method: str = "format") -> bytes | list[bytes]:
+    """Return a result of the formatter's method. Raise FormatterFailed unless it is bytes or a list of bytes."""
     # Fast, because this runs for every token
     if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
         return data
+    wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
     raise FormatterFailed(
-        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them"
+        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
+        f"Returned: {type(wrong).__name__}{place_of(getattr(type(formatter), method))}"
     )
 
 

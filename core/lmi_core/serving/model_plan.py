@@ -253,9 +253,10 @@ def _formatter_names(
     options = code.base_options(options, formatters)
     names, chat_names = resolve(options, formatters), resolve_chat(options, formatters)
     for name in (names.whole, names.stream):
-        formatters.require(name, chat=False)
+        formatters.require(name, code.base.available)
     for name in (chat_names.whole, chat_names.stream):
-        formatters.require(name, chat=True)
+        if name not in formatters.of_chats:
+            formatters.require(name, code.base.available)
     return names, chat_names
 
 

@@ -17,7 +17,7 @@ from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.inspection.model_folder import CONFIG, inspect_folder
 from lmi_core.plugins.formatters import FormatterRegistry
-from lmi_core.plugins.loading import load_plugins
+from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.remote.fetching import cached_directory
 from lmi_core.remote.forecast import forecast
 from lmi_core.serving.model import Model
@@ -54,7 +54,7 @@ def run_check(
     notes = {name: [each for each in reports if isinstance(each, Note)] for name, reports in found.items()}
     of_files = [each for reports in found.values() for each in reports if not isinstance(each, Note)]
     faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
-    report = _report(launch, models, notes, faults, plugins.others)
+    report = _report(launch, models, notes, faults, plugins)
     if as_json:
         print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
     else:
@@ -99,7 +99,7 @@ def _faults_of_folder(directory: Path) -> Iterator[str]:
 
 
 def _report(
-    launch: Launch, models: list[Model], notes: Mapping[str, Sequence[str]], faults: list[str], plugins: Sequence[str]
+    launch: Launch, models: list[Model], notes: Mapping[str, Sequence[str]], faults: list[str], plugins: Plugins
 ) -> JsonObject:
     settings = [*((Fate.HONOURED.value, given) for given in launch.listening), *launch.settings.shown]
     return {
@@ -109,8 +109,8 @@ def _report(
                 for effect, given in settings
             ],
             "warnings": list(launch.warnings),
-            "notes": list(notes_of(launch)),
-            "plugins": list(plugins),
+            "notes": [*notes_of(launch), *plugins.handlers.replacements()],
+            "plugins": list(plugins.others),
         },
         "models": [_model_report(model) | {"notes": [*map(str, notes[model.name])]} for model in models],
         "faults": faults,
@@ -151,7 +151,7 @@ def _engines(model: Model) -> str | None:
 
 def _print(report: JsonObject, launch: Launch, *, every_option: bool) -> None:
     console = new_console()
-    _print_launch(console, launch, report["server"]["plugins"])
+    _print_launch(console, launch, report["server"])
     for model in report["models"]:
         for line in _lines(model):
             console.print(line)
@@ -166,13 +166,13 @@ def _print(report: JsonObject, launch: Launch, *, every_option: bool) -> None:
             console.print(f"  {len(options) - len(shown)} options have their default: --all shows them")
 
 
-def _print_launch(console: Console, launch: Launch, plugins: Sequence[str]) -> None:
+def _print_launch(console: Console, launch: Launch, server: JsonObject) -> None:
     console.print("server:")
-    if plugins:
-        console.print(f"  plugins, whose code runs in the server: {', '.join(plugins)}")
-    for warning in launch.warnings:
+    if server["plugins"]:
+        console.print(f"  plugins, whose code runs in the server: {', '.join(server['plugins'])}")
+    for warning in server["warnings"]:
         console.print(f"  warning: {warning}")
-    for note in notes_of(launch):
+    for note in server["notes"]:
         console.print(f"  note: {note}")
     rows = table("setting", "value", "from", "effect")
     for given in launch.listening:

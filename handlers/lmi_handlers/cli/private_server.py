@@ -55,8 +55,8 @@ def prompt_body(route: str, prompt: str) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve one model privately, on a Unix socket, and yield a client."""
+async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[tuple[aiohttp.ClientSession, Dispatcher]]:
+    """Serve one model privately, on a Unix socket, and yield a client and the server's dispatcher."""
     model = Model(plan, plugins.formatters)
     dispatcher = Dispatcher({plan.name: model})
     async with AsyncExitStack() as stack:
@@ -77,7 +77,8 @@ async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[aiohttp
         flush_log()  # the progress line is gone before anything else is printed
         timeout = aiohttp.ClientTimeout(total=None)
         connector = aiohttp.UnixConnector(socket)
-        yield await stack.enter_async_context(aiohttp.ClientSession("http://lmi", connector=connector, timeout=timeout))
+        client = aiohttp.ClientSession("http://lmi", connector=connector, timeout=timeout)
+        yield await stack.enter_async_context(client), dispatcher
 
 
 @asynccontextmanager
@@ -97,7 +98,7 @@ async def served(
         refuse_warnings(only.warnings)
     for warning in only.warnings:
         print(f"lmi: warning: {warning}", file=sys.stderr)
-    async with own_server(only.plan, only.plugins) as client:
+    async with own_server(only.plan, only.plugins) as (client, _):
         yield client
 
 

@@ -109,7 +109,7 @@ def run(
         logger.info("gRPC: port %s (%s)", launch.grpc_port.value, launch.grpc_port.source)
     if plugins.others:
         logger.info("plugins, whose code runs in the server: %s", ", ".join(plugins.others))
-    for line in notes_of(launch):
+    for line in (*notes_of(launch), *plugins.handlers.replacements()):
         logger.warning("%s", line)
     if (too_few := raise_descriptor_limit(launch.limits.max_connections)) is not None:
         logger.warning("%s", too_few)

@@ -39,7 +39,7 @@ class Trial:
 
 
 def run_trial(trial: Trial) -> bool:
-    """Print the answer as it arrives and return whether its status is below 400.
+    """Print the answer as it arrives and return whether it succeeded, to the end of a stream.
 
     Raise ConfigurationError if the directory cannot be served or the body cannot be read.
     """
@@ -86,7 +86,7 @@ def _state(directory: Path) -> dict[Path, tuple[int, int]]:
 async def _print_answer(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
     body = _body(trial)
     headers = {} if body is None else {"Content-Type": "application/json"}
-    async with own_server(plan, plugins) as client:
+    async with own_server(plan, plugins) as (client, dispatcher):
         begun = time.perf_counter()
         async with client.request(trial.method, trial.route, data=body, headers=headers) as response:
             print(f"{response.status} {response.headers.get('Content-Type', '')}")
@@ -94,7 +94,8 @@ async def _print_answer(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool
                 milliseconds = (time.perf_counter() - begun) * 1000
                 text = chunk.decode(errors="backslashreplace").replace("\n", "\\n")
                 print(f"{milliseconds:9.1f} ms  {text}", flush=True)
-            return response.status < FAILED
+            # Errors after the start of a stream leave its status
+            return response.status < FAILED and not dispatcher.metrics.errors.latest
 
 
 def _body(trial: Trial) -> bytes | None:

@@ -193,7 +193,7 @@ async def _parse(exchange: ModelExchange[R], model: Model, call: Call) -> tuple[
 def _describe(handler: Handler, error: Exception) -> str:
     """Return a sentence about an exception in a plugin's handler; "" if its code was not involved."""
     author = type(handler)
-    place = "" if author.__module__.startswith(OWN) else place_in(error, author)
+    place = "" if author.__module__.startswith(OWN) else place_in(error, author.__module__)
     return place and f"the dialect {handler.name} ({author.__name__}) raised {type(error).__name__}: {error}{place}"
 
 

@@ -179,7 +179,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
         except LmiError:
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
-            raise self._writing_failure(error) from error
+            raise self._writing_failure(formatter, error) from error
 
     async def _write_beside(self, output: GenerationOutput, formatter: OutputFormatter) -> None:
         """Format a long answer in another thread, and send it."""
@@ -188,12 +188,12 @@ class Exchange(ModelExchange[web.StreamResponse]):
         except LmiError:
             raise
         except (Exception, SystemExit) as error:
-            raise self._writing_failure(error) from error
+            raise self._writing_failure(formatter, error) from error
         await self._put(data, formatter, whole=True)
 
-    def _writing_failure(self, error: BaseException) -> LmiError:
+    def _writing_failure(self, formatter: OutputFormatter, error: BaseException) -> LmiError:
         logger.error("request %s: an output formatter raised", self.request_id, exc_info=error)
-        return writing_failure(error)
+        return writing_failure(formatter, error)
 
     async def respond(self, response: Mapping[str, Tensor], writer: ResponseWriter) -> None:
         """Encode and send one of a backend's responses."""
@@ -266,7 +266,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
 
     def _last_words(self, formatter: AnswerWriter, error: LmiError) -> bytes | list[bytes]:
         try:
-            return formatter.error(error)
+            return check_result(formatter, formatter.error(error), "error")
         except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""

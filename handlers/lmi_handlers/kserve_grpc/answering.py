@@ -104,7 +104,7 @@ class GrpcExchange(ModelExchange[None]):
             raise
         except (Exception, SystemExit) as error:  # a user's formatter may raise anything
             logger.exception("request %s: an output formatter raised", self.request_id)
-            raise writing_failure(error) from error
+            raise writing_failure(formatter, error) from error
         if tensors is not None:
             await self._respond(tensors, final=output.finished)
 

@@ -87,7 +87,7 @@ def _folder(formatter: Callable[..., Any]) -> Path:
 
 
 async def _answers(plan: ModelPlan, plugins: Plugins, route: str, body: dict[str, object]) -> tuple[Sent, Sent]:
-    async with own_server(plan, plugins) as client:
+    async with own_server(plan, plugins) as (client, _):
         return await _send(client, route, body), await _send(client, route, body | {"stream": True})
 
 

@@ -224,6 +224,7 @@ def test_hook_without_its_mark(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine").replace("@hookimpl\n", ""))
     assert error_of(directory=tmp_path) == (
         f"the plugin {tmp_path / 'mine.py'} has lmi_register_formatters without @hookimpl (lmi_core.hookspecs)"
+        " (mine.py, line 7)"
     )
 
 

@@ -148,3 +148,21 @@ def test_warnings_of_check(model_dir: ModelDirectory, real: tuple[str, ...]) -> 
     assert len(warnings) == 3
     tried = lmi("try", directory, *real)
     assert tried.stderr.splitlines() == [f"lmi: warning: {warning}" for warning in warnings]
+
+
+@pytest.mark.parametrize("route", ["/invocations", "/v1/completions"])
+def test_stream_that_ends_in_an_error(model_dir: ModelDirectory, route: str) -> None:
+    failing = SHOUT.replace("return ", "return 1 / 0 if output.is_last else ")
+    directory = model_dir({"serving.properties": SCRIPTED, "model.py": failing})
+    result = lmi("try", directory, "--stream", "--route", route)
+    assert (result.returncode, result.stdout[:4]) == (1, "200 ")
+    assert "the output formatter shout raised ZeroDivisionError: division by zero" in result.stdout.splitlines()[-1]
+
+
+def test_stream_of_a_handle_function_that_raises(model_dir: ModelDirectory) -> None:
+    script = (
+        "from djl_python import Output\n\n\ndef parts():\n    yield 'one'\n    raise KeyError('two')\n\n\n"
+        "def handle(inputs):\n    return None if inputs.is_empty() else Output().add_stream_content(parts())\n"
+    )
+    result = lmi("try", model_dir({"model.py": script}), "--stream")
+    assert (result.returncode, result.stdout[:4]) == (1, "200 ")

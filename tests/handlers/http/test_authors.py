@@ -56,16 +56,21 @@ def lmi_register_handlers(register):
 """
 
 
-LATER = (
-    "output.text if output.finished else b''",
-    "None if output.finished else b'a'",
-    "'' if output.finished else b'a'",
+RETURNED = (
+    ("output.delta", "str"),
+    ("None", "NoneType"),
+    ("7", "int"),
+    ("{}", "dict"),
+    ("[b'a', output.delta]", "str"),
+    ("output.text if output.finished else b''", "str"),
+    ("None if output.finished else b'a'", "NoneType"),
+    ("'' if output.finished else b'a'", "str"),
 )
 
 
-@pytest.mark.parametrize("returned", ["output.delta", "None", "[b'a', output.delta]", *LATER])
+@pytest.mark.parametrize(("returned", "kind"), RETURNED)
 async def test_a_formatter_that_returns_no_bytes(
-    serve: Serve, model_dir: ModelDirectory, tmp_path: Path, returned: str
+    serve: Serve, model_dir: ModelDirectory, tmp_path: Path, returned: str, kind: str
 ) -> None:
     plugin = tmp_path / "plain.py"
     plugin.write_text(FORMATTER.format(returned=returned))
@@ -73,8 +78,24 @@ async def test_a_formatter_that_returns_no_bytes(
     server = await serve(model_dir({"serving.properties": properties}), plugins=[plugin])
     answer = await server.post("/invocations", {"inputs": "Hi", "stream": True})
     assert answer.body.decode().endswith(
-        "the output formatter Plain must return bytes, as text.encode() does, or a list of them"
+        "the output formatter Plain must return bytes, as text.encode() does, or a list of them. "
+        f"Returned: {kind} (plain.py, line 9)"
     )
+
+
+async def test_a_formatter_that_raises_and_cannot_write_its_errors(
+    serve: Serve, model_dir: ModelDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin = tmp_path / "plain.py"
+    code = FORMATTER.format(returned="output.delta.encode() if output.is_first else output.nothing")
+    plugin.write_text(code.replace("error.message.encode()", "error.message"))
+    properties = SCRIPTED + "option.scripted_text=one two\noption.output_formatter=plain\n"
+    server = await serve(model_dir({"serving.properties": properties}), plugins=[plugin])
+    answer = await server.post("/invocations", {"inputs": "Hi", "stream": True})
+    assert answer.body == b"one"  # and the end of the response
+    raised = "the output formatter Plain raised AttributeError: 'GenerationOutput' object has no attribute 'nothing'"
+    assert f"{raised} (plain.py, line 10)" in [error.message for error in server.dispatcher.metrics.errors]
+    assert "a list of them. Returned: str (plain.py, line 12)" in caplog.text
 
 
 async def test_a_dialect_that_raises(serve: Serve, model_dir: ModelDirectory, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from lmi_core.script.formatters.input_formatters import RequestWriter, format_in
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
 from lmi_core.script.formatters.request_io import CallContext, RequestInput
+from lmi_core.script.tracebacks import place_in
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ class Customization:
             logger.exception("request %s: the output formatter %s raised", self.request_id, output.__name__)
             raise FormatterFailed(
                 f"the output formatter {output.__name__} raised {type(error).__name__}: {error}"
+                f"{place_in(error, output.__module__)}"
             ) from error
 
 

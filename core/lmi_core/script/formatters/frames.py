@@ -16,6 +16,10 @@ _LAST_DATA = re.compile(rb"(?:.*\n)*data:")  # includes the lines before it; the
 _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
+class WrongResult(Exception):
+    """A formatter's result that is no answer, described by its type."""
+
+
 def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
@@ -25,10 +29,17 @@ def has_frames(content_type: str) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Return text and bytes unchanged, anything else as JSON."""
+    """Return text and bytes unchanged, objects as JSON. Raise WrongResult for numbers, None and what is not JSON."""
     if isinstance(value, str):
         return value.encode()
-    return bytes(value) if isinstance(value, bytes | bytearray) else orjson.dumps(value, option=_OPTIONS)
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if value is None or isinstance(value, int | float):
+        raise WrongResult(type(value).__name__)
+    try:
+        return orjson.dumps(value, option=_OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise WrongResult(f"{type(value).__name__}. {error}") from None
 
 
 def frame(value: Any, content_type: str) -> bytes:
@@ -47,10 +58,7 @@ def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
         answer = orjson.loads(data)
         if isinstance(answer, list):
             return encode([change(item) for item in answer])
-        result = change(answer)
-        if result is None:
-            raise TypeError("it returned None: it must return the answer")
-        return encode(result)
+        return encode(change(answer))
     if kind == EVENTS:
         events = [event for event in data.split(b"\n\n") if event]
         return b"".join([_change_event(event, change) for event in events])

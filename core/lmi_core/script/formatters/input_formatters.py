@@ -16,7 +16,7 @@ from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback
+from lmi_core.script.tracebacks import own_traceback, place_in, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ async def format_input(
         payload = _payload(custom, call)
         with time_limit(seconds):
             result = custom.function(payload, **{name: arguments[name] for name in custom.keywords})
-        return _encode_result(await result if inspect.isawaitable(result) else result, as_payload)
+        return _encode_result(custom, await result if inspect.isawaitable(result) else result, as_payload)
     except LmiError:
         raise
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
@@ -65,7 +65,10 @@ async def format_input(
             custom.name,
             own_traceback(error, custom.directory),
         )
-        raise FormatterFailed(f"the input formatter {custom.name} raised {type(error).__name__}: {error}") from error
+        raise FormatterFailed(
+            f"the input formatter {custom.name} raised {type(error).__name__}: {error}"
+            f"{place_in(error, custom.function.__module__)}"
+        ) from error
 
 
 def new_input(call: Call) -> Input:
@@ -87,6 +90,7 @@ def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     if unknown:
         raise ConfigurationError(
             f"the input formatter {name} has an unknown argument `{unknown[0]}`. Available: {', '.join(GIVEN)}"
+            f"{place_of(function)}"
         )
     return tuple(each.name for each in named if each.name in GIVEN)
 
@@ -98,12 +102,15 @@ def _payload(custom: InputFunction, call: Call) -> Any:
     return decode(item, item.get_property("Content-Type"))
 
 
-def _encode_result(result: Any, as_payload: RequestWriter) -> Formatted:
+def _encode_result(custom: InputFunction, result: Any, as_payload: RequestWriter) -> Formatted:
     if isinstance(result, RequestInput):
         return _encode(as_payload(result)), result
     if isinstance(result, dict | list):
         return _encode(result), None
-    raise TypeError(f"it must return a dict or a RequestInput. Returned: {type(result).__name__}")
+    raise FormatterFailed(
+        f"the input formatter {custom.name} must return a dict or a RequestInput. Returned: {type(result).__name__}"
+        f"{place_of(custom.function)}"
+    )
 
 
 def _encode(payload: Any) -> bytes:

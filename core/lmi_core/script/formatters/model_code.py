@@ -27,6 +27,7 @@ class ChosenFormatters:
     descriptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     script: ModelScript | None = None
+    available: tuple[str, ...] = ()  # the names of all output formatters of the script and of plugins
 
     def unload(self) -> None:
         """Drop the script's modules; running calls keep them."""
@@ -172,7 +173,7 @@ def choose(
     chosen_input = inputs[min(inputs)] if inputs else None
     warnings = [*_several("output", names), *_several("input", sorted(inputs)), *_ambiguities(output, chosen_input)]
     descriptions = _descriptions(output, chosen_input)
-    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings), script)
+    return ChosenFormatters(output, name, chosen_input, tuple(descriptions), tuple(warnings), script, tuple(available))
 
 
 def _descriptions(output: CustomOutput | None, chosen_input: InputFunction | None) -> list[str]:

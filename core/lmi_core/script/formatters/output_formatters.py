@@ -14,11 +14,19 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput, GenerationStep
 from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
-from lmi_core.script.formatters.frames import WHOLE, change_frames, encode, frame, has_frames, media_type
+from lmi_core.script.formatters.frames import (
+    WHOLE,
+    WrongResult,
+    change_frames,
+    encode,
+    frame,
+    has_frames,
+    media_type,
+)
 from lmi_core.script.formatters.request_io import CallContext, TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback
+from lmi_core.script.tracebacks import own_traceback, place_in, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +79,11 @@ class CustomFormatter(OutputFormatter):
                 return self.answer(output)
         except LmiError:
             raise
+        except WrongResult as error:
+            raise FormatterFailed(
+                f"the output formatter {self.custom.name} is called as {self.custom.reading.contract}, and returned a "
+                f"wrong type: {error}{place_of(self.custom.function)}"
+            ) from None
         except TimeLimitExceeded as error:
             self._failure(error)
             raise FormatterFailed(
@@ -105,7 +118,10 @@ class CustomFormatter(OutputFormatter):
             self.custom.name,
             own_traceback(error, self.custom.directory),
         )
-        return FormatterFailed(f"the output formatter {self.custom.name} raised {type(error).__name__}: {error}")
+        return FormatterFailed(
+            f"the output formatter {self.custom.name} raised {type(error).__name__}: {error}"
+            f"{place_in(error, self.custom.function.__module__)}"
+        )
 
 
 class PieceFormatter(CustomFormatter):

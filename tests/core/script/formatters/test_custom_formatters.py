@@ -68,7 +68,10 @@ async def test_class_form_that_raises(serve: Serve, model_dir: ModelDirectory) -
     script = CLASS_FORM.replace("self.count = 0", "raise OSError('no file')")
     server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
     answer = await server.post("/invocations", BODY)
-    assert (answer.status, answer.json()["error"]) == (424, "the output formatter Counting raised OSError: no file")
+    assert (answer.status, answer.json()["error"]) == (
+        424,
+        "the output formatter Counting raised OSError: no file (model/model.py, line 9)",
+    )
 
 
 TWO = """\
@@ -103,17 +106,17 @@ def f(response_data: dict) -> dict:
     return response_data
 """
 
+WRONG = "is called as (response_data: dict) -> dict, and returned a wrong type:"
+
 
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        ("raise KeyError('colour')", "the output formatter f raised KeyError: 'colour'"),
-        ("raise SystemExit(3)", "the output formatter f raised SystemExit: 3"),
-        ("return None", "the output formatter f raised TypeError: it returned None: it must return the answer"),
-        (
-            "return {1, 2}",
-            "the output formatter f raised TypeError: Type is not JSON serializable: set",
-        ),
+        ("raise KeyError('colour')", "raised KeyError: 'colour' (model/model.py, line 7)"),
+        ("raise SystemExit(3)", "raised SystemExit: 3 (model/model.py, line 7)"),
+        ("return None", f"{WRONG} NoneType (model/model.py, line 4)"),
+        ("return 7", f"{WRONG} int (model/model.py, line 4)"),
+        ("return {1, 2}", f"{WRONG} set. Type is not JSON serializable: set (model/model.py, line 4)"),
     ],
 )
 async def test_formatter_that_raises(
@@ -122,7 +125,7 @@ async def test_formatter_that_raises(
     script = RAISES.replace("{failure}", failure)
     server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
     answer = await server.post("/invocations", BODY, headers={"x-request-id": "r7"})
-    assert (answer.status, answer.json()["error"]) == (424, words)
+    assert (answer.status, answer.json()["error"]) == (424, f"the output formatter f {words}")
     if "raise" in failure:
         assert "request r7: the output formatter f raised\n" in caplog.text
         assert 'model.py", line 7, in f\n' in caplog.text
@@ -135,7 +138,7 @@ async def test_formatter_that_raises_within_a_stream(serve: Serve, model_dir: Mo
     answer = await server.post("/invocations", STREAM)
     *lines, last = answer.json_lines()
     assert (answer.status, len(lines)) == (200, 6)
-    assert last["error"] == "the output formatter f raised KeyError: 'colour'"
+    assert last["error"] == "the output formatter f raised KeyError: 'colour' (model/model.py, line 7)"
 
 
 async def test_formatter_that_never_returns(serve: Serve, model_dir: ModelDirectory) -> None:
@@ -157,4 +160,31 @@ async def test_input_formatter_that_raises(serve: Serve, model_dir: ModelDirecto
     )
     server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
     answer = await server.post("/invocations", BODY)
-    assert (answer.status, answer.json()["error"]) == (424, "the input formatter f raised KeyError: 'missing'")
+    assert (answer.status, answer.json()["error"]) == (
+        424,
+        "the input formatter f raised KeyError: 'missing' (model/model.py, line 5)",
+    )
+
+
+async def test_input_formatter_that_returns_no_request(serve: Serve, model_dir: ModelDirectory) -> None:
+    script = "from lmi import input_formatter\n\n\n@input_formatter\ndef f(decoded_payload):\n    return 7\n"
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", BODY)
+    assert answer.json()["error"] == (
+        "the input formatter f must return a dict or a RequestInput. Returned: int (model/model.py, line 4)"
+    )
+
+
+@pytest.mark.parametrize("body", [BODY, STREAM], ids=["whole", "stream"])
+async def test_function_that_returns_a_number(serve: Serve, model_dir: ModelDirectory, body: dict[str, object]) -> None:
+    script = (
+        "from lmi import GenerationOutput, output_formatter\n\n\n@output_formatter\ndef f(output: GenerationOutput):\n"
+        "    return len(output.text) if output.is_last else output.delta\n"
+    )
+    server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
+    answer = await server.post("/invocations", body)
+    assert answer.status == (200 if body is STREAM else 424)
+    assert (
+        "the output formatter f is called as (output: GenerationOutput) -> str | bytes | dict, and returned a wrong "
+        "type: int (model/model.py, line 4)"
+    ) in answer.body.decode()

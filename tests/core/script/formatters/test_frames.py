@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.script.formatters.frames import change_frames, encode, frame
+from lmi_core.script.formatters.frames import WrongResult, change_frames, encode, frame
 
 
 def mark(data: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def test_results_that_are_no_objects(result: Any, lines: bytes, events: bytes) -
 
 
 def test_whole_answer_must_be_something() -> None:
-    with pytest.raises(TypeError, match="it returned None"):
+    with pytest.raises(WrongResult, match="NoneType"):
         change_frames(b"{}", "application/json", lambda _: None)
 
 
