@@ -89,7 +89,7 @@ class Registry(Generic[T]):
             suggestion = stray_text_hint(name) or did_you_mean(name, self._plugins)
             raise PluginError(
                 f"there is no {self.kind} `{name}`.{suggestion} Known: {known}. Others come from "
-                "packages of plugins that are installed, and from the files of --plugins-dir"
+                "installed packages of plugins, and from the files of --plugins-dir (in Python, plugins_directory)"
             )
         return plugin
 
