@@ -57,7 +57,8 @@ class Route:
     # Leave clients whose `Accept` does not include this type, such as `text/html`, to the next route of the same path.
     media_type: str | None = None
 
-    is_polled: bool = False  # whether clients poll it, so that only failures are logged above `debug`
+    # Whether clients poll it, or pages load it, so often that only failures are logged above `debug`
+    is_polled: bool = False
     answers: tuple[AnswerForm, ...] = ()  # for the OpenAPI document; if empty, answers may have any form
     # Who may use it; None means clients. A route that manages the server sets `Access.OPERATORS`
     access: Access | None = None

@@ -13,7 +13,8 @@ from lmi_handlers.cli.main import app
 INTRODUCTION = """# Commands
 
 `lmi COMMAND --help`, or `-h`, prints this reference, and `lmi --version` the version. Options may come before or after
-arguments. Errors and warnings go to stderr, answers and tables to stdout.
+arguments. Errors and warnings go to stderr, answers and tables to stdout. The warnings that `lmi check` finds are part
+of its report on stdout.
 [Install](../how_to/install.md) describes extras and shell completion.
 
 | exit status | meaning |

@@ -93,7 +93,7 @@ class Registry(Generic[T]):
             suggestion = stray_text_hint(name) or did_you_mean(name, known)
             raise PluginError(
                 f"there is no {self.kind} `{name}`.{suggestion} Known: {', '.join(known)}. Others come from "
-                "packages of plugins that are installed, and from the files of --plugins-dir"
+                "installed packages of plugins, and from the files of --plugins-dir (in Python, plugins_directory)"
             )
 
     def without(self, *names: str) -> "Registry[T]":

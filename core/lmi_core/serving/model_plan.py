@@ -1,7 +1,7 @@
 """The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -148,7 +148,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     configuration.warnings += worker_warnings(server)
     backend: type[Backend[Any]] | None = None
     substitutions: tuple[Substitution, ...] = ()
-    with _further_problems(configuration, options, plugins.backends):
+    with _further_problems(directory, configuration, options, plugins):
         script = find_model_function(directory, options)
         if script is None:
             options = choose_batching(server, options, configuration)
@@ -194,26 +194,43 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
 
 @contextmanager
 def _further_problems(
-    configuration: Configuration, options: RequestProperties, backends: Registry[Backend[Any]]
+    directory: Path, configuration: Configuration, options: RequestProperties, plugins: Plugins
 ) -> Iterator[None]:
     """If the runtime cannot be chosen, collect the problems that show all the same: an unknown backend, invalid values
-    of the keys that all backends read and, if the backend is unknown, keys that none reads.
+    of the keys that all backends read and, if the backend is unknown, an unknown formatter and keys that none reads.
     """
     try:
         yield
     except ConfigurationError:
-        known = True
-        try:
-            choose_backend(options.rolling_batch, backends)
-        except ConfigurationError as error:
-            configuration.errors.append(error.message)
-            known = False
+        known = _passes(lambda: choose_backend(options.rolling_batch, plugins.backends), configuration)
         configuration.load(ModelProperties)
-        if not known and configuration.has_unread:
-            of_others = foreign_keys(ModelFunction, backends).keys() - KEYS_WITHOUT_EFFECT.keys()
-            configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in of_others})
-            configuration.explain_unread(KEYS_WITHOUT_EFFECT)
+        if not known:
+            _check_formatter(directory, configuration, options, plugins)
+            if configuration.has_unread:
+                of_others = foreign_keys(ModelFunction, plugins.backends).keys() - KEYS_WITHOUT_EFFECT.keys()
+                configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in of_others})
+                configuration.explain_unread(KEYS_WITHOUT_EFFECT)
         raise
+
+
+def _passes(check: Callable[[], object], configuration: Configuration) -> bool:
+    """Return whether a check passes; its error joins those of the configuration."""
+    try:
+        check()
+    except ConfigurationError as error:
+        configuration.errors.append(error.message)
+        return False
+    return True
+
+
+def _check_formatter(
+    directory: Path, configuration: Configuration, options: RequestProperties, plugins: Plugins
+) -> None:
+    """Collect the error of an unknown output formatter, unless a script that is not loaded may define it."""
+    name = options.output_formatter
+    if name is None or name in plugins.formatter_functions or (directory / (options.script or SCRIPT)).is_file():
+        return
+    _passes(lambda: plugins.formatters.get(name), configuration)
 
 
 def _setup(

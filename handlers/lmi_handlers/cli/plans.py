@@ -19,7 +19,8 @@ from lmi_handlers.container.settings import for_models
 
 def launch_plans(launch: Launch, environment: Mapping[str, str], plugins: Plugins) -> tuple[list[ModelPlan], list[str]]:
     """Return a plan for each model to serve, and the problems of others. Raise ConfigurationError if names clash."""
-    return _read_plans(launch.models, environment, plugins, launch.settings.for_models)
+    plans, errors = _read_plans(launch.models, environment, plugins, launch.settings.for_models)
+    return plans, [*launch.faults, *errors]
 
 
 def read_plans(directory: Path, environment: Mapping[str, str], plugins: Plugins) -> list[ModelPlan]:

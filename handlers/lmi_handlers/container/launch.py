@@ -10,7 +10,7 @@ from lmi_core.remote.fetching import local_directory
 from lmi_handlers.access.options import DEFAULT_ACCESS, AccessOptions
 from lmi_handlers.container.access_settings import choose_access, choose_limits
 from lmi_handlers.container.address import Address, check_port, choose_address, choose_grpc_port
-from lmi_handlers.container.declarations import COMMAND_LINE
+from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import Fetch
 from lmi_handlers.container.search import Arguments, PlacedModel, Search, check_names
 from lmi_handlers.container.settings import FILE_NAME, Settings, read_file
@@ -38,6 +38,7 @@ class Launch:
     access: AccessOptions = DEFAULT_ACCESS
     evicts_models: bool = False  # whether the least recently used models are unloaded to make room for others
     options: tuple[Setting, ...] = ()  # keys that override those of every model, also of one that is registered later
+    faults: tuple[str, ...] = ()  # models that were found but cannot be read, which prevents the start
 
     @property
     def listening(self) -> tuple[Setting, ...]:
@@ -82,8 +83,10 @@ def read_launch(
     pages = settings.is_on("pages", True) if arguments.pages is None else arguments.pages
     metrics, evicts = settings.is_on("prometheus", True), settings.is_on("evict_models")
     limits = choose_limits(settings)
-    placed = check_names(models)
-    return Launch(placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts, options)
+    placed, faults = check_names(models), tuple(search.faults)
+    return Launch(
+        placed, address, settings, warnings, file, grpc_port, pages, limits, metrics, access, evicts, options, faults
+    )
 
 
 def _with_model(arguments: Arguments, model: str | None) -> Arguments:
@@ -107,7 +110,10 @@ def _options(arguments: Arguments) -> Iterator[Setting]:
     for option in arguments.options:
         key, equals, value = option.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise ConfigurationError(f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}")
+            raise ConfigurationError(
+                f"{begins(arguments.options_source)}an option needs a key and its value, such as option.dtype=bf16. "
+                f"Given: {option}"
+            )
         yield Setting(key.strip(), value.strip(), arguments.options_source)
 
 

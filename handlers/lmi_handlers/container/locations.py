@@ -16,12 +16,13 @@ from lmi_core.configuration.location import (
     is_web,
 )
 from lmi_core.errors import ConfigurationError
-from lmi_handlers.container.declarations import begins
+from lmi_handlers.container.declarations import COMMAND_LINE, begins
 
 WAYS = (
     "give the path of a model directory or of an archive, an s3:// URL, the URL of an archive, or the id of a model of "
-    "the Hugging Face hub (org/name) on the command line or in HF_MODEL_ID"
+    "the Hugging Face hub (org/name)"
 )
+OF_HUB = " on the command line or in HF_MODEL_ID"  # the places for such an id
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.I)  # at least two letters, because one is a Windows drive
 
@@ -38,7 +39,8 @@ def local_directory(url: str, source: str, fetch: Fetch) -> Path:
         return fetch(url)
     path = local_path(url, source)
     if not exists(path):
-        raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}")
+        where = "" if source == COMMAND_LINE else OF_HUB
+        raise ConfigurationError(f"{begins(source)}{url} does not exist: {WAYS}{where}")
     if path.is_dir():
         return path
     if is_archive(path):

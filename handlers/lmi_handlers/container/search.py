@@ -69,6 +69,7 @@ class Search:
         fetch: Fetch,
     ) -> None:
         self.warnings: list[str] = []
+        self.faults: list[str] = []  # the archives of a model store that cannot be unpacked
         self.by_command_line = False
         self._arguments = arguments
         self._environment = environment
@@ -145,7 +146,7 @@ class Search:
         directory = local_directory(item.url, item.source, self._fetch)
         found = self._models_in(directory)
         alone = list(found.values()) == [directory]
-        if item.name is None and not alone:
+        if not alone and (item.name is None or not found):
             return [PlacedModel(name, path, item.source, item.version, item.overrides) for name, path in found.items()]
         if not alone:
             raise ConfigurationError(
@@ -205,16 +206,26 @@ class Search:
             if child.is_dir() and not child.name.startswith((".", "_")) and child not in found.values():
                 self.warnings.append(f"{child} is not served: it contains no model")
         for archive in archives:
-            name = archive_name(archive.name)
-            if name in found:  # unpacked manually
-                self.warnings.append(f"{archive} is not served: {found[name]} is the model of that name")
-            elif is_model_directory(unpacked := self._fetch(str(archive))):
-                found[name] = unpacked
-            else:
-                self.warnings.append(f"{archive} is not served: it contains no model")
-        if not found and not alone:
+            self._unpack(archive, found)
+        if not (found or alone or self.faults):
             raise ConfigurationError(f"{directory} contains no model: its archives have none at the top level")
         return found or alone
+
+    def _unpack(self, archive: Path, found: dict[str, Path]) -> None:
+        """Add the model of an archive to those found, or a warning or a fault."""
+        name = archive_name(archive.name)
+        if name in found:  # unpacked manually
+            self.warnings.append(f"{archive} is not served: {found[name]} is the model of that name")
+            return
+        try:
+            unpacked = self._fetch(str(archive))
+        except ConfigurationError as error:
+            self.faults.append(error.message)
+            return
+        if is_model_directory(unpacked):
+            found[name] = unpacked
+        else:
+            self.warnings.append(f"{archive} is not served: it contains no model")
 
 
 def _archives(store: Path) -> list[Path]:
@@ -238,8 +249,8 @@ def check_no_path(name: str) -> None:
     if folder.is_dir() and cached_snapshot(RemoteModel(name)) is None:
         children = [str(path) for path in folder.iterdir() if path.is_dir()]
         raise ConfigurationError(
-            f"{name} does not exist in the folder {folder}.{did_you_mean(name, children)} For the model of the "
-            f"Hugging Face hub with this id set HF_MODEL_ID={name}, and give no directory"
+            f"{name} does not exist in the folder {folder}.{did_you_mean(name, children)} To use the "
+            f"model of the Hugging Face hub with this id, start in a folder that contains no {folder}"
         )
 
 

@@ -19,6 +19,7 @@ from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, LmiError
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
+from lmi_core.generation.request import ValidRequest
 from lmi_core.handler import Answer, Call, Generation, Handler, Route
 from lmi_core.host.off_loop import LONG_TEXT, current_client, run_off_loop
 from lmi_core.inference import Inference
@@ -210,15 +211,7 @@ async def _generate(
     formatter = exchange.formatter = customization.formatter(generation.formatter)
     exchange.usage.extend(generation.requests)
     ticket.extend(generation.requests)
-    if generation.ignored:
-        exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = await model.drop_unknown(generation)
-    if generation.ignored:
-        exchange.ignore(model, generation.ignored)
-    requests = await model.validate(customization.assign(generation.requests), exchange.request_id, exchange.key)  # 4
-    if generation.formatter.one_sequence:
-        check_sequences(generation.formatter, requests)
-    requests = drop_unused_log_probs(formatter, requests)
+    requests = drop_unused_log_probs(formatter, await _validate(exchange, model, generation, customization))
     if model.server.log_prompts:
         exchange.record.prompts = [request.prompt for request in requests]
     output = GenerationOutput(requests)
@@ -235,6 +228,28 @@ async def _generate(
         raise _with_client_name(error, generation.requests[0].names) from None
     finally:
         exchange.record.count(output)
+
+
+async def _validate(
+    exchange: ModelExchange[Any], model: Model, generation: Generation, customization: Customization
+) -> list[ValidRequest]:
+    if generation.ignored:
+        exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
+    generation = await model.drop_unknown(generation)
+    if generation.ignored:
+        exchange.ignore(model, generation.ignored)
+    requests = await model.validate(customization.assign(generation.requests), exchange.request_id, exchange.key)  # 4
+    if generation.formatter.one_sequence:
+        check_sequences(generation.formatter, requests)
+    return requests
+
+
+async def validate_call(exchange: ModelExchange[Any], model: Model) -> None:
+    """Parse and validate a call as `model_response` does, and generate nothing. Raise LmiError if it is invalid."""
+    call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
+    parsed, customization = await _parse(exchange, model, call)
+    if isinstance(parsed, Generation):
+        await _validate(exchange, model, parsed, customization)
 
 
 def _with_client_name(error: InvalidParameter, names: Mapping[str, str]) -> InvalidParameter:

@@ -46,7 +46,7 @@ def create_application(
     application[PENDING_BODIES] = PendingBodies(limits.max_pending_body_bytes)
     shared = {application.router.add_get("/ping", ping), add_documentation(application, handlers, dispatcher)}
     shared |= _add_routes(application, dispatcher, handlers)
-    application.router.add_route("*", "/{path:.*}", no_such_route)
+    application.router.add_route("*", "/{path:(?s:.*)}", partial(no_such_route, dispatcher))
     if (rules := application[ACCESS].cross_origin) is not None:
         CrossOriginAnswers(rules, shared).install(application)
     return application

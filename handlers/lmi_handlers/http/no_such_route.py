@@ -2,15 +2,21 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import ClassVar
 
 import orjson
 from aiohttp import web
 
 from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.handler import Route
+from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HEADER
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
+from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.http.exchange import Exchange
+from lmi_handlers.telemetry.request_end import RequestEnd
 
 OPENAI_PREFIX = "/v1"  # of OpenAI's routes, which clients with a wrong base URL omit
 OPENAI_PATHS = f"{OPENAI_PREFIX}/"  # clients of these paths read OpenAI's error format
@@ -19,7 +25,24 @@ ONLY_ERROR_PATHS = ("/api/", "/v2/")  # errors of Ollama and Triton have a singl
 OPENAI_CODES = {404: "unknown_url", 405: "method_not_supported"}
 
 
-async def no_such_route(request: web.Request) -> web.Response:
+class NoDialect(PlainHandler):
+    """The handler of requests that match no route."""
+
+    name: ClassVar[str] = ""
+    routes: ClassVar[tuple[Route, ...]] = ()
+
+
+async def no_such_route(dispatcher: Dispatcher, request: web.Request) -> web.Response:
+    """Answer a request that matches no route, and log it."""
+    exchange = Exchange(NoDialect(), Route("/"), request)
+    ending = RequestEnd(dispatcher, exchange, request.rel_url.raw_path, counts=False)
+    response = await _refuse(request)
+    exchange.request_id = response.headers[REQUEST_ID_HEADER]
+    ending.note_answer(response.status)
+    return response
+
+
+async def _refuse(request: web.Request) -> web.Response:
     """Answer 404 with the nearest route, or 405 for a wrong method; answer OPTIONS on LMI's paths like DJLServing."""
     methods: set[str] = set()
     for resource in request.app.router.resources():

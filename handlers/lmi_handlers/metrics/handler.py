@@ -67,7 +67,14 @@ class MetricsHandler(PlainHandler):
     summary: ClassVar[str] = "Prometheus"
     routes: ClassVar[tuple[Route, ...]] = tuple(
         Route(
-            path, "GET", metrics, "Metrics for Prometheus", compresses=True, access=Access.MONITORING, answers=SCRAPED
+            path,
+            "GET",
+            metrics,
+            "Metrics for Prometheus",
+            is_polled=True,
+            compresses=True,
+            access=Access.MONITORING,
+            answers=SCRAPED,
         )
         for path in ("/metrics", "/server/metrics")
     )

@@ -31,7 +31,7 @@ from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatS
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.private_server import one_plan
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.http.answer import model_response
+from lmi_handlers.http.answer import model_response, validate_call
 from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
 
@@ -207,15 +207,16 @@ class AsyncModel:
     async def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
         """Return the completion of a prompt or, for several prompts, a list of completions.
 
-        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError if the
-        request fails.
+        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Several prompts are all
+        validated before the first one is generated. Raise LmiError if a request fails.
         """
         if parameters.get("stream"):
             raise InvalidPayload("`generate` returns whole completions: the method `stream` yields the text in pieces")
         if isinstance(prompt, str):
             return await self._completion(prompt, parameters)
         prompts = _prompts(prompt)
-        given = zip(prompts, _of_each(parameters, len(prompts)), strict=True)
+        given = [*zip(prompts, _of_each(parameters, len(prompts)), strict=True)]
+        await self._validate(given)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._completion(*each)) for each in given]
@@ -250,6 +251,23 @@ class AsyncModel:
         body = _chat_body(messages, fields) | {"stream": True}
         return self._items(ChatHandler(), body, lambda *step: _texts(_format(*step)))
 
+    async def _validate(self, given: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Validate all prompts before the first one is generated. Raise LmiError with the index of an invalid one."""
+        self._check_ready()
+        for index, each in enumerate(given):
+            exchange = OfflineExchange(TextHandler(), _text_body(*each), lambda *_: None)
+            try:
+                await validate_call(exchange, self._model)
+            except LmiError as error:
+                error.message = f"prompt[{index}]: {error.message}"
+                error.args = (error.message,)
+                raise
+            await asyncio.sleep(0)  # the caller's event loop may have other work
+
+    def _check_ready(self) -> None:
+        if self._unready is not None:
+            raise ModelNotReady(f"the model is {self._unready}")
+
     async def _completion(self, prompt: str, parameters: Mapping[str, Any]) -> Completion:
         body = _text_body(prompt, parameters)
         outputs = [each async for each in self._items(TextHandler(), body, lambda output, _: [output])]
@@ -268,8 +286,7 @@ class AsyncModel:
         steps: asyncio.Queue[Iterable[T] | None] = asyncio.Queue()  # None: the request has ended
         exchange = OfflineExchange(handler, body, lambda *step: steps.put_nowait(convert(*step)))
         async with self._places:
-            if self._unready is not None:
-                raise ModelNotReady(f"the model is {self._unready}")
+            self._check_ready()
             request = asyncio.create_task(model_response(self._dispatcher, exchange))
             request.add_done_callback(lambda _: steps.put_nowait(None))
             try:

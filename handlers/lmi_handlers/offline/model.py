@@ -49,8 +49,8 @@ class LoadedModel:
     def generate(self, prompt: str | Sequence[str], **parameters: Any) -> Completion | list[Completion]:
         """Return the completion of a prompt or, for several prompts, a list of completions.
 
-        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Raise LmiError if the
-        request fails.
+        `parameters` are those of LMI's requests, such as `max_new_tokens`, and `adapters`. Several prompts are all
+        validated before the first one is generated. Raise LmiError if a request fails.
         """
         return self._thread.run(self._model.generate(prompt, **parameters))
 

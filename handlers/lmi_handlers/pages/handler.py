@@ -154,7 +154,15 @@ class PagesHandler(PlainHandler):
             AnswerForm(ReachedPages),
             access=Access.EVERYBODY,
         ),
-        reading("/pages/{page}/{file}", page_file, "A file of the pages for browsers", *FILES, access=Access.EVERYBODY),
+        Route(
+            "/pages/{page}/{file}",
+            "GET",
+            page_file,
+            "A file of the pages for browsers",
+            is_polled=True,
+            access=Access.EVERYBODY,
+            answers=FILES,
+        ),
     )
 
 

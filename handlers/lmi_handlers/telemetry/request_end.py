@@ -8,7 +8,7 @@ import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.logs.formats import ACCESS_LOG, with_fields
-from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, LEFT, EndedRequest
+from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, FAILED, LEFT, EndedRequest
 from lmi_core.metrics.recent_errors import RecentError, without_values
 from lmi_core.metrics.request_log import log_request
 from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
@@ -44,12 +44,14 @@ class RequestEnd:
 
     def note_error(self, error: LmiError) -> None:
         """Record the error that ends the request; `note_answer` follows."""
-        self.reason, self._message, self._level = error.kind, without_values(error.message), logging.INFO
+        self.reason, self._message = error.kind, without_values(error.message)
 
     def note_answer(self, status: int, shown: str | None = None) -> None:
         """Record a sent answer; `shown` is its status in the protocol's own terms."""
         if self.reason is not None and self._message is not None:
             self._keep(self.reason, self._message, status)
+        if status >= FAILED:
+            self._level = logging.INFO
         seconds = self._end(status, self.reason)
         self._log(f"{shown or status} in {1000 * seconds:.0f} ms", status, seconds)
 

@@ -43,6 +43,7 @@ from lmi_plugins.backends.torch_devices import (
 )
 from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.checkpoint.plain_models import inspect_plain_model
+from lmi_plugins.torch_engine.checkpoint.weight_files import check_weight_files
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
@@ -309,12 +310,18 @@ def engine_options(directory: Path, properties: TorchProperties) -> EngineOption
 
 
 async def with_tokenizer(options: EngineOptions, start: Coroutine[Any, Any, None]) -> HuggingFaceTokenizer:
-    """Return the tokenizer, which is loaded while the engine starts."""
+    """Return the tokenizer, which is loaded while the engine starts.
+
+    Raise ConfigurationError for damaged weights at once; the engine would import its libraries first.
+    """
+
+    def load() -> HuggingFaceTokenizer:
+        check_weight_files(options)
+        return HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
+
     starting = asyncio.create_task(start)
     try:
-        tokenizer = await asyncio.to_thread(
-            HuggingFaceTokenizer.load, options.model, options.revision, options.trust_remote_code
-        )
+        tokenizer = await asyncio.to_thread(load)
         await starting
         return tokenizer
     except BaseException:

@@ -5,7 +5,9 @@ import pytest
 from lmi_core.errors import PluginError
 from lmi_core.plugins.registry import Registry, origin
 
-OTHERS = "Others come from packages of plugins that are installed, and from the files of --plugins-dir"
+OTHERS = (
+    "Others come from installed packages of plugins, and from the files of --plugins-dir (in Python, plugins_directory)"
+)
 
 
 class Fruit:

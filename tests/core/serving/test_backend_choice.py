@@ -82,8 +82,8 @@ def test_unknown_name() -> None:
     with pytest.raises(PluginError) as raised:
         choose_backend("slwo", registry(SLOW))
     assert raised.value.message == (
-        "there is no backend `slwo`. Did you mean `slow`? Known: slow, slow-alias. Others come from packages of "
-        "plugins that are installed, and from the files of --plugins-dir"
+        "there is no backend `slwo`. Did you mean `slow`? Known: slow, slow-alias. Others come from "
+        "installed packages of plugins, and from the files of --plugins-dir (in Python, plugins_directory)"
     )
 
 

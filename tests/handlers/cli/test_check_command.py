@@ -11,6 +11,30 @@ from tests.lmi_process import lmi
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 
+STUCK = """\
+import asyncio
+from lmi_core.hookspecs import hookimpl
+from lmi_plugins.backends.torch import TorchBackend
+from lmi_plugins.torch_engine.client.client import EngineClient
+
+
+class Stuck(EngineClient):
+    async def start(self, former=None):
+        await asyncio.Event().wait()
+
+
+class StuckBackend(TorchBackend):
+    name = "stuck"
+    aliases = ()
+    auto_priority = None
+    client_type = Stuck
+
+
+@hookimpl
+def lmi_register_backends(register):
+    register(StuckBackend)
+"""
+
 
 @pytest.fixture
 def hello(tmp_path: Path) -> Path:
@@ -89,6 +113,31 @@ def test_faults_of_several_models_name_the_model(model_dir: ModelDirectory, tmp_
     result = lmi("check", f"right={right}", f"wrong={wrong}")
     assert (result.returncode, "model right: " in result.stdout) == (2, True)
     assert result.stderr.startswith("lmi: model wrong: serving.properties:2: batch_size must be ")
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_weights_that_are_cut_off(hello: Path, tmp_path: Path, command: str) -> None:
+    """The server finds them without its engine, which would import its libraries first."""
+    weights = hello / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (plugins := tmp_path / "plugins").mkdir()
+    (plugins / "stuck.py").write_text(STUCK)
+    port = ["--port", "0"] if command == "serve" else []
+    result = lmi(command, hello, "-o", "option.rolling_batch=stuck", "--plugins-dir", plugins, *port)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith(f"lmi: {weights}: the file is cut off, damaged, or not in the ")
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_damaged_file_in_a_folder_of_models(model_dir: ModelDirectory, tmp_path: Path, command: str) -> None:
+    store = model_dir({"serving.properties": SCRIPTED}, "store/good").parent
+    model_dir({"serving.properties": SCRIPTED + "batch_size=0\n"}, "store/wrong")
+    (store / "damaged.gguf").write_bytes(b"no model")
+    result = lmi(command, store, LMI_CACHE=str(tmp_path / "cache"))
+    assert (result.returncode, "model good: " in result.stdout) == (2, command == "check")
+    damaged, wrong = result.stderr.splitlines()[-2:]
+    assert damaged.startswith(f"lmi: {store}/damaged.gguf: this is not a GGUF file, or it is damaged: ")
+    assert wrong.startswith("model wrong: serving.properties:2: batch_size must be ")
 
 
 def test_json(model_dir: ModelDirectory) -> None:

@@ -237,7 +237,7 @@ def test_missing_and_empty_directories(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     expected = {
         "missing": "does not exist: give the path of a model directory or of an archive, an s3:// URL, the URL of an"
-        " archive, or the id of a model of the Hugging Face hub (org/name) on the command line or in HF_MODEL_ID",
+        " archive, or the id of a model of the Hugging Face hub (org/name)",
         "file": "is a file: give the path of the model directory that contains it",
         "empty": "contains no model: put a serving.properties there (with option.model_id), or the model's own files"
         " (config.json, *.safetensors, tokenizer.json)",
@@ -255,8 +255,8 @@ def test_a_path_that_could_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.Monke
     result = lmi(command, "models/helo")
     assert (result.returncode, errors(result)) == (
         2,
-        "lmi: models/helo does not exist in the folder models. Did you mean `models/hello`? For the model of the "
-        "Hugging Face hub with this id set HF_MODEL_ID=models/helo, and give no directory\n",
+        "lmi: models/helo does not exist in the folder models. Did you mean `models/hello`? To use the model "
+        "of the Hugging Face hub with this id, start in a folder that contains no models\n",
     )
 
 

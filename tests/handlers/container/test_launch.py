@@ -336,7 +336,7 @@ def test_options_of_the_command_line(container: Container, store: Path) -> None:
     expected = tuple(Setting(key, value, COMMAND_LINE) for key, value in keys)
     assert [model.overrides for model in launch.models] == [expected, expected]
     for option in ("option.dtype", "=bf16", "option.dtype="):
-        message = f"-o needs a key and its value, such as option.dtype=bf16. Given: {option}"
+        message = f"an option needs a key and its value, such as option.dtype=bf16. Given: {option}"
         assert container.error(store, options=(option,)) == message
 
 

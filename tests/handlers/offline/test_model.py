@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 import lmi
+from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.conftest import SCRIPTED, ModelDirectory
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
@@ -75,6 +76,24 @@ def test_list(hello: lmi.LoadedModel) -> None:
 def test_prompts_that_are_not_text(hello: lmi.LoadedModel, prompt: Any) -> None:
     with pytest.raises(lmi.InvalidPayload, match="the prompt must be a string, or a list of strings"):
         hello.generate(prompt)
+
+
+@pytest.mark.parametrize(
+    ("last", "adapters", "message"),
+    [
+        ("", ["", ""], r"^prompt\[1\]: `inputs` must have at least 1 character"),
+        ("y", ["", "french"], r"^prompt\[1\]: there is no adapter `french`"),
+    ],
+)
+def test_all_prompts_of_a_list_are_validated_first(
+    model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch, last: str, adapters: list[str], message: str
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(ScriptedBackend, "generate", lambda _, request: begun.append(request))
+    with lmi.load(model_dir({"serving.properties": SCRIPTED})) as model:
+        with pytest.raises(lmi.LmiError, match=message):
+            model.generate(["x", last], adapters=adapters)
+        assert begun == []
 
 
 def test_adapter_for_each_prompt(model_dir: ModelDirectory) -> None:
@@ -285,12 +304,19 @@ async def test_cancelled_request_leaves_no_task(model_dir: ModelDirectory) -> No
         assert asyncio.all_tasks() == before
 
 
-def test_what_cannot_be_loaded(model_dir: ModelDirectory, tmp_path: Path) -> None:
-    with pytest.raises(lmi.ConfigurationError, match="does not exist"):
+def test_what_cannot_be_loaded(model_dir: ModelDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(lmi.ConfigurationError, match=r"does not exist: give .*\(org/name\)$"):
         lmi.load(tmp_path / "none")
     directory = model_dir({"serving.properties": SCRIPTED})
     with pytest.raises(lmi.ConfigurationError, match="scripted_delay"):
         lmi.load(directory, scripted_delay=-1)
+    with pytest.raises(
+        lmi.ConfigurationError, match=r"^options of lmi\.load: an option needs .* Given: option\.dtype=$"
+    ):
+        lmi.load(directory, dtype="")
+    monkeypatch.chdir(directory.parent)
+    with pytest.raises(lmi.ConfigurationError, match=f"start in a folder that contains no {directory.name}$"):
+        lmi.load(f"{directory.name}/helo")
 
 
 def test_embeddings(model_dir: ModelDirectory) -> None:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from lmi_core.logs.formats import ACCESS_LOG, FIELDS
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
@@ -74,6 +75,30 @@ async def test_requests_that_fail_or_ask_no_model(server: RunningServer, caplog:
     assert (found["status"], found["reason"], found["model"]) == (404, "model_not_found", "")
     await server.get("/v1/models", headers={"x-request-id": "r3"})
     assert fields(caplog, "r3").keys() == {"request_id", "client", "dialect", "path", "status", "seconds"}
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere%0A", 404), ("DELETE", "/invocations", 405)])
+async def test_requests_without_a_route(
+    server: RunningServer, caplog: pytest.LogCaptureFixture, method: str, path: str, status: int
+) -> None:
+    caplog.set_level(logging.INFO, ACCESS_LOG)
+    async with server.client.request(method, URL(path, encoded=True)) as answer:
+        assert answer.status == status
+    found = fields(caplog, answer.headers["x-request-id"])
+    assert (found["path"], found["status"], found["client"], found["dialect"]) == (path, status, "127.0.0.1", "")
+
+
+async def test_requests_that_programs_repeat(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, ACCESS_LOG)
+    for path in ("/pages/shared/dom.js", "/pages/shared/none.js", "/metrics", "/v1/models"):
+        await server.get(path)
+    records = [record for record in caplog.records if record.name == ACCESS_LOG]
+    assert {getattr(record, FIELDS)["path"]: record.levelname for record in records} == {
+        "/pages/shared/dom.js": "DEBUG",
+        "/pages/shared/none.js": "INFO",
+        "/metrics": "DEBUG",
+        "/v1/models": "INFO",
+    }
 
 
 async def test_a_client_that_leaves(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

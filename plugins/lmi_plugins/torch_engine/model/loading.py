@@ -23,12 +23,12 @@ from transformers import (
 from lmi_core.errors import ConfigurationError
 from lmi_core.inspection.checkpoint import configured_weights, read_checkpoint
 from lmi_core.inspection.model_folder import CONFIG, absurd_sizes, tokens_beyond, wrong_files
-from lmi_core.inspection.pickles import pickled_adapter, refusal
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
 from lmi_plugins.torch_engine.checkpoint.quietness import quiet
+from lmi_plugins.torch_engine.checkpoint.weight_files import check_weight_files
 from lmi_plugins.torch_engine.checkpoint.weights_check import LoadingInfo, wrong_weights
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.rope_by_length import GROWING
@@ -151,7 +151,8 @@ def load_weights(
     device = choose_device(options.device)
     # PyTorch may prefer cuDNN's attention, which makes a plan, in 0.05 to 0.09 s, whenever a prompt has a new length.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    _check_files(options, device)
+    if fault := too_little_memory(least_bytes(check_weight_files(options)), 0, device):
+        raise ConfigurationError(f"{options.model}: {fault}")
     try:
         with quiet(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")
@@ -174,20 +175,6 @@ def load_weights(
         raise ConfigurationError(f"{options.model}: {fault}")
     torch.nn.Module.to(model, device)  # transformers' own override is not typed
     return model  # in evaluation mode, as transformers loads it
-
-
-def _check_files(options: EngineOptions, device: torch.device) -> None:
-    """Raise ConfigurationError if a file must not be read, or if even the saved weights do not fit."""
-    folder = Path(options.model)
-    if not folder.is_dir():
-        return
-    checkpoint = read_checkpoint(folder, configured_weights(folder))
-    if fault := refusal([*checkpoint.pickled, *pickled_adapter(folder)], options.allow_pickle):
-        raise ConfigurationError(fault)
-    if checkpoint.faults:  # an index may name files that must not be read
-        raise ConfigurationError("; ".join(wrong_files(folder, checkpoint)))
-    if fault := too_little_memory(least_bytes(checkpoint), 0, device):
-        raise ConfigurationError(f"{options.model}: {fault}")
 
 
 def _loading_fault(source: str, error: Exception) -> str:
