@@ -15,6 +15,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
+from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide
 from tests.plugins.torch_engine.conftest import ModelDirectory, ReferenceModel
 from tests.plugins.torch_engine.tiny_models import (
@@ -81,11 +82,16 @@ GUIDES: dict[str, tuple[Kind, str | list[str], Callable[[str], bool]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def engines(engine: Engine, model_directory: ModelDirectory) -> dict[str, Engine]:
+    return {"llama": engine, BY_ROW[0]: make_engine(model_directory(BY_ROW[0]))}
+
+
 @pytest.mark.parametrize("name", GUIDES)
 @pytest.mark.parametrize("architecture", ["llama", BY_ROW[0]])
-def test_texts_are_what_the_guide_says(architecture: str, name: str, model_directory: ModelDirectory) -> None:
+def test_texts_are_what_the_guide_says(architecture: str, name: str, engines: dict[str, Engine]) -> None:
     kind, content, is_right = GUIDES[name]
-    engine = make_engine(model_directory(architecture))
+    engine = engines[architecture]
     sampled = [guided(str(seed), kind, content, temperature=1.5, seed=seed) for seed in range(12)]
     results = run(engine, guided("greedy", kind, content), *sampled)
     for each in results.values():
@@ -209,6 +215,7 @@ class SlowCompiler(GuideCompiler):
 
     def __init__(self, compiler: GuideCompiler) -> None:
         self.__dict__.update(compiler.__dict__)
+        self.cache = GrammarCache()
         self.go_on = threading.Event()
 
     def compile(self, guide: Guide, cancellation: Cancellation | None = None) -> "CompiledGrammar":
@@ -217,10 +224,9 @@ class SlowCompiler(GuideCompiler):
 
 
 @pytest.fixture
-def slow(model_directory: ModelDirectory) -> tuple[Engine, SlowCompiler]:
-    engine = make_engine(model_directory("llama"))
+def slow(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, SlowCompiler]:
     compiler = SlowCompiler(engine.parts.guides._compiler)
-    engine.parts.guides._compiler = compiler
+    monkeypatch.setattr(engine.parts.guides, "_compiler", compiler)
     return engine, compiler
 
 
