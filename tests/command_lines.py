@@ -2,6 +2,8 @@
 
 import psutil
 
+FORK_SERVER = "prepared_worker"  # in the command line or in the name, which has 15 letters
+
 
 def command_line(process: psutil.Process) -> list[str]:
     """Return a process's arguments; nothing for one that has ended, whether anyone has waited for it or not."""
@@ -14,12 +16,20 @@ def command_line(process: psutil.Process) -> list[str]:
 def workers_of(server: psutil.Process) -> list[psutil.Process]:
     """Return the processes of the engines of a server, without the process from which they were forked."""
     every = {child.pid: (child, " ".join(command_line(child))) for child in server.children(recursive=True)}
-    fork_servers = {pid for pid, (_, command) in every.items() if "lmi_core.workers.prepared_workers" in command}
+    fork_servers = {pid for pid, (child, command) in every.items() if FORK_SERVER in command + name(child)}
     return [
         child
         for child, command in every.values()
         if "lmi_core.workers.worker " in command or (child.pid in fork_servers and parent(child) in fork_servers)
     ]
+
+
+def name(process: psutil.Process) -> str:
+    """Return the name of a process; nothing for one that has ended."""
+    try:
+        return str(process.name())
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def parent(process: psutil.Process) -> int | None:

@@ -9,17 +9,25 @@ import importlib.util
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from lmi_core.forks.fork_client import ForkServerProcess, connect
+import psutil
+
+from lmi_core.forks import fork_client
+from lmi_core.forks.fork_client import PASSED, ForkServerProcess, connect, run_module
 from lmi_core.forks.fork_server import ForkServer, inherited_socket, send, take_over
+from lmi_core.workers import prepared_workers
+from lmi_plugins.torch_engine.client.early import ENVIRONMENT as OF_WORKERS
+from tests.command_lines import FORK_SERVER
 
 ROOT = Path(__file__).parents[1]
 LMI = Path(sys.executable).with_name("lmi")
@@ -27,6 +35,7 @@ ENVIRONMENT = dict(os.environ)
 # What the interpreter and libraries read when they are started or imported; with other values, `lmi` is not forked.
 EARLY = ("HF_", "HOME", "LD_PRELOAD", "OMP_", "PYTHON", "TRANSFORMERS_", "XDG_")
 PATH_VARIABLE, SITE = "PYTHONPATH", "sitecustomize"  # which can be made up for
+FIRST_DESCRIPTOR = 3  # after the standard streams
 IMPORTED = (
     "lmi_handlers.cli.check_command",
     "lmi_handlers.cli.private_server",
@@ -34,6 +43,7 @@ IMPORTED = (
     "lmi_handlers.cli.try_command",
     "lmi_handlers.http.server",
     "lmi_plugins.torch_engine.worker.inspection",
+    "lmi_plugins.torch_engine.worker.service",
     "transformers.models.llama.modeling_llama",
 )
 
@@ -45,6 +55,7 @@ class LmiForks(ForkServer):
         arguments = take_over(connection, descriptors)
         tempfile.tempdir = None  # which the imports may have read from the environment
         _follow(os.environ.get(PATH_VARIABLE, ""))
+        fork_client.run_module = Spare().run_module  # type: ignore[assignment]  # which has less than a Popen
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -56,6 +67,56 @@ class LmiForks(ForkServer):
 
     def on_end(self, connection: socket.socket, code: int) -> None:
         connection.sendall(b"%d\n" % code)
+
+
+class Forked(psutil.Process):
+    """A fork of this process, with the interface of `subprocess.Popen` that is used of fork servers."""
+
+    def poll(self) -> int | None:
+        with suppress(psutil.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+
+class Spare:
+    """A fork of `lmi` that becomes the fork server of its first workers, and has imported all that this would import.
+
+    It is forked before `lmi` has threads, whose locks nobody would release in it.
+    """
+
+    def __init__(self) -> None:
+        self._channel, other = socket.socketpair()
+        with other:
+            process_id = os.fork()
+            if not process_id:
+                _become_fork_server(other)
+        self._process = Forked(process_id)
+
+    def run_module(
+        self, module: str, arguments: Sequence[str], descriptor: int, environment: Mapping[str, str] | None
+    ) -> "Forked | subprocess.Popen[bytes]":
+        is_used = self._channel.fileno() < 0
+        if is_used or module != prepared_workers.__name__:
+            return run_module(module, arguments, descriptor, environment)
+        with self._channel:
+            socket.send_fds(self._channel, [PASSED], [descriptor])
+            send(self._channel, (arguments, dict(environment or {}), os.getcwd()))
+        return self._process
+
+
+def _become_fork_server(channel: socket.socket) -> NoReturn:
+    try:
+        os.closerange(FIRST_DESCRIPTOR, channel.fileno())
+        os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        _, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+        if descriptors:
+            Path("/proc/self/comm").write_text(FORK_SERVER)  # its command line is that of `lmi`
+            (prepare,) = take_over(channel, [])
+            prepared_workers.main(prepare, str(descriptors[0]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
 
 
 def _follow(path: str) -> None:
@@ -109,7 +170,7 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
 @cache
 def _server() -> ForkServerProcess:
     path = os.pathsep.join(filter(None, (str(ROOT), ENVIRONMENT.get(PATH_VARIABLE))))
-    return ForkServerProcess(__name__, environment=ENVIRONMENT | {PATH_VARIABLE: path})
+    return ForkServerProcess(__name__, environment=OF_WORKERS | ENVIRONMENT | {PATH_VARIABLE: path})
 
 
 def main(descriptor: str) -> None:

@@ -4,7 +4,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lmi_core.logs.logs import error_stream_of_children
 
@@ -19,14 +19,7 @@ class ForkServerProcess:
         """Run a module, whose last argument is the descriptor of its control socket."""
         self.control, inherited = socket.socketpair()
         with inherited:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments, str(inherited.fileno())],
-                pass_fds=[inherited.fileno()],
-                stdin=subprocess.DEVNULL,
-                stderr=error_stream_of_children(),
-                env=environment,
-                start_new_session=True,
-            )
+            self._process = run_module(module, arguments, inherited.fileno(), environment)
         self.ready = False  # whether it has responded
         self.close = weakref.finalize(self, _end, self.control, self._process)
 
@@ -42,6 +35,20 @@ class ForkServerProcess:
         """End the server and its forks at once."""
         self._process.kill()
         self.close()
+
+
+def run_module(
+    module: str, arguments: Sequence[str], descriptor: int, environment: Mapping[str, str] | None
+) -> "subprocess.Popen[bytes]":
+    """Run a module that inherits a descriptor, which is its last argument."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments, str(descriptor)],
+        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL,
+        stderr=error_stream_of_children(),
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def connect(control: socket.socket, *descriptors: int) -> socket.socket:
