@@ -73,9 +73,19 @@ class Forked(psutil.Process):
     """A fork of this process, with the interface of `subprocess.Popen` that is used of fork servers."""
 
     def poll(self) -> int | None:
-        with suppress(psutil.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             return self.wait(0)
         return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        try:
+            return super().wait(timeout)
+        except psutil.TimeoutExpired:
+            raise subprocess.TimeoutExpired([FORK_SERVER], timeout or 0) from None
+
+    def kill(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            super().kill()
 
 
 class Spare:

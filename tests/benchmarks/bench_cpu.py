@@ -178,7 +178,7 @@ ratio compares the fastest rounds. Memory is the process's without mapped files,
 {CACHE_BYTES / 1e6:.0f} MB.
 
 Of 16 prompts of 512 tokens that arrive at once, GenAI computes all before it continues with their answers. The torch
-engine takes a fourth more CPU time for its smaller steps, so that the streams that have begun continue meanwhile.
+engine's steps have fewer tokens of prompts, which takes more CPU time, so that the streams that have begun continue.
 
 | model | streams | prompt tokens | library | tokens/s, fastest | median | ratio | memory |
 |---|---|---|---|---|---|---|---|

@@ -169,7 +169,7 @@ class RequestAborted(LmiError, kind="aborted"):
 
 
 class FormatterFailed(LmiError, kind="formatter_failed"):
-    """The model's own code raised an exception or returned a wrong type: a formatter or the model function."""
+    """A formatter or the model function raised an exception, or returned a wrong type."""
 
 
 def _short(name: re.Match[str]) -> str:

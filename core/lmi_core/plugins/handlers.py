@@ -9,7 +9,7 @@ from lmi_core.plugins.registry import Lazy, Registry, origin
 
 Entry = type[Handler] | Lazy
 
-PATH = re.compile(r"/(?:[^{}]|\{[A-Za-z_]\w*(?::.+)?\})*")
+PATH = re.compile(r"/(?:[^{}]|\{[A-Za-z_]\w*(?::.+)?\})*", re.ASCII)
 PARAMETER = re.compile(r"\{[^{}]*\}")  # in a path; its name does not matter to which paths match
 
 
@@ -23,13 +23,13 @@ class HandlerRegistry(Registry[Handler]):
         """Raise PluginError for an invalid class, or one with invalid routes."""
         super().check(plugin)
         routes: object = plugin.routes
-        wrong = routes
-        if isinstance(routes, tuple | list):
-            wrong = next((each for each in routes if not isinstance(each, Route)), None)
-        if wrong is not None:
+        wrong = (
+            [each for each in routes if not isinstance(each, Route)] if isinstance(routes, tuple | list) else [routes]
+        )
+        if wrong:
             raise PluginError(
                 f"`routes` of the handler {origin(plugin)} must be a tuple of Routes, for a single one too: "
-                f'`routes = (Route("/path"),)`. Given: {type(wrong).__name__}'
+                f'`routes = (Route("/path"),)`. Given: {type(wrong[0]).__name__}'
             )
         for route in plugin.routes:
             if not PATH.fullmatch(route.path):

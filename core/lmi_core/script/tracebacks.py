@@ -16,7 +16,7 @@ def own_traceback(error: BaseException, directory: Path) -> str:
 
 
 def place_in(error: BaseException, *modules: str) -> str:
-    """Return the last line of the modules' packages in the traceback, as ` (package/file.py, line 7)`; "" if none is.
+    """Return the last line of the modules' packages in the traceback, as ` (package/file.py, line 7)`, or "".
 
     A package is everything below a top-level name.
     """

@@ -230,7 +230,7 @@ def _check_formatter(
     name = options.output_formatter
     if name is None or name in plugins.formatter_functions or (directory / (options.script or SCRIPT)).is_file():
         return
-    _passes(lambda: plugins.formatters.get(name), configuration)
+    _passes(lambda: plugins.formatters.require(name, plugins.formatter_functions), configuration)
 
 
 def _setup(

@@ -39,7 +39,7 @@ class Trial:
 
 
 def run_trial(trial: Trial) -> bool:
-    """Print the answer as it arrives and return whether it succeeded, to the end of a stream.
+    """Print the answer as it arrives and return whether it succeeded, including the end of a stream.
 
     Raise ConfigurationError if the directory cannot be served or the body cannot be read.
     """

@@ -250,7 +250,7 @@ def check_no_path(name: str) -> None:
         children = [str(path) for path in folder.iterdir() if path.is_dir()]
         raise ConfigurationError(
             f"{name} does not exist in the folder {folder}.{did_you_mean(name, children)} To use the "
-            f"model of the Hugging Face hub with this id, start in a folder that contains no {folder}"
+            f"model of the Hugging Face hub with this id, start in a folder that has no subfolder {folder}"
         )
 
 

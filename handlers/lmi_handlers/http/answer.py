@@ -5,7 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -151,8 +151,7 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
             held.enter_context(model.statistics.measure(1))
             await _call_function(exchange, model.function, call)
             return await exchange.finish()
-        if (seconds := model.options.predict_timeout) is not None:
-            await held.enter_async_context(within(seconds, PREDICT_TIMEOUT))
+        await held.enter_async_context(_prediction_time(model))
         parsed, customization = await _parse(exchange, model, call)
         if isinstance(parsed, Answer):
             return await exchange.send(parsed)
@@ -244,12 +243,21 @@ async def _validate(
     return requests
 
 
-async def validate_call(exchange: ModelExchange[Any], model: Model) -> None:
+async def validate_call(dispatcher: Dispatcher, exchange: ModelExchange[Any], model: Model) -> None:
     """Parse and validate a call as `model_response` does, and generate nothing. Raise LmiError if it is invalid."""
-    call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
-    parsed, customization = await _parse(exchange, model, call)
-    if isinstance(parsed, Generation):
-        await _validate(exchange, model, parsed, customization)
+    with model.usage.call():
+        await dispatcher.wake(model)
+        call = exchange.handler.receive(await exchange.call(model.server.max_request_size), model)
+        async with _prediction_time(model):
+            parsed, customization = await _parse(exchange, model, call)
+            if isinstance(parsed, Generation):
+                await _validate(exchange, model, parsed, customization)
+
+
+def _prediction_time(model: Model) -> AbstractAsyncContextManager[None]:
+    """Limit the time of a call, if the model's options do."""
+    seconds = model.options.predict_timeout
+    return nullcontext() if seconds is None else within(seconds, PREDICT_TIMEOUT)
 
 
 def _with_client_name(error: InvalidParameter, names: Mapping[str, str]) -> InvalidParameter:

@@ -257,7 +257,7 @@ class AsyncModel:
         for index, each in enumerate(given):
             exchange = OfflineExchange(TextHandler(), _text_body(*each), lambda *_: None)
             try:
-                await validate_call(exchange, self._model)
+                await validate_call(self._dispatcher, exchange, self._model)
             except LmiError as error:
                 error.message = f"prompt[{index}]: {error.message}"
                 error.args = (error.message,)

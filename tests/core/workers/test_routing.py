@@ -33,6 +33,21 @@ async def test_turns_of_a_chat_and_system_prompts_stay_together() -> None:
     assert await enter(router, replicas, prompt(1)[1:]) is not first
 
 
+@pytest.mark.parametrize(("shared", "held"), [(63, 0), (100, 64), (600, 512), (1100, 1024), (1300, 1280)])
+@in_virtual_time
+async def test_prefixes_are_compared_in_blocks_that_grow(shared: int, held: int) -> None:
+    long, tail = prompt(1, 20), prompt(2)
+
+    def chosen(tokens: int) -> int:
+        """Return the choice for a prompt of which the first replica, with this much to do, has the beginning."""
+        router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
+        router.choose(replicas, Work(prompt=long))
+        replicas[0].isolation.tokens, replicas[1].isolation.tokens = tokens, 1
+        return replicas.index(router.choose(replicas, Work(prompt=[*long[:shared], *tail])))
+
+    assert [chosen(held), chosen(held + 1)] == [0, 0 if held == 0 else 1]
+
+
 @in_virtual_time
 async def test_a_replica_with_more_to_do_than_the_prefix_saves_gets_no_more() -> None:
     router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
@@ -47,6 +62,16 @@ async def test_a_full_replica_is_chosen_only_if_all_are_full() -> None:
     chosen = [await enter(router, replicas, prompt(1)) for _ in range(4)]
     assert [replicas.index(each) for each in chosen] == [0, 0, 1, 1]
     assert await enter(router, replicas, prompt(1)) is replicas[0]
+
+
+@in_virtual_time
+async def test_the_longest_prefixes_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "MAX_BLOCKS", 8)
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(2)]
+    for tokens in (prompt(1), prompt(2), prompt(3, 2)):
+        router.choose(replicas, Work(prompt=tokens))
+    replicas[0].isolation.tokens, replicas[1].isolation.tokens = 2 * BLOCK, 1
+    assert router.choose(replicas, Work(prompt=prompt(1))) is replicas[0]
 
 
 @in_virtual_time

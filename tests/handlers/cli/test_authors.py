@@ -101,10 +101,12 @@ def test_package_whose_hook_raises(error: Error, package: Callable[[str], str]) 
     [
         ('(Route("/mine"))', "must be a tuple of Routes, for a single one too: {example}. Given: Route"),
         ('("/mine",)', "must be a tuple of Routes, for a single one too: {example}. Given: str"),
+        ("(None,)", "must be a tuple of Routes, for a single one too: {example}. Given: NoneType"),
+        ("None", "must be a tuple of Routes, for a single one too: {example}. Given: NoneType"),
     ],
 )
 @COMMANDS
-def test_routes_that_are_none(error: Error, tmp_path: Path, command: str, routes: str, fault: str) -> None:
+def test_routes_of_a_wrong_type(error: Error, tmp_path: Path, command: str, routes: str, fault: str) -> None:
     (tmp_path / "mine.py").write_text(HANDLER.format(routes=routes))
     fault = fault.format(example='`routes = (Route("/path"),)`')
     assert error(command, "--plugins-dir", tmp_path) == (
@@ -112,7 +114,7 @@ def test_routes_that_are_none(error: Error, tmp_path: Path, command: str, routes
     )
 
 
-@pytest.mark.parametrize("path", ["mine", "/mine/{", "/{model", "/mine/{2}"])
+@pytest.mark.parametrize("path", ["mine", "/mine/{", "/{model", "/mine/{2}", "/{modèle}"])
 def test_routes_with_a_wrong_path(error: Error, tmp_path: Path, path: str) -> None:
     (tmp_path / "mine.py").write_text(HANDLER.format(routes=f'(Route("{path}"),)'))
     assert error("serve", "--plugins-dir", tmp_path) == (

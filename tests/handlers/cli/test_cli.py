@@ -256,7 +256,7 @@ def test_a_path_that_could_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.Monke
     assert (result.returncode, errors(result)) == (
         2,
         "lmi: models/helo does not exist in the folder models. Did you mean `models/hello`? To use the model "
-        "of the Hugging Face hub with this id, start in a folder that contains no models\n",
+        "of the Hugging Face hub with this id, start in a folder that has no subfolder models\n",
     )
 
 

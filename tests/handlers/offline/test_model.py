@@ -246,6 +246,25 @@ async def test_asynchronous(model_dir: ModelDirectory) -> None:
         assert [text async for text in model.stream_chat("x")] == ["one", " two"]
 
 
+async def test_prompts_of_a_list_load_an_idle_model(model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, start = ScriptedBackend.__init__, ScriptedBackend.start
+
+    def create_unloaded(backend: ScriptedBackend, setup: Any) -> None:
+        create(backend, setup)
+        del backend.max_length  # as of engines
+
+    async def load(backend: ScriptedBackend) -> None:
+        await start(backend)
+        backend.max_length = 100
+
+    monkeypatch.setattr(ScriptedBackend, "__init__", create_unloaded)
+    monkeypatch.setattr(ScriptedBackend, "start", load)
+    async with lmi.AsyncModel(model_dir({"serving.properties": SCRIPTED}), scripted_text="one") as model:
+        registry = model._dispatcher.registry
+        assert await registry.make_idle(registry.find_registered(model.name))
+        assert [str(each) for each in await model.generate(["x", "y"])] == ["one", "one"]
+
+
 def test_ctrl_c_ends_the_request_and_leaves_the_model(model_dir: ModelDirectory) -> None:
     with lmi.load(model_dir({"serving.properties": SCRIPTED}), scripted_delay=0.05) as model:
         stream = model.stream("x")
@@ -315,7 +334,7 @@ def test_what_cannot_be_loaded(model_dir: ModelDirectory, tmp_path: Path, monkey
     ):
         lmi.load(directory, dtype="")
     monkeypatch.chdir(directory.parent)
-    with pytest.raises(lmi.ConfigurationError, match=f"start in a folder that contains no {directory.name}$"):
+    with pytest.raises(lmi.ConfigurationError, match=f"start in a folder that has no subfolder {directory.name}$"):
         lmi.load(f"{directory.name}/helo")
 
 

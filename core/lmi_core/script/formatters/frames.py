@@ -17,7 +17,7 @@ _OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 class WrongResult(Exception):
-    """A formatter's result that is no answer, described by its type."""
+    """A formatter's result of a wrong type, which its message names."""
 
 
 def media_type(content_type: str) -> str:
@@ -29,11 +29,18 @@ def has_frames(content_type: str) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Return text and bytes unchanged, objects as JSON. Raise WrongResult for numbers, None and what is not JSON."""
+    """Return text and bytes unchanged, objects as JSON.
+
+    Raise WrongResult for numbers, None and values that JSON does not have.
+    """
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes | bytearray):
         return bytes(value)
+    return _as_json(value)
+
+
+def _as_json(value: Any) -> bytes:
     if value is None or isinstance(value, int | float):
         raise WrongResult(type(value).__name__)
     try:
@@ -57,7 +64,7 @@ def change_frames(data: bytes, content_type: str, change: Change) -> bytes:
     if kind == WHOLE:
         answer = orjson.loads(data)
         if isinstance(answer, list):
-            return encode([change(item) for item in answer])
+            return b"[" + b",".join([_as_json(change(item)) for item in answer]) + b"]"
         return encode(change(answer))
     if kind == EVENTS:
         events = [event for event in data.split(b"\n\n") if event]

@@ -39,9 +39,11 @@ def test_results_that_are_no_objects(result: Any, lines: bytes, events: bytes) -
     assert change_frames(b"data: {}\n\n", "text/event-stream", lambda _: result) == events
 
 
-def test_whole_answer_must_be_something() -> None:
-    with pytest.raises(WrongResult, match="NoneType"):
-        change_frames(b"{}", "application/json", lambda _: None)
+@pytest.mark.parametrize(("result", "type_name"), [(None, "NoneType"), (7, "int"), ({1}, "set")])
+@pytest.mark.parametrize("answer", [b"{}", b"[{}]"])
+def test_whole_answer_must_be_something(answer: bytes, result: Any, type_name: str) -> None:
+    with pytest.raises(WrongResult, match=f"^{type_name}"):
+        change_frames(answer, "application/json", lambda _: result)
 
 
 def test_encode() -> None:
