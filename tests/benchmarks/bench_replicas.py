@@ -18,7 +18,7 @@ from tests.benchmarks.simulated_engine import SEQUENCES, STEP
 from tests.core.workers.numbers import Numbers
 
 VOCABULARY = range(50_000)
-REQUESTS = 500  # of each length
+REQUESTS = 2000  # of each length
 LENGTHS = (100, 1000, 8000)
 MANY = 1000  # engines
 NUMBERS = (8, 100, MANY, 10_000)  # of engines, for the arithmetic

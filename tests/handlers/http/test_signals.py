@@ -315,10 +315,11 @@ async def test_code_that_blocks_the_server_does_not_keep_it(model_dir: ModelDire
     server = LmiProcess(process)
     async with aiohttp.ClientSession(await server.ready()) as client:
         asking = asyncio.create_task(client.post("/invocations", json={"inputs": "Hello"}))
-        assert ", in format" in await server.line_with('model.py", line')
+        place = await server.line_with('model.py", line')
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)  # another one, because two of the same may count once
         assert await process.wait() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
         with pytest.raises(aiohttp.ClientError):
             await asking
     await process.communicate()
+    assert ", in format" in place
