@@ -181,9 +181,8 @@ async def _serve(
         welcome(server)
 
     try:
-        async with front_end_metrics(dispatcher):
-            with blocked_loop_warnings():
-                await serve(server, drain_seconds, on_ready, signals)
+        async with front_end_metrics(dispatcher), blocked_loop_warnings():
+            await serve(server, drain_seconds, on_ready, signals)
     finally:
         if tracer is not None:
             with suppress(TimeoutError):  # the collector of traces does not respond

@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 logger = logging.getLogger(__name__)
 
@@ -16,8 +16,8 @@ LOOK_SECONDS = 1.0  # between two signs of life
 FRAMES = 8  # of the stack, the innermost ones
 
 
-@contextmanager
-def blocked_loop_warnings() -> Iterator[None]:
+@asynccontextmanager
+async def blocked_loop_warnings() -> AsyncIterator[None]:
     """Log which code of this thread blocks the running event loop, and when the loop runs again."""
     ended = threading.Event()
     loop, thread_id = asyncio.get_running_loop(), threading.get_ident()
