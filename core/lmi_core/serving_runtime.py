@@ -38,6 +38,7 @@ class RuntimeSetup(Generic[P]):
     replicas: ReplicaCount = ONE  # the number for each group of devices that the model needs
     devices: tuple[str, ...] = ()  # `cpu`, or GPU numbers; empty means all available ones
     ray_address: str | None = None  # the cluster whose nodes run the engines; None means this host
+    ray_shared: bool = False  # whether other servers that use the cluster share the engines
     max_idle_time: float = 60  # seconds without requests after which a replica beyond the minimum ends
 
     def with_folders(self, folders: Mapping[str, Path]) -> Self:

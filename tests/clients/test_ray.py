@@ -9,10 +9,12 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import psutil
 import pytest
 from transformers import AutoModelForCausalLM
 
@@ -102,6 +104,64 @@ async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
                 async with client.get("/models/hello_outside") as description:
                     (found,) = (await description.json())[0]["models"]
                     assert found["workerGroups"][0]["workers"][0]["node"]
+
+
+async def test_servers_share_engines(nodes: Nodes, tmp_path: Path) -> None:
+    """One is a single process, and one has two front ends; the first is killed, and then an engine, under load."""
+    properties = "option.rolling_batch=torch\nray_address=auto\nray_shared=true\nminWorkers=2\nmaxWorkers=2\n"
+    directory = nodes.model("hello_shared", properties)
+    questions = ["Who are you?", "Tell me a story.", *QUESTIONS] * 2
+
+    async def answer(client: aiohttp.ClientSession, question: str) -> str:
+        payload = {"inputs": question, "parameters": {"max_new_tokens": 30}}
+        async with client.post("/invocations", json=payload) as response:
+            assert response.status == 200, await response.read()
+            return await response.text()
+
+    async def engines(client: aiohttp.ClientSession) -> set[int]:
+        async with client.get("/models/hello_shared") as description:
+            (found,) = (await description.json())[0]["models"]
+            return {each["processId"] for each in found["workerGroups"][0]["workers"]}
+
+    def asking(client: aiohttp.ClientSession) -> list[asyncio.Task[str]]:
+        return [asyncio.create_task(answer(client, question)) for question in questions]
+
+    serving = (directory, "--port", 0)
+    async with lmi_serve(*serving, "--servers", 2, forked=False) as front_ends:
+        async with lmi_serve(*serving, forked=False) as server:
+            urls = await asyncio.gather(front_ends.ready(), server.ready())
+            async with aiohttp.ClientSession(urls[0]) as first, aiohttp.ClientSession(urls[1]) as second:
+                process_ids = await engines(first)
+                assert await engines(second) == process_ids
+                expected = await asyncio.gather(*asking(first))
+                assert await asyncio.gather(*asking(second)) == expected
+                save_adapter(tmp_path, AutoModelForCausalLM.from_pretrained(HELLO), seed=1)
+                adapter = {"name": "late", "src": str(tmp_path)}
+                async with second.post("/models/hello_shared/adapters", params=adapter) as refused:
+                    assert refused.status == 403, await refused.read()
+                others, own = asking(first), asking(second)
+                await asyncio.wait(own, return_when=asyncio.FIRST_COMPLETED)
+                server.process.kill()
+                assert await asyncio.gather(*others) == expected
+                await asyncio.gather(*own, return_exceptions=True)
+                assert await engines(first) == process_ids
+        async with lmi_serve(*serving, forked=False) as server:
+            url = await server.ready()
+            async with aiohttp.ClientSession(urls[0]) as first, aiohttp.ClientSession(url) as second:
+                assert await engines(second) == process_ids
+                answers = [*asking(first), *asking(second)]
+                await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+                os.kill(killed := process_ids.pop(), signal.SIGKILL)
+                assert await asyncio.gather(*answers) == expected * 2
+                while len(process_ids := await engines(second)) < 2:
+                    await asyncio.sleep(0.1)
+                assert killed not in process_ids
+            for each in (server, front_ends):
+                each.process.terminate()
+                assert await each.process.wait() == 0
+    for process_id in process_ids:
+        with suppress(psutil.NoSuchProcess):
+            await asyncio.to_thread(psutil.Process(process_id).wait, 60)
 
 
 async def test_no_client_sees_it(serve: Serve, nodes: Nodes) -> None:

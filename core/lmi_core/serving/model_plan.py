@@ -256,6 +256,7 @@ def _setup(
         replicas=ReplicaCount(*server.workers(visible_gpus())),
         devices=server.devices,
         ray_address=server.ray_address,
+        ray_shared=server.shares_on_ray,
         max_idle_time=server.max_idle_time,
     )
 
@@ -354,6 +355,8 @@ def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> l
         warnings.append(f"{least} to {most} workers: {backend.name} loads the model once, and batches all requests")
     if server.ray_address is not None and not backend.runs_on_ray:
         warnings.append(f"ray_address={server.ray_address} has no effect: {backend.name} runs on this host")
+    if server.ray_shared and not server.shares_on_ray:
+        warnings.append("ray_shared has no effect: it needs a cluster that other servers can use (ray_address)")
     return warnings
 
 

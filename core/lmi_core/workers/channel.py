@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import zmq
 import zmq.asyncio
 
 from lmi_core.workers.messages import ALIVE, STARTED
+from lmi_core.workers.trial_turn import TurnKeeper
 
 M = TypeVar("M")
 
@@ -15,6 +16,7 @@ TRANSPORT = "ipc://"
 BEAT_SECONDS = 1.0  # between two signs of life in one long step, at least
 # Maximum seconds between two messages of a burst, and from its first to its last, while nothing else waits.
 BURST_GAP, MAX_BURST = 0.0003, 0.003
+HEARTBEAT_MILLISECONDS, DEAD_MILLISECONDS = 5_000, 20_000  # between machines
 
 
 class Keys(NamedTuple):
@@ -22,15 +24,21 @@ class Keys(NamedTuple):
 
     public: bytes
     secret: bytes
-    server: bytes = b""  # the worker's public key, if the other end is the worker
+    server: bytes = b""  # the public key of the end to which this one connects
 
     @classmethod
     def new(cls) -> Self:
         return cls(*zmq.curve_keypair())
 
-    def serve(self, socket: zmq.asyncio.Socket) -> None:
-        """Let only a worker with this public key connect to the socket."""
+    def serve(self, socket: "zmq.Socket[Any]") -> None:
+        """Let only clients that know this public key connect to the socket."""
         socket.curve_secretkey, socket.curve_publickey, socket.curve_server = self.secret, self.public, True
+
+    def use(self, socket: "zmq.Socket[Any]") -> None:
+        """Prepare a socket that connects to the other end."""
+        socket.curve_publickey, socket.curve_secretkey, socket.curve_serverkey = self.public, self.secret, self.server
+        # Never reconnect: messages lost with a connection would be missing from answers
+        socket.reconnect_ivl = -1
 
 
 class Channel:
@@ -41,10 +49,7 @@ class Channel:
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
         if keys is not None:
-            self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
-            self._socket.curve_serverkey = keys.server
-            # Never reconnect: messages lost with a connection would be missing from answers
-            self._socket.reconnect_ivl = -1
+            keys.use(self._socket)
         self._socket.connect(address)
         self._beats_at = 0.0  # the next sign of life, by the monotonic clock
 
@@ -97,19 +102,29 @@ class Channel:
 class SharedChannel(Channel):
     """The worker's end of the connections to all servers that share it; its parent is only informed that it runs."""
 
-    def __init__(self, address: str, shared_address: str) -> None:
-        super().__init__(address)
-        self._parent, self._socket = self._socket, self._context.socket(zmq.ROUTER)
+    def __init__(self, address: str, parent: str | None = None, keys: Keys | None = None) -> None:
+        """Let servers connect to an address, which may lack its port; with `keys`, those that know the public one."""
+        self._parent = None if parent is None else Channel(parent)
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
         self._socket.set_hwm(0)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # makes sending to a server that has disconnected an error
-        self._socket.bind(shared_address)
+        if keys is not None:
+            keys.serve(self._socket)
+            # Servers whose machine is gone are then disconnected
+            self._socket.heartbeat_ivl, self._socket.heartbeat_timeout = HEARTBEAT_MILLISECONDS, DEAD_MILLISECONDS
+        self._socket.bind(address)
+        self.address = self._socket.get_string(zmq.LAST_ENDPOINT)
+        self._beats_at = 0.0
         self.sharers: set[str] = set()  # connected servers that have sent a message
+        self.turns = TurnKeeper(self.send_to, self.sharers)
         self.informed: set[str] = set()  # servers that know that the worker is ready
         self.sender = ""  # the sender of the last message
         self.greeting = b""  # for servers that connect after the model was loaded
 
     def begin(self, decode: Callable[[bytes], M]) -> M:
-        self._parent.send(STARTED)
+        if self._parent is not None:
+            self._parent.send(STARTED)
         return decode(self.receive())
 
     def send(self, message: bytes) -> None:
@@ -128,21 +143,30 @@ class SharedChannel(Channel):
             return False
         return True
 
+    def greet(self, sharer: str) -> None:
+        """Report to a server that the model is loaded, and who tries suspects."""
+        self.send_to(sharer, self.greeting)
+        self.turns.greet(sharer)
+
     def receive(self) -> bytes:
-        return self._note_sender(self._socket.recv_multipart())
+        return self._next()
 
     def pending(self) -> bytes | None:
         try:
-            return self._note_sender(self._socket.recv_multipart(zmq.NOBLOCK))
+            return self._next(zmq.NOBLOCK)
         except zmq.Again:
             return None
 
     def close(self) -> None:
-        self._parent.close(linger=1000)
+        if self._parent is not None:
+            self._parent.close()
         super().close()
 
-    def _note_sender(self, frames: list[bytes]) -> bytes:
-        sender, message = frames
-        self.sender = sender.decode()
-        self.sharers.add(self.sender)
-        return message
+    def _next(self, flags: int = 0) -> bytes:
+        """Return the next message for the engine. Raise zmq.Again if there is none and `flags` forbid waiting."""
+        while True:
+            sender, message = self._socket.recv_multipart(flags)
+            self.sender = sender.decode()
+            self.sharers.add(self.sender)
+            if not self.turns.receive(self.sender, message):
+                return message

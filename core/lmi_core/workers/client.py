@@ -96,8 +96,6 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     async def stop(self) -> None:
         await self._supervisor.stop()
         self._lose("the engine was stopped")
-        if self.isolation.turn is not None:
-            self.isolation.turn.close()
 
     def check_health(self) -> None:
         _ = self._supervisor.running

@@ -1,15 +1,12 @@
 """Isolation of requests in an engine: all together, or a few on trial to find the one that kills it."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from lmi_core.workers.shared_worker import LOOK_SECONDS, TrialTurn
-
-logger = logging.getLogger(__name__)
+from lmi_core.workers.trial_turn import LOOK_SECONDS, TrialTurn
 
 DECODED = 8  # tokens that cost an engine as much as one of a prompt: many sequences decode together, few to the end
 GATHER_SECONDS = 0.1  # before a trial, in which the requests that lost the same engine arrive
@@ -99,7 +96,7 @@ class Isolation:
     def __init__(self) -> None:
         self.tokens = self.sequences = 0  # of the requests inside; tokens that are yet to be read, see Work
         self.entries = 0  # of requests so far
-        self.turn: TrialTurn | None = None  # None: no other server has the engine
+        self.turn: TrialTurn | None = None  # None: no other server has the engine; set by `share`
         self._taking_turn: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None  # checks for the end of another server's trial
         self._inside: set[Presence] = set()
@@ -109,6 +106,11 @@ class Isolation:
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def share(self, turn: TrialTurn) -> None:
+        """Take turns with other servers that have requests in the engine."""
+        self.turn = turn
+        turn.on_open = self._admit
 
     @property
     def inside(self) -> int:
@@ -171,6 +173,8 @@ class Isolation:
         """End every presence, because the engine has died. A request whose client is slow may notice this late."""
         self._inside.clear()
         self.tokens = self.sequences = 0
+        if self.turn is not None:
+            self.turn.lose()
         self._on_empty()
         if self._trial is not None:
             self._trial.failed = True
@@ -228,6 +232,8 @@ class Isolation:
 
     def _look(self) -> None:
         self._looking = None
+        if self.turn is not None:
+            self.turn.report_empty()
         self._admit()
 
     def _admit_later(self) -> None:
@@ -248,10 +254,7 @@ class Isolation:
         return bool(self._suspects) and not self._inside and self._trial is None
 
     async def _try_in_turn(self, turn: TrialTurn) -> None:
-        try:
-            await turn.take()
-        except OSError as error:  # for example, no descriptors or no locks
-            logger.warning("suspects are tried without regard to other front ends: %s", error)
+        await turn.take()
         self._taking_turn = None
         if self._may_try:
             self._begin_trial()

@@ -14,6 +14,7 @@ class Placement(NamedTuple):
     replicas: ReplicaCount = ONE
     idle: Sequence[str] = ()  # devices left over because they are too few for another group
     ray_address: str | None = None  # the cluster that chooses the devices; None: they are on this host
+    ray_shared: bool = False  # whether other servers that use the cluster share the replicas
 
     def devices(self, number: int) -> Sequence[str]:
         """Return the devices of a replica, by number from 0."""

@@ -50,14 +50,19 @@ class RayWorker:
         """Run the first target until its connection ends, and the others in parallel threads."""
         first, *others = targets
         for each in others:
-            threading.Thread(target=_run, args=each, daemon=True).start()
-        _run(*first)
+            threading.Thread(target=run_target, args=each, daemon=True).start()
+        run_target(*first)
 
 
-def _run(target: str, address: str, keys: Keys) -> None:
+def run_target(target: str, address: str, keys: Keys) -> None:
+    target_function(target)(Channel(address, keys))
+
+
+def target_function(target: str) -> "Callable[[Channel], None]":
+    """Import a worker's target, "package.module:function"."""
     module, _, name = target.partition(":")
     run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
-    run(Channel(address, keys))
+    return run
 
 
 def connect(cluster: str) -> Any:
@@ -93,6 +98,43 @@ def has_room(gpus: int) -> bool:
 
 def _ray() -> Any:
     return importlib.import_module("ray")
+
+
+def actor_options(environment: Mapping[str, str], gpus: int) -> dict[str, Any]:
+    """Return Ray's options for the actor of a worker with an environment and a number of GPUs."""
+    logging_variables = {LOG_LEVEL_VARIABLE: os.environ.get(LOG_LEVEL_VARIABLE, "info"), **log_environment()}
+    return {
+        "num_cpus": 1,
+        "num_gpus": gpus,
+        "max_restarts": 0,
+        # Use all nodes, including those without GPUs, instead of filling one after another
+        "scheduling_strategy": "SPREAD",
+        "runtime_env": {"env_vars": WITHOUT_HEAD | dict(environment) | logging_variables},
+    }
+
+
+async def first_answer(call: Any, gpus: int) -> Any:
+    """Return the answer to a new actor's first call. Raise WorkerDied if it does not start."""
+    try:
+        async with asyncio.timeout(STARTING_SECONDS):
+            return await asyncio.wrap_future(call.future())
+    except TimeoutError:
+        wanted = f"1 CPU and {gpus} GPUs" if gpus else "1 CPU"
+        full = WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s")
+        full.out_of_memory = True
+        raise full from None
+    except Exception as error:  # Ray raises exceptions of many classes
+        raise WorkerDied(in_a_line(error)) from None
+
+
+def exit_actor() -> None:
+    """End the actor whose call this is."""
+    _ray().actor.exit_actor()
+
+
+def kill_actor(actor: Any) -> None:
+    with suppress(Exception):  # Ray itself has stopped
+        _ray().kill(actor)
 
 
 class Connection(WorkerSocket):
@@ -158,26 +200,9 @@ class RayActor:
         host = ray.util.get_node_ip_address()
         self._connections = [Connection(self._context, host, self._lost) for _ in self._targets]
         self._watching = [asyncio.create_task(self._watch_connection(each)) for each in self._connections]
-        logging_variables = {LOG_LEVEL_VARIABLE: os.environ.get(LOG_LEVEL_VARIABLE, "info"), **log_environment()}
-        create = ray.remote(RayWorker).options(
-            num_cpus=1,
-            num_gpus=self._gpus,
-            max_restarts=0,
-            # Use all nodes, including those without GPUs, instead of filling one after another
-            scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": WITHOUT_HEAD | dict(self._environment) | logging_variables},
-        )
+        create = ray.remote(RayWorker).options(**actor_options(self._environment, self._gpus))
         self._actor = await asyncio.to_thread(create.remote)
-        try:
-            async with asyncio.timeout(STARTING_SECONDS):
-                self.place = await asyncio.wrap_future(self._actor.place.remote().future())
-        except TimeoutError:
-            wanted = f"1 CPU and {self._gpus} GPUs" if self._gpus else "1 CPU"
-            full = WorkerDied(f"no node of the Ray cluster has had {wanted} free for {STARTING_SECONDS:g} s")
-            full.out_of_memory = True
-            raise full from None
-        except Exception as error:  # Ray raises exceptions of many classes
-            raise WorkerDied(_in_a_line(error)) from None
+        self.place = await first_answer(self._actor.place.remote(), self._gpus)
         connections = zip(self._targets, self._connections, strict=True)
         running = self._actor.run.remote(*((target, each.address, each.keys) for target, each in connections))
         self._watching.append(asyncio.create_task(self._watch_actor(running)))
@@ -190,16 +215,12 @@ class RayActor:
 
     def kill(self) -> None:
         if self._actor is not None:
-            self._kill()
+            kill_actor(self._actor)
         self._lose("the worker was killed")
-
-    def _kill(self) -> None:
-        with suppress(Exception):  # Ray itself has stopped
-            _ray().kill(self._actor)
 
     async def stop(self) -> None:
         if self._actor is not None:
-            await asyncio.to_thread(self._kill)
+            await asyncio.to_thread(kill_actor, self._actor)
             self._lose("the worker was stopped")
         for task in self._watching:
             task.cancel()
@@ -211,7 +232,7 @@ class RayActor:
         try:
             await asyncio.wrap_future(running.future())
         except Exception as error:  # Ray raises exceptions of many classes
-            self._lose(_in_a_line(error))
+            self._lose(in_a_line(error))
         else:
             self._lose("the worker ended")
 
@@ -225,5 +246,5 @@ class RayActor:
             self._lost.set_result(why)
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
     return f"the worker's actor failed: {' '.join(str(error).split())[:300]}"

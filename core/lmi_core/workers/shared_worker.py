@@ -4,8 +4,6 @@ Messages between a server and the worker do not pass through the host: the worke
 """
 
 import asyncio
-import fcntl
-import logging
 import os
 import secrets
 from collections.abc import Awaitable, Mapping
@@ -21,11 +19,8 @@ from lmi_core.logs.formats import log_environment
 from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
 from lmi_core.workers.messages import STARTED
 
-logger = logging.getLogger(__name__)
-
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the host's address, for servers that share workers
 NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, starting at 0
-LOOK_SECONDS = 0.05  # between two looks at what other servers do in the engine
 HOST_GONE = "the process that runs the engines has ended"
 
 
@@ -97,7 +92,24 @@ def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:
     writer.write(msgspec.json.encode(message) + b"\n")
 
 
-class SharedWorker(WorkerSocket):
+class SharedSocket(WorkerSocket):
+    """A server's end of a connection to a worker that it shares."""
+
+    def __init__(self) -> None:
+        self._context = zmq.asyncio.Context()
+        super().__init__(self._context.socket(zmq.DEALER))
+        self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
+        self._started = False  # whether the worker's first message has been read
+
+    def receive(self) -> Awaitable[bytes]:
+        return super().receive() if self._started else self._receive_started()
+
+    async def _receive_started(self) -> bytes:
+        self._started = True
+        return STARTED
+
+
+class SharedWorker(SharedSocket):
     """An endpoint of a worker that the host has started, or starts for the first server that wants it."""
 
     place = files = None  # None for a worker on this machine
@@ -108,12 +120,9 @@ class SharedWorker(WorkerSocket):
         """Servers with the same `key` get the same worker."""
         self._host = host
         self._want = Want(key, target, {**environment, **log_environment()}, prepare)
-        self._context = zmq.asyncio.Context()
-        super().__init__(self._context.socket(zmq.DEALER))
-        self._socket.set(zmq.IDENTITY, secrets.token_hex(8).encode())
+        super().__init__()
         self._writer: asyncio.StreamWriter | None = None
         self._died: asyncio.Task[Died] | None = None
-        self._started = False  # whether the worker's first message has been read
         self.process_id: int | None = None
 
     async def start(self) -> None:
@@ -132,13 +141,6 @@ class SharedWorker(WorkerSocket):
         self._died = asyncio.create_task(_death(reader))
         self.end_with(self._died, attrgetter("error"))
 
-    def receive(self) -> Awaitable[bytes]:
-        return super().receive() if self._started else self._receive_started()
-
-    async def _receive_started(self) -> bytes:
-        self._started = True
-        return STARTED
-
     def kill(self) -> None:
         if self._writer is not None:
             write_line(self._writer, Kill())
@@ -152,103 +154,6 @@ class SharedWorker(WorkerSocket):
         self._writer = None
         self._socket.close(linger=0)
         self._context.term()
-
-
-class TrialTurn:
-    """The agreement of the servers that share a worker: while one of them tries suspects, no other has requests in it.
-
-    Otherwise the suspects would be blamed for what the others' requests do. It is two locks, which the kernel releases
-    when a server dies.
-    A server that tries suspects holds both exclusively, first the gate, so that no more requests of other servers
-    enter.
-    Servers with other requests in the worker share the second lock; to enter, they briefly share the gate.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._gate = _Lock(path.with_name(f"{path.name}-gate"))
-        self._inside = _Lock(path)
-        self._is_taken = False
-
-    def enter(self) -> bool:
-        """Record that this server has requests in the engine; return False while a server tries suspects."""
-        if self._is_taken:
-            return False
-        try:
-            if not self._gate.lock(fcntl.LOCK_SH):
-                return False
-            try:
-                self._inside.lock(fcntl.LOCK_SH)
-            finally:
-                self._gate.unlock()
-        # For example, no descriptors or no locks: finishing requests matters more than blaming the right one
-        except OSError as error:
-            logger.warning("other front ends cannot see that requests are in the engine: %s", error)
-        return True
-
-    def leave(self) -> None:
-        """Record that this server has no requests in the engine."""
-        self._inside.unlock()
-
-    async def take(self) -> None:
-        """Block all servers' requests, and wait until the engine is empty."""
-        self._is_taken = True
-        try:
-            for lock in (self._gate, self._inside):
-                while not lock.lock(fcntl.LOCK_EX):
-                    await asyncio.sleep(LOOK_SECONDS)
-        except BaseException:
-            self.give_back(stays=False)
-            raise
-
-    def give_back(self, *, stays: bool) -> None:
-        """Admit all servers' requests; with `stays`, this server already has some in the engine."""
-        self._is_taken = False
-        if stays:
-            with suppress(OSError):
-                self._inside.lock(fcntl.LOCK_SH)
-        else:
-            self._inside.unlock()
-        self._gate.unlock()
-
-    def close(self) -> None:
-        """Leave the worker permanently."""
-        self._inside.close()
-        self._gate.close()
-
-
-class _Lock:
-    """A file that processes lock, opened on demand."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = -1
-        self._held = fcntl.LOCK_UN
-
-    def lock(self, how: int) -> bool:
-        """Try to lock the file, shared or exclusively, and return whether this succeeded.
-
-        Raise OSError if the file cannot be opened.
-        """
-        if self._held == how:
-            return True
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        with suppress(BlockingIOError):
-            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
-            self._held = how
-            return True
-        self._held = fcntl.LOCK_UN  # the kernel releases a lock before it tries to get another
-        return False
-
-    def unlock(self) -> None:
-        if self._held != fcntl.LOCK_UN:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            self._held = fcntl.LOCK_UN
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self._held = -1, fcntl.LOCK_UN
 
 
 async def _next(reader: asyncio.StreamReader) -> Running | Died:

@@ -27,7 +27,7 @@ def main(target: str, address: str, shared_address: str | None = None) -> None:
     leave_signals_to_parent(partial(_remove, Path(address.removeprefix(TRANSPORT))))
     module, _, name = target.partition(":")
     run: Callable[[Channel], None] = getattr(importlib.import_module(module), name)
-    channel = Channel(address) if shared_address is None else SharedChannel(address, shared_address)
+    channel = Channel(address) if shared_address is None else SharedChannel(shared_address, address)
     try:
         run(channel)
     finally:

@@ -121,8 +121,10 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
     if not plans:
         raise ConfigurationError("--servers needs a model: front ends cannot load one later")
     for plan in plans:
-        if plan.setup.ray_address is not None:
-            raise ConfigurationError("--servers works with engines on this host: not with ray_address (--ray)")
+        if plan.setup.ray_address is not None and not plan.setup.ray_shared:
+            raise ConfigurationError(
+                "--servers works with engines on this host, or with ray_shared=true on a cluster that is not `local`"
+            )
         if plan.backend is None or not plan.backend.shares_engines:
             raise ConfigurationError(
                 "--servers works with the backends torch and trtllm, whose engines front ends can share; "

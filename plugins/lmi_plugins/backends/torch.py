@@ -13,7 +13,7 @@ from lmi_core.configuration.location import RemoteModel
 from lmi_core.configuration.model_source import model_source
 from lmi_core.configuration.properties import ModelProperties, Names, NoEffect
 from lmi_core.embedding_backend import EmbeddingBackend, Vector
-from lmi_core.errors import InvalidParameter
+from lmi_core.errors import Forbidden, InvalidParameter
 from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import ExtendedParameters, GenerationParameters
@@ -250,7 +250,8 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         degree = properties.tensor_parallel_degree
         size = degree if isinstance(degree, int) else 1
         if self.setup.ray_address is not None:
-            return placement(of_group, (), num_gpus(), size)._replace(ray_address=self.setup.ray_address)
+            on_cluster = placement(of_group, (), num_gpus(), size)
+            return on_cluster._replace(ray_address=self.setup.ray_address, ray_shared=self.setup.ray_shared)
         return device_placement(of_group, self.setup.devices, properties.chosen_device, size, this_host())
 
     @property
@@ -258,13 +259,23 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         return self.engine.adapters
 
     async def load_adapter(self, name: str, directory: Path) -> None:
+        self._check_not_shared()
         await self.engine.load_adapter(name, str(directory))
 
     async def pin_adapter(self, name: str, pinned: bool) -> None:
+        self._check_not_shared()
         await self.engine.pin_adapter(name, pinned)
 
     async def unload_adapter(self, name: str) -> None:
+        self._check_not_shared()
         await self.engine.unload_adapter(name)
+
+    def _check_not_shared(self) -> None:
+        if self.setup.ray_shared:
+            raise Forbidden(
+                "other servers share the model's engines (ray_shared), so its adapters cannot be changed while it is "
+                "served: restart the servers with the change"
+            )
 
     def generate(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
         assert isinstance(request.parameters, ExtendedParameters), request.parameters

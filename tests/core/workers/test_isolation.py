@@ -1,14 +1,17 @@
 """Isolation of requests in an engine, together and on trial, and their order."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from lmi_core.errors import BackendUnhealthy
 from lmi_core.workers.isolation import Isolation, Presence
-from lmi_core.workers.shared_worker import TrialTurn
+from lmi_core.workers.messages import Alive, encode
+from lmi_core.workers.trial_turn import LOOK_SECONDS, TrialTurn, Turn, TurnKeeper
 from tests.virtual_time import in_virtual_time
 
 
@@ -126,27 +129,58 @@ def test_whoever_gives_up_waiting_holds_nobody_up(let_in: bool) -> None:
     given_up()
 
 
-@pytest.fixture
-def isolations(tmp_path: Path) -> Iterator[tuple[Isolation, Isolation]]:
-    """The requests of two servers in the engine that they share."""
-    found = Isolation(), Isolation()
-    turns = TrialTurn(tmp_path / "trial"), TrialTurn(tmp_path / "trial")
-    for isolation, turn in zip(found, turns, strict=True):
-        isolation.turn = turn
-    yield found
-    for turn in turns:
-        turn.close()
+class SharedEngine:
+    """A worker, of whose messages only those about turns matter, and the requests of servers in it."""
+
+    def __init__(self) -> None:
+        self.isolations = {"ours": Isolation(), "theirs": Isolation()}
+        self.connected = set[str]()
+        self._keeper = TurnKeeper(self._send_to, self.connected)
+        for name, isolation in self.isolations.items():
+            isolation.share(TrialTurn(partial(self._send, name), self._available))
+            self.connect(name)
+
+    def connect(self, name: str) -> None:
+        self.connected.add(name)
+        turn = self.isolations[name].turn
+        assert turn is not None
+        turn.connect()
+        self._keeper.greet(name)
+
+    def disconnect(self, name: str) -> None:
+        self.connected.discard(name)
+
+    def die(self) -> None:
+        self._keeper = TurnKeeper(self._send_to, self.connected)
+        for name, isolation in self.isolations.items():
+            isolation.clear()
+            self.connect(name)
+
+    async def _available(self) -> None:
+        """There always is an engine."""
+
+    def _send(self, name: str, message: msgspec.Struct) -> None:
+        if name in self.connected:
+            assert self._keeper.receive(name, encode(message))
+
+    def _send_to(self, name: str, message: bytes) -> bool:
+        decoded = msgspec.msgpack.decode(message, type=Turn | Alive)
+        turn = self.isolations[name].turn
+        if isinstance(decoded, Turn) and turn is not None and name in self.connected:
+            asyncio.get_running_loop().call_soon(turn.receive, decoded)
+        return name in self.connected
 
 
 @in_virtual_time
-async def test_servers_that_share_an_engine_try_suspects_in_turn(isolations: tuple[Isolation, Isolation]) -> None:
-    ours, theirs = isolations
+async def test_servers_that_share_an_engine_try_suspects_in_turn() -> None:
+    engine = SharedEngine()
+    ours, theirs = engine.isolations.values()
     suspect = start(ours.enter_trial(1))
     await settle()
     waiting, later = start(theirs.enter_trial(1)), start(theirs.enter())
     await settle()
     assert entered(suspect, waiting, later) == [True, False, False]
-    ours.clear()  # it has killed the engine
+    engine.die()
     await settle()
     assert entered(waiting, later) == [True, False]
     assert await waiting.result().acquit()
@@ -158,10 +192,9 @@ async def test_servers_that_share_an_engine_try_suspects_in_turn(isolations: tup
 
 
 @in_virtual_time
-async def test_no_server_has_requests_in_a_shared_engine_in_which_one_tries_suspects(
-    isolations: tuple[Isolation, Isolation],
-) -> None:
-    ours, theirs = isolations
+async def test_no_server_has_requests_in_a_shared_engine_in_which_one_tries_suspects() -> None:
+    ours, theirs = SharedEngine().isolations.values()
+    await settle()
     early, another = await theirs.enter(), await theirs.enter()
     suspect = start(ours.enter_trial(1))
     await settle()
@@ -187,8 +220,8 @@ async def test_no_server_has_requests_in_a_shared_engine_in_which_one_tries_susp
 
 
 @in_virtual_time
-async def test_a_suspect_that_leaves_before_its_turn(isolations: tuple[Isolation, Isolation]) -> None:
-    ours, theirs = isolations
+async def test_a_suspect_that_leaves_before_its_turn() -> None:
+    ours, theirs = SharedEngine().isolations.values()
     early = await theirs.enter()
     suspect, later = start(ours.enter_trial(1)), start(ours.enter())
     await settle()
@@ -200,15 +233,49 @@ async def test_a_suspect_that_leaves_before_its_turn(isolations: tuple[Isolation
 
 
 @in_virtual_time
-async def test_requests_without_locks(tmp_path: Path) -> None:
-    """The lock file cannot be opened where descriptors run out, or the folder is gone."""
+async def test_servers_that_disconnect_hold_nobody_up() -> None:
+    engine = SharedEngine()
+    ours, theirs = engine.isolations.values()
+    await theirs.enter()
+    suspect = start(ours.enter_trial(1))
+    await settle()
+    assert entered(suspect) == [False]
+    engine.disconnect("theirs")
+    await asyncio.sleep(2 * LOOK_SECONDS)
+    assert entered(suspect) == [True]
+    engine = SharedEngine()
+    ours, theirs = engine.isolations.values()
+    await theirs.enter_trial(1)
+    waiting = start(ours.enter())
+    await settle()
+    assert entered(waiting) == [False]
+    engine.disconnect("theirs")
+    await asyncio.sleep(2 * LOOK_SECONDS)
+    assert entered(waiting) == [True]
+
+
+@in_virtual_time
+async def test_a_server_that_connects_during_a_trial_waits_for_its_end() -> None:
+    engine = SharedEngine()
+    ours, theirs = engine.isolations.values()
+    engine.disconnect("theirs")
+    suspect = await ours.enter_trial(1)
+    engine.connect("theirs")
+    waiting = start(theirs.enter())
+    await settle()
+    assert entered(waiting) == [False]
+    assert await suspect.acquit()
+    await settle()
+    assert entered(waiting) == [True]
+
+
+@in_virtual_time
+async def test_suspects_of_an_engine_that_is_no_longer_restarted() -> None:
+    """The trial begins, and the requests in it find that there is no engine."""
+
+    async def refuse() -> None:
+        raise BackendUnhealthy("the engine was stopped")
+
     isolation = Isolation()
-    isolation.turn = TrialTurn(tmp_path / "none" / "trial")
-    (await isolation.enter()).leave()
-    suspect = await isolation.enter_trial(1)
-    later = start(isolation.enter())
-    await settle()
-    assert entered(later) == [False]
-    suspect.leave()
-    await settle()
-    assert entered(later) == [True]
+    isolation.share(TrialTurn(lambda _: None, refuse))
+    (await isolation.enter_trial(1)).leave()

@@ -161,7 +161,7 @@ async def test_the_end_of_the_host(host: WorkerHost, start: Start, caplog: pytes
 
 
 def test_a_message_to_a_server_that_is_gone(tmp_path: Path) -> None:
-    channel = SharedChannel(f"ipc://{tmp_path}/parent", f"ipc://{tmp_path}/shared")
+    channel = SharedChannel(f"ipc://{tmp_path}/shared", f"ipc://{tmp_path}/parent")
     with zmq.Context() as context, context.socket(zmq.DEALER) as server:
         server.identity = b"one"
         server.connect(f"ipc://{tmp_path}/shared")

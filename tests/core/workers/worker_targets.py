@@ -121,3 +121,13 @@ def tell_sharers(channel: Channel) -> None:
     while True:
         channel.send_to(channel.sender, str(os.getpid()).encode() + b" " + message)
         message = channel.receive()
+
+
+def load_and_echo(channel: Channel) -> None:
+    """Load a model, which is the first message, and send messages back until one is `end`."""
+    assert isinstance(channel, SharedChannel)
+    message = channel.begin(bytes)
+    channel.greeting = b"loaded " + message
+    channel.greet(channel.sender)
+    while (message := channel.receive()) != b"end":
+        channel.send_to(channel.sender, message)

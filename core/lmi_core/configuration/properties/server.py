@@ -131,6 +131,11 @@ class ServerProperties(Properties):
         description="Run the engines on a Ray cluster: auto, local (a cluster on this machine that ends with the "
         "server), host:port or ray://host:port. Needs the extra `ray`; only for the torch and trtllm backends.",
     )
+    ray_shared: bool = Field(
+        default=False,
+        description="Share the engines on the Ray cluster with all servers that serve the same files with the same "
+        "options. The model's adapters cannot be changed while it is served.",
+    )
     required_memory_mb: PositiveInt | None = Field(
         default=None,
         description="Memory needed to load the model, in MiB. Default: the size of its weights, if they are on this "
@@ -176,6 +181,11 @@ class ServerProperties(Properties):
     def devices(self) -> tuple[str, ...]:
         """`cpu`, or the numbers of GPUs; empty if the model may use all devices."""
         return parse_devices(self.load_on_devices or "")
+
+    @property
+    def shares_on_ray(self) -> bool:
+        """Whether other servers can share the engines on the cluster."""
+        return self.ray_shared and self.ray_address not in (None, "local")
 
     @property
     def host_patterns(self) -> frozenset[Host]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
+from secrets import randbelow
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
-from lmi_core.workers.messages import encode
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import PartialOutput, Resumption
@@ -24,7 +23,7 @@ from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.placing import endpoint, place, trial_turn
+from lmi_plugins.torch_engine.client.placing import endpoint, place, shared_as
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
@@ -59,19 +58,24 @@ class EngineClient:
         self.report: Report = unheard  # receives the first worker's progress in loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
-        shared_as = sha256(encode(options)).hexdigest()  # engines with the same options are shared
+        name = shared_as(options, placement)
 
         def create(number: int) -> EngineWorker:
             options = place(self._newest_options(), number, self.placement, self.replicas.count)
-            new_endpoint = partial(endpoint, TARGET, number, self.placement, PREPARE, shared_as)
             worker = EngineWorker(
-                options, retry_threshold, heartbeat_timeout, loading_timeout, self._coalescing, new_endpoint
+                options,
+                retry_threshold,
+                heartbeat_timeout,
+                loading_timeout,
+                self._coalescing,
+                partial(endpoint, TARGET, number, self.placement, PREPARE, name),
+                shared=name is not None,
             )
-            worker.isolation.turn = trial_turn(number, shared_as)
             worker.report = unheard if self.replicas.members else self.report
             return worker
 
-        first, groups = number_of_this_process(), len(placement.groups)
+        # Another first choice on each server that shares them
+        first, groups = randbelow(1 << 16) if placement.ray_shared else number_of_this_process(), len(placement.groups)
         self.replicas = Replicas(create, placement.replicas, options.max_batch_size, max_idle_time, first, groups)
         self._resumption = Resumption(self.replicas, enabled=resume)
 

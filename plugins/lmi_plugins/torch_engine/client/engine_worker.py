@@ -21,6 +21,7 @@ from lmi_core.workers.endpoint import Endpoint, WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost, EngineTime, current_engine_time
+from lmi_core.workers.trial_turn import TrialTurn, Turn
 from lmi_plugins.torch_engine.client.early import TARGET
 from lmi_plugins.torch_engine.client.placing import with_files
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
@@ -59,10 +60,12 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         loading_timeout: float,
         coalescing: OutputCoalescing,
         endpoint: Callable[[], Endpoint],
+        *,
+        shared: bool = False,
     ) -> None:
         """Create a client without starting it; for `endpoint` and the times, in seconds, see WorkerClient.
 
-        A worker that was started early is used as the first one.
+        A worker that was started early is used as the first one. If it is `shared`, other servers have requests in it.
         """
         super().__init__(
             lambda: take_early(TARGET) or endpoint(),
@@ -71,6 +74,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             heartbeat_timeout,
             loading_timeout,
         )
+        if shared:
+            self.isolation.share(TrialTurn(self._send, self.available))
         self.options = options  # for the next worker
         self.loaded: Loaded | None = None  # what the worker reported about its model
         self.adapters = list(options.adapters)  # available adapters, as last reported by the worker
@@ -181,6 +186,8 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
     def _on_loaded(self, answer: FromWorker) -> None:
         assert isinstance(answer, Loaded), answer
         self.loaded, self.adapters, self._has_worked = answer, answer.adapters, False
+        if self.isolation.turn is not None:
+            self.isolation.turn.connect()
         self.options = msgspec.structs.replace(self.options, leaves_out_adapters=True)
 
     def _deliver(self, message: FromWorker) -> None:
@@ -211,6 +218,9 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
             self._deliver_answer(message)
         elif isinstance(message, Busy):
             self.restarts.reset_count()
+        elif isinstance(message, Turn):
+            if self.isolation.turn is not None:
+                self.isolation.turn.receive(message)
         else:
             assert isinstance(message, Admitted), message
             for request_id in message.request_ids:

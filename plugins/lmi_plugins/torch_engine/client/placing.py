@@ -2,6 +2,9 @@
 
 import logging
 import os
+from contextlib import suppress
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,13 +12,16 @@ from msgspec.structs import replace
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import CPU
 from lmi_core.logs.loading_progress import Report
+from lmi_core.remote.nodes.listing import list_files
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
 from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.messages import encode
 from lmi_core.workers.placement import Placement
 from lmi_core.workers.ray_actor import RayActor
 from lmi_core.workers.replicas import ReplicaCount
-from lmi_core.workers.shared_worker import SharedWorker, TrialTurn, host_of_this_process
+from lmi_core.workers.shared_ray_actor import SharedRayActor
+from lmi_core.workers.shared_worker import SharedWorker, host_of_this_process
 from lmi_plugins.torch_engine.client.early import ENVIRONMENT
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
@@ -35,26 +41,30 @@ def place(options: EngineOptions, number: int, placement: Placement, count: Repl
     return replace(options, replicas_on_device=count.minimum)
 
 
-def trial_turn(number: int, shared_as: str) -> TrialTurn | None:
-    """Return the turn for trials in a replica; None if it is not shared."""
-    host = host_of_this_process()
-    return None if host is None else TrialTurn(host.parent / f"trial-{number}-{shared_as}")
+def shared_as(options: EngineOptions, placement: Placement) -> str | None:
+    """Return the name by which servers share the model's engines; None if each server has its own.
 
-
-def endpoint(
-    target: str, number: int, placement: Placement, prepare: str | None = None, shared_as: str | None = None
-) -> Endpoint:
-    """Return the endpoint of a worker for a replica.
-
-    Front ends share the workers of models with the same `shared_as`.
+    On a cluster, the name also identifies the model's files and this package's version, which may differ between hosts.
     """
-    if placement.ray_address is None:
-        host = host_of_this_process()
-        if host is not None and shared_as is not None:
-            return SharedWorker(host, f"{number} {shared_as}", target, ENVIRONMENT, prepare)
-        return LocalProcess(target, ENVIRONMENT, prepare=prepare)
-    gpus = [device for device in placement.devices(number) if device != CPU]
-    return RayActor(placement.ray_address, target, RECEIVING, ENVIRONMENT, len(gpus))
+    if placement.ray_shared:
+        folders = [options.model, options.speculative_draft_model or "", *options.adapters.values()]
+        with suppress(OSError):  # a folder that cannot be read, which loading the model reports
+            files = [list_files(Path(folder))[0] for folder in folders if Path(folder).is_dir()]
+            return sha256(encode([version("lmi-handlers"), options, files])).hexdigest()
+    return sha256(encode(options)).hexdigest() if placement.ray_shared or host_of_this_process() is not None else None
+
+
+def endpoint(target: str, number: int, placement: Placement, prepare: str, shared_as: str | None) -> Endpoint:
+    """Return the endpoint of a worker for a replica. Servers share the workers of models with the same `shared_as`."""
+    gpus = len([device for device in placement.devices(number) if device != CPU])
+    cluster, host, name = placement.ray_address, host_of_this_process(), f"{number} {shared_as}"
+    if cluster is not None and placement.ray_shared:
+        return SharedRayActor(cluster, name, target, RECEIVING, ENVIRONMENT, gpus)
+    if cluster is not None:
+        return RayActor(cluster, target, RECEIVING, ENVIRONMENT, gpus)
+    if host is not None:
+        return SharedWorker(host, name, target, ENVIRONMENT, prepare)
+    return LocalProcess(target, ENVIRONMENT, prepare=prepare)
 
 
 async def with_files(options: EngineOptions, files: NodeFiles | None, report: Report) -> EngineOptions:

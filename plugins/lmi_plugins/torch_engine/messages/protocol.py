@@ -15,6 +15,7 @@ from lmi_core.errors import (
 from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.messages import Alive, LoadFailed, Ping, Progress, Started
+from lmi_core.workers.trial_turn import Turn
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingJob
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
 from lmi_plugins.torch_engine.messages.results import StepFailed
@@ -137,7 +138,7 @@ class Figures(msgspec.Struct, tag=True):
 
 
 ToWorker = Load | Submit | Embed | Abort | Ping | LoadAdapter | PinAdapter | UnloadAdapter
-FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Admitted | Busy | Figures | Alive | AdapterAnswer
+FromWorker = Started | Progress | Loaded | LoadFailed | Steps | Admitted | Busy | Figures | Alive | AdapterAnswer | Turn
 
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode

@@ -17,9 +17,12 @@ MARK = "/"  # separates the server from its own id
 def send_loaded(loaded: Loaded, channel: Channel) -> None:
     """Send the message that the model is loaded, also to servers that connect later."""
     message = encode(loaded)
-    channel.send(message)
-    if isinstance(channel, SharedChannel):
-        channel.greeting = message
+    if not isinstance(channel, SharedChannel):
+        channel.send(message)
+        return
+    channel.greeting = message
+    for server in tuple(channel.sharers):
+        channel.greet(server)
 
 
 def send_failure(failure: LoadFailed, channel: Channel) -> None:
@@ -33,7 +36,7 @@ def send_failure(failure: LoadFailed, channel: Channel) -> None:
 def greet(channel: Channel) -> None:
     """Answer a server that asks to load the model after another server has already done so."""
     assert isinstance(channel, SharedChannel), "a worker loads one model"
-    channel.send_to(channel.sender, channel.greeting)
+    channel.greet(channel.sender)
 
 
 def unique(request_id: str, channel: Channel) -> str:
