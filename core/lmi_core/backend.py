@@ -41,6 +41,8 @@ class Backend(ServingRuntime[P]):
 
     shares_engines: ClassVar[bool] = False  # whether servers on this host can share its engines (`lmi serve --servers`)
 
+    divides_engines: ClassVar[bool] = False  # whether such servers can divide its engines among them instead
+
     runs_on_ray: ClassVar[bool] = False  # whether its engines run on the cluster at `setup.ray_address`, if set
 
     tokenizer: Tokenizer  # set by the time `start` returns

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import CPU
 from lmi_core.workers.replicas import ONE, ReplicaCount
 
@@ -19,6 +20,20 @@ class Placement(NamedTuple):
     def devices(self, number: int) -> Sequence[str]:
         """Return the devices of a replica, by number from 0."""
         return self.groups[number % len(self.groups)]
+
+    def part(self, number: int, count: int) -> "Placement":
+        """Return the replicas of one server, by number from 0, if `count` servers divide them.
+
+        Raise ConfigurationError if there are too few.
+        """
+        least, most = self.replicas
+        if least < count:
+            raise ConfigurationError(
+                f"--servers {count} needs as many engines, because front ends do not share those of this backend, "
+                f"and there are {least}: set minWorkers"
+            )
+        part = ReplicaCount(len(range(number, least, count)), len(range(number, most, count)))
+        return self._replace(groups=[self.devices(each) for each in range(number, most, count)], replicas=part)
 
     def __str__(self) -> str:
         least, most = self.replicas

@@ -21,6 +21,7 @@ from lmi_core.workers.messages import STARTED
 
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the host's address, for servers that share workers
 NUMBER_VARIABLE = "LMI_WORKER_USER"  # the number of such a server, starting at 0
+COUNT_VARIABLE = "LMI_WORKER_USERS"  # their number
 HOST_GONE = "the process that runs the engines has ended"
 
 
@@ -85,6 +86,11 @@ def host_of_this_process() -> Path | None:
 def number_of_this_process() -> int:
     """Return the number of this server among those that share workers; 0 if it has its own workers."""
     return int(os.environ.get(NUMBER_VARIABLE, "0"))
+
+
+def number_of_servers() -> int:
+    """Return the number of servers that share workers, or divide them; 1 if this one has its own."""
+    return int(os.environ.get(COUNT_VARIABLE, "1"))
 
 
 def write_line(writer: asyncio.StreamWriter, message: msgspec.Struct) -> None:

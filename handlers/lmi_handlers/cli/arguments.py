@@ -84,8 +84,8 @@ Servers = Annotated[
         "--servers",
         min=1,
         metavar="N",
-        help="Processes that read, tokenize and answer requests on the same port and share the engines of the "
-        "backends torch and trtllm. Linux only.",
+        help="Processes that read, tokenize and answer requests on the same port. They share the engines of the "
+        "backends torch and trtllm, and divide those of vllm and lmi-dist. Linux only.",
     ),
 ]
 Options = Annotated[

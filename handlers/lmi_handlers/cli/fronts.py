@@ -23,7 +23,7 @@ from lmi_core.logs.level import LISTENERS, change_log_level
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, terminal_thread
 from lmi_core.workers.child_process import ChildProcess, execute, start_process
 from lmi_core.workers.heartbeat import Heartbeat
-from lmi_core.workers.shared_worker import HOST_VARIABLE, NUMBER_VARIABLE, Ready
+from lmi_core.workers.shared_worker import COUNT_VARIABLE, HOST_VARIABLE, NUMBER_VARIABLE, Ready
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
 from lmi_handlers.metrics.front_ends import answers
@@ -77,6 +77,7 @@ class FrontEnd:
             **os.environ,
             HOST_VARIABLE: str(self._parent.host.address),
             NUMBER_VARIABLE: str(self._number),
+            COUNT_VARIABLE: str(self._parent.count),
             FRONT_VARIABLE: msgspec.json.encode(front).decode(),
             LOG_LEVEL_VARIABLE: level if front.port is None else QUIET,
         }

@@ -117,7 +117,7 @@ def run(
 
 
 def check_sharing(plans: Sequence[ModelPlan]) -> None:
-    """Raise ConfigurationError for models whose engines front ends cannot share, or if there is no model."""
+    """Raise ConfigurationError for models whose engines front ends cannot share or divide, or if there is no model."""
     if not plans:
         raise ConfigurationError("--servers needs a model: front ends cannot load one later")
     for plan in plans:
@@ -125,10 +125,10 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
             raise ConfigurationError(
                 "--servers works with engines on this host, or with ray_shared=true on a cluster that is not `local`"
             )
-        if plan.backend is None or not plan.backend.shares_engines:
+        if plan.backend is None or not (plan.backend.shares_engines or plan.backend.divides_engines):
             raise ConfigurationError(
-                "--servers works with the backends torch and trtllm, whose engines front ends can share; "
-                f"{plan.name} is {plan.served_by}"
+                "--servers works with the backends torch and trtllm, whose engines front ends can share, and with vllm "
+                f"and lmi-dist; {plan.name} is {plan.served_by}"
             )
 
 

@@ -27,6 +27,7 @@ from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.placement import Placement, placement
+from lmi_core.workers.shared_worker import number_of_servers, number_of_this_process
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_plugins.backends.engine_properties import adapter_folders
@@ -75,7 +76,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     properties_type = VllmProperties
     parameters_type = VllmEngineParameters
     code_options = CODE_ARGUMENTS
-    replicates = True
+    replicates = divides_engines = True
     on_torch: ClassVar[type[TorchStandIn]] = TorchForVllm
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
@@ -167,14 +168,13 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         return {**arguments, "gpu_memory_utilization": str(share)}
 
     async def start(self) -> None:
+        own = self.placement(self.setup.replicas).part(number_of_this_process(), number_of_servers())
         use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
         self.progress.report("loading the tokenizer")
         tokenizer = await asyncio.to_thread(self._load_tokenizer)
         self.progress.report("importing vLLM")
         service = await asyncio.to_thread(_import, "service")
-        self._service = service.VllmService(
-            self._engine_arguments(), tokenizer, self.setup, self.placement(self.setup.replicas)
-        )
+        self._service = service.VllmService(self._engine_arguments(), tokenizer, self.setup, own)
         self.replicas = self._service.replicas
         self.tokenizer = tokenizer
         try:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lmi_core.errors import ConfigurationError
 from lmi_core.workers.placement import placement
 from lmi_core.workers.replicas import ONE, ReplicaCount
 
@@ -41,3 +42,30 @@ def test_as_many_groups_as_the_devices_allow(
 )
 def test_in_words(count: ReplicaCount, gpus: int, degree: int, words: str) -> None:
     assert str(placement(count, [], gpus, degree)) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "gpus", "degree", "parts"),
+    [
+        (ONE, 4, 1, [([["0"], ["2"]], 2), ([["1"], ["3"]], 2)]),
+        (ONE, 4, 2, [([["0", "1"]], 1), ([["2", "3"]], 1)]),
+        (ReplicaCount(3, 3), 0, 1, [([["cpu"], ["cpu"]], 2), ([["cpu"]], 1)]),
+        (ReplicaCount(2, 2), 1, 1, [([["0"]], 1), ([["0"]], 1)]),
+    ],
+)
+def test_servers_divide_the_replicas(
+    count: ReplicaCount, gpus: int, degree: int, parts: list[tuple[list[list[str]], int]]
+) -> None:
+    whole = placement(count, [], gpus, degree)
+    for number, (groups, replicas) in enumerate(parts):
+        part = whole.part(number, len(parts))
+        assert [list(group) for group in part.groups] == groups
+        assert part.replicas == (replicas, replicas)
+    assert whole.part(0, 1) == whole._replace(groups=[whole.devices(each) for each in range(whole.replicas.maximum)])
+
+
+def test_more_servers_than_replicas() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^--servers 3 needs as many engines, .* there are 2: set minWorkers$"
+    ):
+        placement(ReplicaCount(2, 4), [], 0, 1).part(0, 3)

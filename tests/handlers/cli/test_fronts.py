@@ -262,6 +262,13 @@ async def test_nothing_outlives_the_parent() -> None:
         assert [*Path(folder).glob("lmi-*")] == []
 
 
+async def test_fewer_engines_than_front_ends_that_divide_them() -> None:
+    options = ("-o", "option.rolling_batch=vllm", "-o", "minWorkers=2", "-o", "maxWorkers=2")
+    async with lmi_serve(HELLO, "--port", 0, "--servers", 3, *options) as server:
+        await server.line_with("--servers 3 needs as many engines")
+        assert await server.process.wait() == 2
+
+
 async def test_models_whose_engines_cannot_be_shared(model_dir: ModelDirectory) -> None:
     async with lmi_serve(model_dir({"serving.properties": SCRIPTED}), "--port", 0, "--servers", 2) as server:
         await server.line_with("--servers works with the backends torch and trtllm")
