@@ -27,9 +27,9 @@ from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.placement import Placement, placement
-from lmi_core.workers.shared_worker import number_of_servers, number_of_this_process
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.replicas import ReplicaCount
+from lmi_core.workers.shared_worker import number_of_servers, number_of_this_process
 from lmi_plugins.backends.engine_properties import adapter_folders
 from lmi_plugins.backends.vllm_parameters import VllmEngineParameters
 from lmi_plugins.backends.vllm_properties import (
