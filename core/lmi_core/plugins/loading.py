@@ -101,9 +101,11 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
 
 class _PluginManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """Skip the hundreds of imported classes and constants of modules, which pluggy examines for milliseconds."""
-        if type(plugin) is ModuleType and not isinstance(vars(plugin).get(name), FunctionType | MethodType):
-            return None
+        """Skip what has no mark for sure of the hundreds of names of modules, which pluggy examines for milliseconds."""
+        if type(plugin) is ModuleType:
+            value = vars(plugin).get(name)
+            if not (isinstance(value, FunctionType | MethodType) and value.__dict__):
+                return None
         return super().parse_hookimpl_opts(plugin, name)
 
 
