@@ -101,7 +101,7 @@ def load_plugins(plugins_directory: Path | None = None, modules: Iterable[object
 
 class _PluginManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        """Skip what has no mark for sure of the hundreds of names of modules, which pluggy examines for milliseconds."""
+        """Skip most of the hundreds of names of modules, which pluggy would examine for milliseconds."""
         if type(plugin) is ModuleType:
             value = vars(plugin).get(name)
             if not (isinstance(value, FunctionType | MethodType) and value.__dict__):
