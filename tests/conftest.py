@@ -47,6 +47,7 @@ __all__ = [
 
 pytest_plugins = ["lmi_handlers.testing"]  # which also works where it is not installed as pytest's
 
+MAX_NEW_OBJECTS = 50_000  # until garbage is looked for
 READ_BY_FORKS = ("AWS_", "LMI_CACHE", "NO_PROXY", "SERVING_", "TQDM_")  # prefixes of variables
 
 # Engines compute on one thread, in this process and in those that it starts: with a test for each core, the threads of
@@ -120,9 +121,13 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Spare the garbage collector the tests themselves, which it would look through for a second, again and again."""
+    """Spare the garbage collector the tests themselves, which it would look through for a second, again and again.
+
+    It then looks as seldom as it does in `lmi serve`.
+    """
     gc.enable()
     gc.freeze()
+    gc.set_threshold(MAX_NEW_OBJECTS)
 
 
 @pytest.fixture(autouse=True)

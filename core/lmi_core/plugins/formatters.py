@@ -23,14 +23,12 @@ class FormatterRegistry(Registry[OutputFormatter]):
         if isinstance(plugin, type) and issubclass(plugin, ChatFormatter):
             self.of_chats.register(plugin)
         else:
-            if isinstance(plugin, type) and issubclass(plugin, OutputFormatter):
-                parameters = signature(plugin).parameters.values()
-                if any(each.default is each.empty and each.kind not in VARIADIC for each in parameters):
-                    raise PluginError(
-                        f"the output formatter {origin(plugin)} must be creatable without arguments, because "
-                        f"option.output_formatter only gives its name. A formatter that only its own handler creates "
-                        "needs no registration"
-                    )
+            if isinstance(plugin, type) and issubclass(plugin, OutputFormatter) and _needs_arguments(plugin):
+                raise PluginError(
+                    f"the output formatter {origin(plugin)} must be creatable without arguments, because "
+                    f"option.output_formatter only gives its name. A formatter that only its own handler creates "
+                    "needs no registration"
+                )
             super().register(plugin)
         self._register_variant(plugin)
 
@@ -57,3 +55,10 @@ class FormatterRegistry(Registry[OutputFormatter]):
                 f"two plugins register a variant of the output formatter `{variant.of}` for {variant.schema}:"
                 f" {origin(taken)}, {origin(plugin)}"
             )
+
+
+def _needs_arguments(formatter: type[OutputFormatter]) -> bool:
+    if (formatter.__init__, formatter.__new__) == (object.__init__, object.__new__):  # whose signature takes long
+        return False
+    parameters = signature(formatter).parameters.values()
+    return any(each.default is each.empty and each.kind not in VARIADIC for each in parameters)

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,13 +99,18 @@ class ModelPlan:
         """
         values = sorted((each.key, str(each.value)) for each in self.configuration.effective())
         engine = self.backend.name if self.backend is not None else None
-        facts = repr((version("lmi-handlers"), engine, self.chat_template, values))
+        facts = repr((_server_version(), engine, self.chat_template, values))
         return "fp_" + hashlib.sha256(facts.encode(errors="backslashreplace")).hexdigest()[:10]
 
     @property
     def warnings(self) -> list[str]:
         """Warnings about keys and code with unexpected effects."""
         return [*self.configuration.warnings, *self.code.warnings()]
+
+
+@cache  # reading it takes milliseconds, for each of perhaps a thousand models
+def _server_version() -> str:
+    return version("lmi-handlers")
 
 
 OF_OTHER_ENGINES = ("embed", "score")  # tasks that DJLServing's other engines serve without Python code

@@ -1,12 +1,12 @@
 """The aiohttp application, with the handlers' routes and `/ping`."""
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import cast
 
 import orjson
 from aiohttp import web
-from aiohttp.web_urldispatcher import AbstractRoute
+from aiohttp.web_urldispatcher import AbstractResource, AbstractRoute
 
 from lmi_core.errors import LmiError
 from lmi_core.handler import Handler, Route
@@ -23,7 +23,10 @@ from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.origins.cross_origin import CrossOriginAnswers
 from lmi_handlers.http.origins.same_origin import SERVER_HOST
 
+Form = tuple[str, str]  # a method and a path
+
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+CANDIDATES = web.AppKey("candidates", dict[Form, list[Answering]])  # in the order in which they are considered
 
 
 def create_application(
@@ -45,16 +48,14 @@ def create_application(
     limits = DEFAULT_LIMITS if connections is None else connections.limits
     application[PENDING_BODIES] = PendingBodies(limits.max_pending_body_bytes)
     shared = {application.router.add_get("/ping", ping), add_documentation(application, handlers, dispatcher)}
-    shared |= _add_routes(application, dispatcher, handlers)
+    shared |= _add_routes(application, handlers)
     application.router.add_route("*", "/{path:(?s:.*)}", partial(no_such_route, dispatcher))
     if (rules := application[ACCESS].cross_origin) is not None:
         CrossOriginAnswers(rules, shared).install(application)
     return application
 
 
-def _add_routes(
-    application: web.Application, dispatcher: Dispatcher, handlers: Registry[Handler]
-) -> set[AbstractRoute]:
+def _add_routes(application: web.Application, handlers: Registry[Handler]) -> set[AbstractRoute]:
     """Add the declared routes of the handlers, and their other forms unless declared too. Return the client routes."""
     answering: list[Answering] = []
     for entry in handlers.entries():
@@ -63,7 +64,7 @@ def _add_routes(
         else:
             handler = entry()
             answering += [Answering(route, handler) for route in handler.routes]
-    by_form: dict[tuple[str, str], list[Answering]] = {}
+    by_form: dict[Form, list[Answering]] = {}
     for each in answering:
         by_form.setdefault((each.route.method, each.route.path), []).append(each)
     declared = set(by_form)
@@ -71,16 +72,24 @@ def _add_routes(
         for form in _forms(each.route):
             if form not in declared:
                 by_form.setdefault(form, []).append(each)
-    for_clients = set()
-    for form, candidates in by_form.items():
-        first = candidates[0]
-        answered = partial(answer, dispatcher, first)
-        if first.route.media_type is not None:
-            answered = partial(_answer_accepted, dispatcher, candidates)
-        added = application.router.add_route(*form, answered)
-        if all(each.route.is_for_clients for each in candidates):
-            for_clients.add(added)
-    return for_clients
+    application[CANDIDATES] = by_form
+    routes = _routes(tuple(by_form))
+    for resource in dict.fromkeys(cast(AbstractResource, route.resource) for route in routes.values()):
+        application.router.register_resource(resource)
+    return {routes[form] for form, of_form in by_form.items() if all(each.route.is_for_clients for each in of_form)}
+
+
+@lru_cache(maxsize=8)  # a test process starts many servers, and making hundreds of routes is half of the start
+def _routes(forms: tuple[Form, ...]) -> dict[Form, AbstractRoute]:
+    """Return routes for any application that has CANDIDATES of these forms."""
+    router = web.UrlDispatcher()
+    return {form: router.add_route(*form, partial(_answer_form, form)) for form in forms}
+
+
+async def _answer_form(form: Form, request: web.Request) -> web.StreamResponse:
+    candidates = request.app[CANDIDATES][form]
+    chosen = candidates[0] if candidates[0].route.media_type is None else _accepted(candidates, request)
+    return await answer(request.app[DISPATCHER], chosen, request)
 
 
 class LazyDialect:
@@ -110,18 +119,16 @@ class LazyDialect:
                 each.route, each.handler = routes[each.route.method, each.route.path], handler
 
 
-async def _answer_accepted(
-    dispatcher: Dispatcher, candidates: Sequence[Answering], request: web.Request
-) -> web.StreamResponse:
-    """Select the first route that has no media type, or one that the client's `Accept` includes."""
+def _accepted(candidates: list[Answering], request: web.Request) -> Answering:
+    """Return the first route that has no media type, or one that the client's `Accept` includes."""
     accept = request.headers.get("Accept", "")
     items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
     named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
     accepted = (each for each in candidates if each.route.media_type in (None, *named))
-    return await answer(dispatcher, next(accepted, candidates[0]), request)
+    return next(accepted, candidates[0])
 
 
-def _forms(route: Route) -> list[tuple[str, str]]:
+def _forms(route: Route) -> list[Form]:
     """Return the equivalent methods and paths of a route: with a trailing slash, and HEAD for GET."""
     methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
     return [(method, path) for path in (route.path, route.path.removesuffix("/") + "/") for method in methods]
