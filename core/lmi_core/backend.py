@@ -41,7 +41,9 @@ class Backend(ServingRuntime[P]):
 
     shares_engines: ClassVar[bool] = False  # whether servers on this host can share its engines (`lmi serve --servers`)
 
-    divides_engines: ClassVar[bool] = False  # whether such servers can divide its engines among them instead
+    divides_engines: ClassVar[bool] = (
+        False  # whether front ends can divide its engines among them (`lmi serve --servers`)
+    )
 
     runs_on_ray: ClassVar[bool] = False  # whether its engines run on the cluster at `setup.ray_address`, if set
 

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Protocol, TypeVar, get_origin
@@ -16,6 +17,10 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 
+# pytest parses the modules of packages with a pytest plugin, such as this one, for which CPython 3.11 fails in two
+# threads at once ("AST constructor recursion depth mismatch").
+_importing = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Lazy:
@@ -29,7 +34,8 @@ class Lazy:
 
     def load(self) -> type:
         module, _, name = self.target.partition(":")
-        found: type = getattr(importlib.import_module(module), name)
+        with _importing:
+            found: type = getattr(importlib.import_module(module), name)
         return found
 
 

@@ -33,7 +33,12 @@ class HeldCopies:
 
 def is_copy(folder: Path) -> bool:
     """Return whether a fetched folder is a copy made here, not a snapshot of the hub."""
-    return (folder.parents[1] / CURRENT).exists()
+    return len(folder.parents) > 1 and (folder.parents[1] / CURRENT).exists()
+
+
+def is_in_copy(folder: Path) -> bool:
+    """Return whether a folder is a copy made here, or in one, so that its path contains the version."""
+    return any(map(is_copy, (folder, *folder.parents)))
 
 
 def hold(folder: Path) -> bool:

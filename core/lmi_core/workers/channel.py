@@ -41,6 +41,11 @@ class Keys(NamedTuple):
         socket.reconnect_ivl = -1
 
 
+def notice_lost_machine(socket: "zmq.Socket[Any]") -> None:
+    """Let a connection end when the other end's machine can no longer be reached."""
+    socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MILLISECONDS, DEAD_MILLISECONDS
+
+
 class Channel:
     """The worker's end of the connection, with keys to another machine."""
 
@@ -111,8 +116,7 @@ class SharedChannel(Channel):
         self._socket.set(zmq.ROUTER_MANDATORY, 1)  # makes sending to a server that has disconnected an error
         if keys is not None:
             keys.serve(self._socket)
-            # Servers whose machine is gone are then disconnected
-            self._socket.heartbeat_ivl, self._socket.heartbeat_timeout = HEARTBEAT_MILLISECONDS, DEAD_MILLISECONDS
+            notice_lost_machine(self._socket)
         self._socket.bind(address)
         self.address = self._socket.get_string(zmq.LAST_ENDPOINT)
         self._beats_at = 0.0

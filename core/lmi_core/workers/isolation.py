@@ -120,7 +120,12 @@ class Isolation:
     @property
     def is_trying(self) -> bool:
         """Whether other requests wait while suspects are tried, or are about to be, here or by another server."""
-        return self._trial is not None or bool(self._suspects) or bool(self._others)
+        return self._trial is not None or bool(self._suspects) or bool(self._others) or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether another server tries suspects, or may do so."""
+        return self.turn is not None and self.turn.is_closed
 
     async def enter(self, work: Work = ANY_WORK) -> Presence:
         """Join the other requests once no request is on trial or waits for a trial."""
@@ -233,7 +238,7 @@ class Isolation:
     def _look(self) -> None:
         self._looking = None
         if self.turn is not None:
-            self.turn.report_empty()
+            self.turn.look()
         self._admit()
 
     def _admit_later(self) -> None:

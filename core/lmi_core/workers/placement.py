@@ -22,18 +22,23 @@ class Placement(NamedTuple):
         return self.groups[number % len(self.groups)]
 
     def part(self, number: int, count: int) -> "Placement":
-        """Return the replicas of one server, by number from 0, if `count` servers divide them.
+        """Return the replicas of one server, by number from 0, if `count` servers divide the groups of GPUs or, without
+        GPUs, the replicas.
 
         Raise ConfigurationError if there are too few.
         """
-        least, most = self.replicas
-        if least < count:
-            raise ConfigurationError(
-                f"--servers {count} needs as many engines, because front ends do not share those of this backend, "
-                f"and there are {least}: set minWorkers"
-            )
-        part = ReplicaCount(len(range(number, least, count)), len(range(number, most, count)))
-        return self._replace(groups=[self.devices(each) for each in range(number, most, count)], replicas=part)
+        (least, most), groups = self.replicas, self.groups
+        if count == 1:
+            return self
+        if groups[0][0] == CPU:
+            _check_enough(count, least, "engines, and there are {}: set minWorkers")
+            part = ReplicaCount(len(range(number, least, count)), len(range(number, most, count)))
+            return self._replace(replicas=part)
+        what = "groups of GPUs, and there are {}: set option.tensor_parallel_degree, as an engine takes {} GPUs"
+        _check_enough(count, len(groups), what.format("{}", len(groups[0])))
+        own = groups[number::count]
+        on_each = ReplicaCount(least // len(groups), most // len(groups))
+        return self._replace(groups=own, replicas=self._replace(groups=own).total(on_each), idle=())
 
     def __str__(self) -> str:
         least, most = self.replicas
@@ -62,3 +67,11 @@ def placement(of_group: ReplicaCount, devices: Sequence[str], gpus: int, degree:
     size = min(max(degree, 1), len(chosen))
     groups = [chosen[start : start + size] for start in range(0, len(chosen) - size + 1, size)]
     return Placement(groups, Placement(groups).total(of_group), chosen[len(groups) * size :])
+
+
+def _check_enough(servers: int, found: int, needed: str) -> None:
+    if found < servers:
+        raise ConfigurationError(
+            f"--servers {servers} needs at least as many {needed.format(found)}. Front ends cannot share the engines "
+            "of this backend"
+        )

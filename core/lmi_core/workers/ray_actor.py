@@ -124,7 +124,7 @@ async def first_answer(call: Any, gpus: int) -> Any:
         full.out_of_memory = True
         raise full from None
     except Exception as error:  # Ray raises exceptions of many classes
-        raise WorkerDied(in_a_line(error)) from None
+        raise WorkerDied(describe_failure(error)) from None
 
 
 def exit_actor() -> None:
@@ -232,7 +232,7 @@ class RayActor:
         try:
             await asyncio.wrap_future(running.future())
         except Exception as error:  # Ray raises exceptions of many classes
-            self._lose(in_a_line(error))
+            self._lose(describe_failure(error))
         else:
             self._lose("the worker ended")
 
@@ -246,5 +246,5 @@ class RayActor:
             self._lost.set_result(why)
 
 
-def in_a_line(error: Exception) -> str:
+def describe_failure(error: Exception) -> str:
     return f"the worker's actor failed: {' '.join(str(error).split())[:300]}"

@@ -191,7 +191,9 @@ class Resumption(Generic[R]):
                 presence.leave()
                 raise
             else:
-                return replica, presence
+                if presence.trial is not None or not replica.isolation.is_closed:
+                    return replica, presence
+                presence.leave()  # it was admitted before this engine existed, in which another server tries suspects
 
     async def _engine(self, history: "_History[R]") -> None:
         """Wait for the next engine. Raise GenerationFailed if there is none."""

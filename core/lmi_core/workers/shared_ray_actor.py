@@ -8,8 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping
 from typing import Any, NamedTuple
 
 import zmq
@@ -17,16 +16,16 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.logs.logs import flush_log
-from lmi_core.workers.channel import Keys, SharedChannel
+from lmi_core.workers.channel import Keys, SharedChannel, notice_lost_machine
 from lmi_core.workers.endpoint import Place, WorkerDied
 from lmi_core.workers.ray_actor import (
     Connection,
     RayWorker,
     actor_options,
     connect,
+    describe_failure,
     exit_actor,
     first_answer,
-    in_a_line,
     kill_actor,
     run_target,
     target_function,
@@ -36,12 +35,13 @@ from lmi_core.workers.shared_worker import SharedSocket
 logger = logging.getLogger(__name__)
 
 NAMESPACE = "lmi_handlers"  # of the actors' names
+NO_SERVER = ""
 LEASE_SECONDS = 15.0
 RENEWAL_SECONDS = 3.0
 UNUSED_SECONDS = 60.0  # the grace period for a server that replaces a dead one
 LOOK_SECONDS = 1.0  # between two looks at the leases, and at a worker that another server is loading
 ATTEMPTS = 5  # to join a worker, whose actor may just be ending
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 3.0
 CALLS_AT_ONCE = 8
 CONNECT_MILLISECONDS = 10_000
 LOST = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED  # the end of a connection, and of a failed attempt
@@ -65,25 +65,31 @@ class SharedRayWorker(RayWorker):
         self._key = keys.public
         self._channel = SharedChannel(f"tcp://{self.place().node}:*", keys=keys)
         self._lock = threading.Lock()
-        self._leases: dict[str, float] = {}  # the end of each server's, which may be past
-        self._loader = ""  # the server that sends the model
+        # The end of each server's, kept for a while once it has passed. The first server's replaces this one.
+        self._leases = {NO_SERVER: time.monotonic() + LEASE_SECONDS}
+        self._loader: str | None = None  # the server that sends the model
         self._is_ending = False
         threading.Thread(target=self._run, args=(target,), daemon=True).start()
         threading.Thread(target=self._end_unused, daemon=True).start()
 
     def join(self, server: str) -> Access | None:
-        """Return a server's access, or None if it has to ask again, because another one loads the model."""
+        """Return a server's access, or None if it has to ask again, because another one loads the model.
+
+        If that server is gone, end the actor, because what it has sent is incomplete.
+        """
         with self._lock:
             if self._is_ending:
                 return None
-            now = time.monotonic()
-            self._leases[server] = now + LEASE_SECONDS
+            self._leases.pop(NO_SERVER, None)
+            self._leases[server] = time.monotonic() + LEASE_SECONDS
+            self._loader = self._loader or server
             is_loaded = bool(self._channel.greeting)
-            if not is_loaded:
-                if self._leases.get(self._loader, now) > now or self._channel.sharers:
-                    return None
-                self._loader = server
-            return Access(self.place(), self._channel.address, self._key, not is_loaded)
+            if is_loaded or self._loader == server:
+                return Access(self.place(), self._channel.address, self._key, not is_loaded)
+            self._is_ending = self._lacks_loader()
+        if self._is_ending:
+            self._exit_actor()
+        return None
 
     def copy_files(self, target: str, address: str, keys: Keys) -> None:
         """Run another target, with the server that loads the model."""
@@ -99,12 +105,16 @@ class SharedRayWorker(RayWorker):
         """Record that a server no longer uses the worker, which ends if it was the last one."""
         with self._lock:
             self._leases.pop(server, None)
-            self._is_ending = not self._is_used(time.monotonic())
+            self._is_ending = not self._leases or self._lacks_loader()
         if self._is_ending:
             self._exit_actor()
 
-    def _is_used(self, now: float) -> bool:
-        return any(end > now for end in self._leases.values())
+    def _lacks_loader(self) -> bool:
+        """Return whether the server that loads the model is gone before the worker has begun to load it."""
+        if self._channel.greeting or self._channel.sharers or self._loader is None:
+            return False
+        now = time.monotonic()
+        return self._leases.get(self._loader, now) <= now
 
     def _run(self, target: str) -> None:
         try:
@@ -116,14 +126,12 @@ class SharedRayWorker(RayWorker):
             self._exit()
 
     def _end_unused(self) -> None:
-        used, is_unused = time.monotonic(), False
-        while not is_unused:
+        while self._leases:
             time.sleep(LOOK_SECONDS)
             with self._lock:
                 now = time.monotonic()
-                used = now if self._is_used(now) else used
-                is_unused = now > used + UNUSED_SECONDS
-                self._is_ending = self._is_ending or is_unused
+                self._leases = {server: end for server, end in self._leases.items() if now < end + UNUSED_SECONDS}
+                self._is_ending = self._is_ending or not self._leases
         logger.info("no server uses the worker any longer")
         self._exit()
 
@@ -170,12 +178,14 @@ class SharedRayActor(SharedSocket):
         own = Keys.new()
         own._replace(server=access.key).use(self._socket)
         self._socket.set(zmq.CONNECT_TIMEOUT, CONNECT_MILLISECONDS)
+        notice_lost_machine(self._socket)  # before a heartbeat fails, which would kill the worker for all servers
         self._watching.append(asyncio.create_task(self._watch(self._socket.get_monitor_socket(LOST), access.address)))
         self._socket.connect(access.address)
         if access.loads:
             self.files = Connection(self._context, ray.util.get_node_ip_address(), self._lost)
             self._watching.append(asyncio.create_task(self._watch_files(self.files)))
-            await _answer(self._actor.copy_files.remote(self._files_target, self.files.address, self.files.keys))
+            copying = self._actor.copy_files.remote(self._files_target, self.files.address, self.files.keys)
+            await _call(_answer(copying))
 
     async def _join(self, ray: Any) -> Access:
         """Return the access to the worker, created if necessary, once its model is loaded or is this server's to load.
@@ -192,8 +202,8 @@ class SharedRayActor(SharedSocket):
         )
         attempts = ATTEMPTS
         while True:
-            self._actor = await asyncio.to_thread(create.remote, self._target)
             try:
+                self._actor = await _call(asyncio.to_thread(create.remote, self._target))
                 return await self._wait_joined()
             except WorkerDied as death:
                 attempts -= 1
@@ -221,8 +231,12 @@ class SharedRayActor(SharedSocket):
 
     async def stop(self) -> None:
         if self._actor is not None:
-            with suppress(Exception):  # it, or Ray, has ended
+            try:
                 await asyncio.wait_for(_answer(self._actor.leave.remote(self._server)), LEAVE_SECONDS)
+            except TimeoutError:  # it is frozen, or waits for a node
+                await asyncio.to_thread(kill_actor, self._actor)
+            except Exception:  # Ray raises exceptions of many classes
+                logger.debug("the actor, or Ray, has ended", exc_info=True)
             self._lose("the worker was stopped")
         for task in self._watching:
             task.cancel()
@@ -235,9 +249,9 @@ class SharedRayActor(SharedSocket):
         while True:
             await asyncio.sleep(RENEWAL_SECONDS)
             try:
-                await _answer(self._actor.renew.remote(self._server))
-            except Exception as error:  # Ray raises exceptions of many classes
-                self._lose(in_a_line(error))
+                await _call(_answer(self._actor.renew.remote(self._server)))
+            except WorkerDied as death:
+                self._lose(str(death))
                 return
 
     async def _watch(self, monitor: zmq.asyncio.Socket, address: str) -> None:
@@ -257,3 +271,11 @@ class SharedRayActor(SharedSocket):
 
 async def _answer(call: Any) -> Any:
     return await asyncio.wrap_future(call.future())
+
+
+async def _call(call: Awaitable[Any]) -> Any:
+    """Return the result of a call to Ray or the actor. Raise WorkerDied if it fails."""
+    try:
+        return await call
+    except Exception as error:  # Ray raises exceptions of many classes
+        raise WorkerDied(describe_failure(error)) from None

@@ -121,7 +121,8 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
     if not plans:
         raise ConfigurationError("--servers needs a model: front ends cannot load one later")
     for plan in plans:
-        if plan.setup.ray_address is not None and not plan.setup.ray_shared:
+        on_ray = plan.backend is not None and plan.backend.runs_on_ray and plan.setup.ray_address is not None
+        if on_ray and not plan.setup.ray_shared:
             raise ConfigurationError(
                 "--servers works with engines on this host, or with ray_shared=true on a cluster that is not `local`"
             )

@@ -164,17 +164,17 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         logger.info(
             "vLLM takes %.0f%% of main memory, because its default of %.0f%% is not free", share * 100, DEFAULT * 100
         )
-        share /= self.placement(self.setup.replicas).replicas.minimum
+        share /= self.placement(self.setup.replicas).replicas.minimum * number_of_servers()
         return {**arguments, "gpu_memory_utilization": str(share)}
 
     async def start(self) -> None:
-        own = self.placement(self.setup.replicas).part(number_of_this_process(), number_of_servers())
+        placement = self.placement(self.setup.replicas)
         use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
         self.progress.report("loading the tokenizer")
         tokenizer = await asyncio.to_thread(self._load_tokenizer)
         self.progress.report("importing vLLM")
         service = await asyncio.to_thread(_import, "service")
-        self._service = service.VllmService(self._engine_arguments(), tokenizer, self.setup, own)
+        self._service = service.VllmService(self._engine_arguments(), tokenizer, self.setup, placement)
         self.replicas = self._service.replicas
         self.tokenizer = tokenizer
         try:
@@ -201,6 +201,10 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self._service.replicas.check_health()
 
     def placement(self, of_group: ReplicaCount) -> Placement:
+        """Return the devices of this server's engines, which are some of all if several front ends divide them."""
+        return self._whole_placement(of_group).part(number_of_this_process(), number_of_servers())
+
+    def _whole_placement(self, of_group: ReplicaCount) -> Placement:
         if is_cpu_build() or self._over_nodes:  # Ray chooses the devices
             return Placement(replicas=Placement().total(of_group))
         gpus = visible_gpus()

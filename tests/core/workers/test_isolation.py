@@ -1,6 +1,8 @@
 """Isolation of requests in an engine, together and on trial, and their order."""
 
 import asyncio
+import random
+from collections import defaultdict, deque
 from collections.abc import Coroutine
 from functools import partial
 from typing import Any
@@ -267,6 +269,85 @@ async def test_a_server_that_connects_during_a_trial_waits_for_its_end() -> None
     assert await suspect.acquit()
     await settle()
     assert entered(waiting) == [True]
+
+
+class SlowEngine:
+    """A worker that reads messages once per step, and whose own arrive late, with many requests of three servers."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.isolations = {name: Isolation() for name in "abc"}
+        self._inbox: list[tuple[str, bytes]] = []
+        self._sent = defaultdict[str, deque[Turn]](deque)
+        self._keeper = TurnKeeper(self._send_to, self.isolations.keys())
+        for name, isolation in self.isolations.items():
+            isolation.share(turn := TrialTurn(partial(self._send, name), self._available))
+            turn.connect()
+            self._keeper.greet(name)
+
+    async def run(self) -> None:
+        working = asyncio.create_task(self._work())
+        async with asyncio.timeout(10_000), asyncio.TaskGroup() as group:
+            for isolation in self.isolations.values():
+                for _ in range(8):
+                    group.create_task(self._request(isolation))
+        working.cancel()
+
+    async def _work(self) -> None:
+        while True:
+            await asyncio.sleep(self._random.choice((0.01, 0.3, 1.5)))
+            messages, self._inbox = self._inbox, []
+            for name, message in messages:
+                self._keeper.receive(name, message)
+
+    async def _request(self, isolation: Isolation) -> None:
+        for _ in range(6):
+            await asyncio.sleep(self._random.uniform(0, 5))
+            if self._random.random() < 0.6:
+                presence = await isolation.enter()
+                await asyncio.sleep(self._random.uniform(0, 2))
+                presence.leave()
+                continue
+            trying = start(isolation.enter_trial(1))
+            await asyncio.wait((trying,), timeout=self._random.choice((0.05, 1, None)))
+            if not trying.done():
+                trying.cancel()
+                await asyncio.wait((trying,))
+            if trying.cancelled():
+                continue
+            self._check_alone(isolation)
+            await asyncio.sleep(self._random.uniform(0, 2))
+            self._check_alone(isolation)
+            if self._random.random() < 0.5:
+                await trying.result().acquit()
+            trying.result().leave()
+
+    def _check_alone(self, isolation: Isolation) -> None:
+        assert isolation.inside == 1
+        assert sum(each.inside for each in self.isolations.values()) == 1
+
+    async def _available(self) -> None:
+        """There always is an engine."""
+
+    def _send(self, name: str, message: msgspec.Struct) -> None:
+        self._inbox.append((name, encode(message)))
+
+    def _send_to(self, name: str, message: bytes) -> bool:
+        decoded = msgspec.msgpack.decode(message, type=Turn | Alive)
+        turn = self.isolations[name].turn
+        if isinstance(decoded, Turn) and turn is not None:
+            self._sent[name].append(decoded)  # as timers of the same time are in no order
+            asyncio.get_running_loop().call_later(0.15, lambda: turn.receive(self._sent[name].popleft()))
+        return True
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_any_order_suspects_are_alone_and_nothing_waits_forever(seed: int) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        await SlowEngine(seed).run()
+
+    run()
 
 
 @in_virtual_time

@@ -47,25 +47,27 @@ def test_in_words(count: ReplicaCount, gpus: int, degree: int, words: str) -> No
 @pytest.mark.parametrize(
     ("count", "gpus", "degree", "parts"),
     [
-        (ONE, 4, 1, [([["0"], ["2"]], 2), ([["1"], ["3"]], 2)]),
-        (ONE, 4, 2, [([["0", "1"]], 1), ([["2", "3"]], 1)]),
-        (ReplicaCount(3, 3), 0, 1, [([["cpu"], ["cpu"]], 2), ([["cpu"]], 1)]),
-        (ReplicaCount(2, 2), 1, 1, [([["0"]], 1), ([["0"]], 1)]),
+        (ONE, 4, 1, [([["0"], ["2"]], 2, 2), ([["1"], ["3"]], 2, 2)]),
+        (ONE, 4, 2, [([["0", "1"]], 1, 1), ([["2", "3"]], 1, 1)]),
+        (ReplicaCount(1, 2), 3, 1, [([["0"], ["2"]], 2, 4), ([["1"]], 1, 2)]),
+        (ReplicaCount(0, 1), 2, 1, [([["0"]], 1, 1), ([["1"]], 1, 1)]),
+        (ReplicaCount(3, 5), 0, 1, [([["cpu"]], 2, 3), ([["cpu"]], 1, 2)]),
     ],
 )
 def test_servers_divide_the_replicas(
-    count: ReplicaCount, gpus: int, degree: int, parts: list[tuple[list[list[str]], int]]
+    count: ReplicaCount, gpus: int, degree: int, parts: list[tuple[list[list[str]], int, int]]
 ) -> None:
     whole = placement(count, [], gpus, degree)
-    for number, (groups, replicas) in enumerate(parts):
+    assert whole.part(0, 1) == whole
+    for number, (groups, least, most) in enumerate(parts):
         part = whole.part(number, len(parts))
-        assert [list(group) for group in part.groups] == groups
-        assert part.replicas == (replicas, replicas)
-    assert whole.part(0, 1) == whole._replace(groups=[whole.devices(each) for each in range(whole.replicas.maximum)])
+        assert ([list(group) for group in part.groups], *part.replicas) == (groups, least, most)
 
 
-def test_more_servers_than_replicas() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^--servers 3 needs as many engines, .* there are 2: set minWorkers$"
-    ):
+def test_more_servers_than_they_can_divide() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--servers 3 needs .* engines, and there are 2: set minWorkers\. "):
         placement(ReplicaCount(2, 4), [], 0, 1).part(0, 3)
+    with pytest.raises(
+        ConfigurationError, match=r"^--servers 3 needs .* GPUs, and there are 2: .* an engine takes 2 GPUs"
+    ):
+        placement(ReplicaCount(2, 4), [], 4, 2).part(0, 3)

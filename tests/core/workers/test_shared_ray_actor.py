@@ -105,12 +105,13 @@ def test_who_does_not_know_the_key_gets_no_connection(worker: Worker) -> None:
     stranger.close()
 
 
-def test_another_server_loads_the_model_if_the_first_one_is_gone(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_ends_if_the_server_that_loads_the_model_dies(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that server was sending, such as files, is incomplete; the next one that asks gets a new worker."""
     monkeypatch.setattr(shared_ray_actor, "LEASE_SECONDS", 0.0)
-    assert joined(worker, "a").loads
-    assert joined(worker, "b").loads
+    access = joined(worker, "a")
+    assert worker.join("b") is None
+    assert worker.ended.is_set()
+    end(access)
 
 
 def test_a_worker_without_servers_ends(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,11 +125,26 @@ def test_a_worker_without_servers_ends(worker: Worker, monkeypatch: pytest.Monke
 
 def test_the_last_server_that_leaves_ends_it_for_those_that_come_too_late(worker: Worker) -> None:
     access = joined(worker, "a")
-    worker.join("b")
+    first = Server(access, "a")
+    first.ask(b"model")
+    first.close()
+    joined(worker, "b")
     worker.leave("a")
     assert not worker.ended.is_set()
-    assert joined(worker, "b").loads
     worker.leave("b")
     assert worker.ended.is_set()
     assert worker.join("c") is None
-    end(access)
+    end(access._replace(loads=False))
+
+
+def test_a_server_that_was_late_to_renew_its_lease_keeps_the_worker(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Server(joined(worker, "a"), "a")
+    first.ask(b"model")
+    monkeypatch.setattr(shared_ray_actor, "LEASE_SECONDS", 0.0)
+    worker.renew("a")
+    joined(worker, "b")
+    worker.leave("b")
+    assert not worker.ended.is_set()
+    first.close()

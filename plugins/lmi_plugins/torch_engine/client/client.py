@@ -23,7 +23,7 @@ from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.placing import endpoint, place, shared_as
+from lmi_plugins.torch_engine.client.placing import endpoint, place, sharing_name
 from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
@@ -58,7 +58,7 @@ class EngineClient:
         self.report: Report = unheard  # receives the first worker's progress in loading its model
         self._options = options
         self._coalescing = OutputCoalescing(max_stream_delay)
-        name = shared_as(options, placement)
+        name = sharing_name(options, placement)
 
         def create(number: int) -> EngineWorker:
             options = place(self._newest_options(), number, self.placement, self.replicas.count)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import CPU
 from lmi_core.logs.loading_progress import Report
+from lmi_core.remote.held_copies import is_in_copy
 from lmi_core.remote.nodes.listing import list_files
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
 from lmi_core.workers.endpoint import Endpoint
@@ -41,23 +42,24 @@ def place(options: EngineOptions, number: int, placement: Placement, count: Repl
     return replace(options, replicas_on_device=count.minimum)
 
 
-def shared_as(options: EngineOptions, placement: Placement) -> str | None:
+def sharing_name(options: EngineOptions, placement: Placement) -> str | None:
     """Return the name by which servers share the model's engines; None if each server has its own.
 
     On a cluster, the name also identifies the model's files and this package's version, which may differ between hosts.
     """
     if placement.ray_shared:
-        folders = [options.model, options.speculative_draft_model or "", *options.adapters.values()]
-        with suppress(OSError):  # a folder that cannot be read, which loading the model reports
-            files = [list_files(Path(folder))[0] for folder in folders if Path(folder).is_dir()]
+        sources = [options.model, options.speculative_draft_model, *options.adapters.values()]
+        folders = [folder for each in sources if each is not None and (folder := Path(each)).is_dir()]
+        with suppress(OSError, UnicodeEncodeError):  # which loading the model reports
+            files = [list_files(folder)[0] for folder in folders if not is_in_copy(folder)]
             return sha256(encode([version("lmi-handlers"), options, files])).hexdigest()
     return sha256(encode(options)).hexdigest() if placement.ray_shared or host_of_this_process() is not None else None
 
 
-def endpoint(target: str, number: int, placement: Placement, prepare: str, shared_as: str | None) -> Endpoint:
-    """Return the endpoint of a worker for a replica. Servers share the workers of models with the same `shared_as`."""
+def endpoint(target: str, number: int, placement: Placement, prepare: str, sharing_name: str | None) -> Endpoint:
+    """Return the endpoint of a worker for a replica. Servers share the workers of models with one `sharing_name`."""
     gpus = len([device for device in placement.devices(number) if device != CPU])
-    cluster, host, name = placement.ray_address, host_of_this_process(), f"{number} {shared_as}"
+    cluster, host, name = placement.ray_address, host_of_this_process(), f"{number} {sharing_name}"
     if cluster is not None and placement.ray_shared:
         return SharedRayActor(cluster, name, target, RECEIVING, ENVIRONMENT, gpus)
     if cluster is not None:
