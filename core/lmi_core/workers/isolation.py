@@ -100,6 +100,7 @@ class Isolation:
         self._taking_turn: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None  # checks for the end of another server's trial
         self._inside: set[Presence] = set()
+        self._without_result: dict[Presence, float] = {}  # of those inside, since when, the longest first
         self._trial: Trial | None = None  # of all requests inside
         self._suspects: deque[Waiting] = deque()
         self._others: deque[Waiting] = deque()
@@ -116,6 +117,12 @@ class Isolation:
     def inside(self) -> int:
         """The number of requests in the engine."""
         return len(self._inside)
+
+    @property
+    def queue_time(self) -> float:
+        """The time, in seconds, for which a request inside has waited for its first result; the longest of all."""
+        since = next(iter(self._without_result.values()), None)
+        return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
     @property
     def is_trying(self) -> bool:
@@ -149,6 +156,7 @@ class Isolation:
         """End a presence; do nothing if `clear` has ended it."""
         if presence in self._inside:
             self._inside.remove(presence)
+            self._without_result.pop(presence, None)
             self.tokens -= presence.tokens
             self.sequences -= presence.sequences
             if not self._inside:
@@ -158,6 +166,7 @@ class Isolation:
 
     def subtract_prompt(self, presence: Presence) -> None:
         """Subtract a request's prompt from the remaining work."""
+        self._without_result.pop(presence, None)
         if presence in self._inside:
             self.tokens -= presence.prefill
             presence.tokens -= presence.prefill
@@ -177,6 +186,7 @@ class Isolation:
     def clear(self) -> None:
         """End every presence, because the engine has died. A request whose client is slow may notice this late."""
         self._inside.clear()
+        self._without_result.clear()
         self.tokens = self.sequences = 0
         if self.turn is not None:
             self.turn.lose()
@@ -289,6 +299,7 @@ class Isolation:
 
     def _enter(self, presence: Presence) -> Presence:
         self._inside.add(presence)
+        self._without_result[presence] = asyncio.get_running_loop().time()
         self.tokens += presence.tokens
         self.sequences += presence.sequences
         self.entries += 1

@@ -21,6 +21,7 @@ from lmi_core.workers.routing import Router
 logger = logging.getLogger(__name__)
 
 UNLIMITED = sys.maxsize
+MAX_QUEUE_TIME = 2.0  # seconds until a request's first result, after which others should go elsewhere
 DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue in other replicas
 
 R = TypeVar("R", bound=Replica)
@@ -30,7 +31,7 @@ class ReplicaCount(NamedTuple):
     """The number of replicas of a model."""
 
     minimum: int = 1
-    maximum: int = 1  # reached while all replicas are full
+    maximum: int = 1  # reached while requests wait in all replicas
 
 
 ONE = ReplicaCount()
@@ -50,7 +51,8 @@ class Replicas(Generic[R]):
     ) -> None:
         """`create` creates a replica, given its number from 0; those `groups` numbers apart are on the same devices.
 
-        A replica with `max_sequences` is full; while all replicas are full, another one is started, up to the maximum.
+        A replica with `max_sequences` is full; while requests wait in all replicas, another one is started, up to the
+        maximum.
         Replicas beyond the minimum end after `max_idle_time` seconds without a request. For `first` see Router.
         """
         self.members: list[R] = []
@@ -120,7 +122,7 @@ class Replicas(Generic[R]):
             accepting = [each for each in self.members if _accepts(each)]
             accepting = accepting or [each for each in self.members if each.is_available]
             chosen = self._router.choose(accepting, work) if accepting else chosen
-        if len(self.members) < self._most and self._are_full() and not self.changing.locked():
+        if len(self.members) < self._most and self._need_help() and not self.changing.locked():
             self._begin(self._grow())
         return chosen
 
@@ -192,14 +194,16 @@ class Replicas(Generic[R]):
     def _most(self) -> int:
         return min(self.count.maximum, self.limit)
 
-    def _are_full(self) -> bool:
-        return all(each.isolation.sequences >= self._max_sequences for each in self.members)
+    def _need_help(self) -> bool:
+        """Return whether a request would wait in every replica."""
+        inside = [each.isolation for each in self.members]
+        return all(each.sequences >= self._max_sequences or each.queue_time > MAX_QUEUE_TIME for each in inside)
 
     async def _grow(self) -> None:
         async with self.changing:
-            if len(self.members) >= self._most or not self._are_full():
+            if len(self.members) >= self._most or not self._need_help():
                 return
-            logger.info("all %d replicas are full: another one is started", len(self.members))
+            logger.info("requests wait in all %d replicas: another one is started", len(self.members))
             await self._add(1)
         self._begin_shrinking()
 

@@ -1,4 +1,7 @@
-"""Replicas whose engines are tasks: they give each request the numbers from 0 on, one each second."""
+"""Replicas whose engines are tasks: they give each request the numbers from 0 on, one each second.
+
+The first one takes as many seconds as the prompt has tokens.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -76,9 +79,10 @@ class Numbers(Replica):
     async def run(self, start: int, presence: Presence) -> AsyncGenerator[int, None]:
         self.check_health()
         self.given.append(start)
-        death = self._death
+        death, seconds = self._death, presence.prefill or 1
         for number in range(start, LENGTH):
-            await asyncio.wait({death}, timeout=1)
+            await asyncio.wait({death}, timeout=seconds)
+            seconds = 1
             if death.done():
                 raise EngineLost(f"engine {self.number} died", death.result())
             if number == LENGTH - 1:

@@ -161,6 +161,24 @@ async def test_full_engines_get_help_that_leaves_when_it_is_idle() -> None:
 
 
 @in_virtual_time
+async def test_engines_in_which_prompts_wait_get_help() -> None:
+    engines = Engines(ReplicaCount(1, 2), max_sequences=100)
+    await engines.replicas.start()
+    asked = engines.asking(2, Work(prefill=30, rest=1))
+    await asyncio.sleep(1)
+    asked += engines.asking(1)
+    await asyncio.sleep(10)
+    assert engines.inside == [3]
+    asked += engines.asking(1)
+    await asyncio.sleep(6)
+    assert len(engines.replicas.members) == 2
+    asked += engines.asking(1)
+    await asyncio.sleep(1)
+    assert engines.inside == [4, 1]
+    assert await asyncio.gather(*asked) == [WHOLE] * 5
+
+
+@in_virtual_time
 async def test_one_that_cannot_be_started() -> None:
     engines = Engines(faulty={1, 2})
     await engines.replicas.start()
