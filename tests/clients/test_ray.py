@@ -85,8 +85,11 @@ async def workers(server: RunningServer) -> list[dict[str, Any]]:
 
 
 async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
-    """One in the driver of a Ray job, one with the head's address, and a client, which is on no node."""
-    directory = nodes.model("hello_outside", "option.rolling_batch=torch\n")
+    """One in the driver of a Ray job, one with the head's address, and a client, which is on no node.
+
+    The first has two models, which connect at the same time.
+    """
+    directory, other = (nodes.model(name, "option.rolling_batch=torch\n") for name in ("hello_outside", "hello_too"))
     elsewhere = {"RAY_TMPDIR": str(tmp_path)}  # where `auto` finds no cluster
     starts = (
         ("auto", elsewhere | {"RAY_ADDRESS": nodes.cluster.address}),
@@ -94,12 +97,13 @@ async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
         (f"ray://127.0.0.1:{nodes.client_port}", elsewhere),
     )
     for address, environment in starts:
-        async with lmi_serve(directory, "--port", 0, "--ray", address, environment=environment, forked=False) as server:
+        models = (directory, other) if address == "auto" else (directory,)
+        async with lmi_serve(*models, "--port", 0, "--ray", address, environment=environment, forked=False) as server:
             url = await server.ready()
             sent = [line for line in server.log if CACHE in line] or [await server.line_with(CACHE)]  # by the worker
-            assert "model hello_outside: " in sent[0]
+            assert "model hello_" in sent[0]
             async with aiohttp.ClientSession(url) as client:
-                async with client.post("/invocations", json={"inputs": "Who are you?"}) as answer:
+                async with client.post("/predictions/hello_outside", json={"inputs": "Who are you?"}) as answer:
                     assert answer.status == 200, await answer.read()
                 async with client.get("/models/hello_outside") as description:
                     (found,) = (await description.json())[0]["models"]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LOCAL = "local"  # instead of an address: a cluster on this machine, which ends with the server
+_connecting = threading.Lock()  # models start at the same time
 HANDSHAKE_FAILED = (  # each precedes the end of its connection
     zmq.EVENT_HANDSHAKE_FAILED_AUTH,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
@@ -76,11 +77,14 @@ def connect(cluster: str) -> Any:
         ray = _ray()
     except ImportError as error:
         raise ConfigurationError("ray_address needs Ray: pip install 'lmi-handlers[ray]'") from error
-    if not ray.is_initialized():
-        try:
-            ray.init(address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False)
-        except Exception as error:  # Ray raises exceptions of many classes
-            raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
+    with _connecting:
+        if not ray.is_initialized():
+            try:
+                ray.init(
+                    address=cluster, include_dashboard=False if cluster == LOCAL else None, configure_logging=False
+                )
+            except Exception as error:  # Ray raises exceptions of many classes
+                raise ConfigurationError(f"ray_address={cluster}: {' '.join(str(error).split())}") from error
     return ray
 
 
