@@ -110,26 +110,28 @@ async def test_servers_find_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
                     assert found["workerGroups"][0]["workers"][0]["node"]
 
 
+async def answer(client: aiohttp.ClientSession, question: str) -> str:
+    payload = {"inputs": question, "parameters": {"max_new_tokens": 30}}
+    async with client.post("/invocations", json=payload) as response:
+        assert response.status == 200, await response.read()
+        return await response.text()
+
+
+async def engines(client: aiohttp.ClientSession) -> set[int]:
+    async with client.get("/models/hello_shared") as description:
+        (found,) = (await description.json())[0]["models"]
+        return {each["processId"] for each in found["workerGroups"][0]["workers"]}
+
+
+def asking(client: aiohttp.ClientSession) -> list[asyncio.Task[str]]:
+    questions = ["Who are you?", "Tell me a story.", *QUESTIONS] * 2
+    return [asyncio.create_task(answer(client, question)) for question in questions]
+
+
 async def test_servers_share_engines(nodes: Nodes, tmp_path: Path) -> None:
     """One is a single process, and one has two front ends; the first is killed, and then an engine, under load."""
     properties = "option.rolling_batch=torch\nray_address=auto\nray_shared=true\nminWorkers=2\nmaxWorkers=2\n"
     directory = nodes.model("hello_shared", properties)
-    questions = ["Who are you?", "Tell me a story.", *QUESTIONS] * 2
-
-    async def answer(client: aiohttp.ClientSession, question: str) -> str:
-        payload = {"inputs": question, "parameters": {"max_new_tokens": 30}}
-        async with client.post("/invocations", json=payload) as response:
-            assert response.status == 200, await response.read()
-            return await response.text()
-
-    async def engines(client: aiohttp.ClientSession) -> set[int]:
-        async with client.get("/models/hello_shared") as description:
-            (found,) = (await description.json())[0]["models"]
-            return {each["processId"] for each in found["workerGroups"][0]["workers"]}
-
-    def asking(client: aiohttp.ClientSession) -> list[asyncio.Task[str]]:
-        return [asyncio.create_task(answer(client, question)) for question in questions]
-
     serving = (directory, "--port", 0)
     async with lmi_serve(*serving, "--servers", 2, forked=False) as front_ends:
         async with lmi_serve(*serving, forked=False) as server:

@@ -172,21 +172,50 @@ class Connection(WorkerSocket):
             has_failed = kind in HANDSHAKE_FAILED
 
 
-class RayActor:
+class WatchedActor:
+    """An actor, and what ends the connections to it."""
+
+    def __init__(self) -> None:
+        self._actor: Any = None
+        self._lost: asyncio.Future[str] | None = None  # why no further message will arrive
+        self._watching: list[asyncio.Task[None]] = []
+        self.place: Place | None = None
+
+    def kill(self) -> None:
+        if self._actor is not None:
+            kill_actor(self._actor)
+        self._lose("the worker was killed")
+
+    async def _end_watching(self) -> None:
+        if self._actor is not None:
+            self._lose("the worker was stopped")
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        self._actor = None
+
+    async def _watch_connection(self, connection: Connection) -> None:
+        """Treat a lost connection as a death, because messages with tokens may be lost with it."""
+        await connection.wait_ended()
+        self._lose("the connection to the worker was lost")
+
+    def _lose(self, why: str) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(why)
+
+
+class RayActor(WatchedActor):
     """An endpoint of a worker in an actor with a number of GPUs."""
 
     def __init__(self, cluster: str, target: str, files: str, environment: Mapping[str, str], gpus: int) -> None:
         """Run a worker's `target` and, in parallel, the target `files` with a separate connection."""
+        super().__init__()
         self._cluster = cluster
         self._targets = (target, files)
         self._environment = environment
         self._gpus = gpus
         self._context = zmq.asyncio.Context()
         self._connections: list[Connection] = []
-        self._actor: Any = None
-        self._lost: asyncio.Future[str] | None = None  # why no further message will arrive
-        self._watching: list[asyncio.Task[None]] = []
-        self.place: Place | None = None
 
     @property
     def process_id(self) -> int | None:
@@ -217,19 +246,10 @@ class RayActor:
     def receive(self) -> Awaitable[bytes]:
         return self._connections[0].receive()
 
-    def kill(self) -> None:
-        if self._actor is not None:
-            kill_actor(self._actor)
-        self._lose("the worker was killed")
-
     async def stop(self) -> None:
         if self._actor is not None:
             await asyncio.to_thread(kill_actor, self._actor)
-            self._lose("the worker was stopped")
-        for task in self._watching:
-            task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
-        self._actor = None
+        await self._end_watching()
         self._context.destroy(linger=0)  # also closes the monitors' sockets
 
     async def _watch_actor(self, running: Any) -> None:
@@ -239,15 +259,6 @@ class RayActor:
             self._lose(describe_failure(error))
         else:
             self._lose("the worker ended")
-
-    async def _watch_connection(self, connection: Connection) -> None:
-        """Treat a lost connection as a death, because messages with tokens may be lost with it."""
-        await connection.wait_ended()
-        self._lose("the connection to the worker was lost")
-
-    def _lose(self, why: str) -> None:
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(why)
 
 
 def describe_failure(error: Exception) -> str:

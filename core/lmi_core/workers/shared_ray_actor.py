@@ -21,6 +21,7 @@ from lmi_core.workers.endpoint import Place, WorkerDied
 from lmi_core.workers.ray_actor import (
     Connection,
     RayWorker,
+    WatchedActor,
     actor_options,
     connect,
     describe_failure,
@@ -143,7 +144,7 @@ class SharedRayWorker(RayWorker):
         exit_actor()
 
 
-class SharedRayActor(SharedSocket):
+class SharedRayActor(WatchedActor, SharedSocket):
     """An endpoint of a worker in an actor, which is created for the first server that wants it."""
 
     process_id = None
@@ -152,7 +153,8 @@ class SharedRayActor(SharedSocket):
         self, cluster: str, name: str, target: str, files: str, environment: Mapping[str, str], gpus: int
     ) -> None:
         """Share the worker with all servers that give it this `name`; for the other arguments see RayActor."""
-        super().__init__()
+        SharedSocket.__init__(self)
+        WatchedActor.__init__(self)
         self._cluster = cluster
         self._name = name
         self._target = target
@@ -160,11 +162,7 @@ class SharedRayActor(SharedSocket):
         self._environment = environment
         self._gpus = gpus
         self._server = self._socket.get_string(zmq.IDENTITY)
-        self._actor: Any = None
-        self._lost: asyncio.Future[str] | None = None  # why no further message will arrive
-        self._watching: list[asyncio.Task[None]] = []
         self.files: Connection | None = None
-        self.place: Place | None = None
 
     async def start(self) -> None:
         if self._lost is not None:
@@ -183,7 +181,7 @@ class SharedRayActor(SharedSocket):
         self._socket.connect(access.address)
         if access.loads:
             self.files = Connection(self._context, ray.util.get_node_ip_address(), self._lost)
-            self._watching.append(asyncio.create_task(self._watch_files(self.files)))
+            self._watching.append(asyncio.create_task(self._watch_connection(self.files)))
             copying = self._actor.copy_files.remote(self._files_target, self.files.address, self.files.keys)
             await _call(_answer(copying))
 
@@ -224,11 +222,6 @@ class SharedRayActor(SharedSocket):
                 is_waiting = True
             await asyncio.sleep(LOOK_SECONDS)
 
-    def kill(self) -> None:
-        if self._actor is not None:
-            kill_actor(self._actor)
-        self._lose("the worker was killed")
-
     async def stop(self) -> None:
         if self._actor is not None:
             try:
@@ -237,11 +230,7 @@ class SharedRayActor(SharedSocket):
                 await asyncio.to_thread(kill_actor, self._actor)
             except Exception:  # Ray raises exceptions of many classes
                 logger.debug("the actor, or Ray, has ended", exc_info=True)
-            self._lose("the worker was stopped")
-        for task in self._watching:
-            task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
-        self._actor = None
+        await self._end_watching()
         self._context.destroy(linger=0)  # also closes the monitors' sockets
 
     async def _renew(self) -> None:
@@ -259,14 +248,6 @@ class SharedRayActor(SharedSocket):
         event = await recv_monitor_message(monitor)
         was_connected = event["event"] == zmq.EVENT_DISCONNECTED
         self._lose(f"the connection to the worker at {address} {'was lost' if was_connected else 'cannot be made'}")
-
-    async def _watch_files(self, files: Connection) -> None:
-        await files.wait_ended()
-        self._lose("the connection to the worker was lost")
-
-    def _lose(self, why: str) -> None:
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(why)
 
 
 async def _answer(call: Any) -> Any:
