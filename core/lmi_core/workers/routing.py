@@ -14,6 +14,7 @@ from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
 
 BLOCK = 64  # tokens; prefixes are compared in whole blocks, which double in size after every eight
+SAMPLE = 16  # tokens of a larger block that are compared
 MAX_BLOCKS = 100_000  # remembered, from the most recent requests
 MAX_HOLDERS = 8  # remembered per block, the most recent ones
 
@@ -85,10 +86,12 @@ def _least_loaded(replicas: Sequence[R]) -> R:
 
 def _keys(work: Work) -> Iterator[tuple[int, int]]:
     """Yield the length of each prefix of whole blocks, and its key."""
-    prompt, key, start = tuple(work.prompt), hash(work.kind), 0
+    prompt, key, start = work.prompt, hash(work.kind), 0
     for end in _ENDS:
         if end > len(prompt):
             break
-        key = hash((key, prompt[start:end]))
+        size = end - start
+        # Not all tokens of a large block: prompts with the same ones here differ in few others, if any
+        key = hash((key, *prompt[start : end : 1 if size == BLOCK else size // SAMPLE]))
         start = end
         yield end, key
