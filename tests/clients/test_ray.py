@@ -18,6 +18,7 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM
 
+from lmi_core.workers.ray_actor import connect
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
 from tests.clients.test_resumption import ask, engine_of
 from tests.conftest import Answer, RunningServer, Serve
@@ -26,6 +27,7 @@ from tests.handlers.management.asking import ask as manage
 from tests.handlers.management.asking import describe
 from tests.lmi_process import lmi_serve
 from tests.plugins.torch_engine.adapters.lora_adapters import save_adapter
+from tests.plugins.vllm_server import ENVIRONMENT, ONE_PROCESS, PROPERTIES
 from tests.ports import free_port
 
 COUNT = 18  # requests at once
@@ -215,14 +217,59 @@ async def test_no_client_sees_it(serve: Serve, nodes: Nodes) -> None:
     assert await asyncio.gather(*(ask(server, *each) for each in asked)) == expected
 
 
-async def an_adapter_comes(server: RunningServer, nodes: Nodes, folder: Path) -> None:
+@pytest.mark.vllm
+async def test_engines_of_vllm(serve: Serve, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor is killed under load, and then the core of another one."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    options = f"{PROPERTIES}{ONE_PROCESS}option.enable_lora=true\nray_address={nodes.cluster.address}\nminWorkers=2\n"
+    directory = nodes.model("vllm/hello", options)
+    server = await serve(directory)
+    replicas = server.model.backend.replicas
+    assert replicas is not None
+    asked = [(name, question) for question in QUESTIONS for name in DIALECTS][:COUNT]
+    expected = await asyncio.gather(*(ask(server, *each) for each in asked))
+    await an_adapter_comes(server, nodes, directory / "adapters" / "of_vllm", 2)
+    actors = [each["processId"] for each in await workers(server)]
+    assert len({*actors, os.getpid()}) == 3
+    (core,) = (each for each in psutil.Process(actors[1]).children() if "EngineCore" in each.name())
+    for killed in (psutil.Process(actors[0]), core):
+        answering = [asyncio.create_task(ask(server, *each)) for each in asked]
+        while not all(each.isolation.inside for each in replicas.members):
+            await asyncio.sleep(0.005)
+        killed.kill()
+        assert await asyncio.gather(*answering) == expected
+        for each in replicas.members:
+            await each.available()
+    assert not {*actors} & {each["processId"] for each in await workers(server)}
+    await an_adapter_answers(server, "of_vllm")
+
+
+async def test_a_signal_to_end_does_not_abort_the_server(nodes: Nodes) -> None:
+    """Ray's own handler would, after 3 seconds."""
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    try:
+        await connect(nodes.cluster.address)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await ended.wait()
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 3  # the test's own limit, not Ray's
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+
+async def an_adapter_comes(server: RunningServer, nodes: Nodes, folder: Path, engines: int = NODES) -> None:
     """Load an adapter that has come since the engines were started; its files are on the server's host alone."""
     model = AutoModelForCausalLM.from_pretrained(HELLO)
     save_adapter(folder, model, seed=1)
-    loaded = await manage(server, "POST", f"/models/hello/adapters?name=late&src={folder}")
+    loaded = await manage(server, "POST", f"/models/{server.model.name}/adapters?name={folder.name}&src={folder}")
     assert loaded.status == 200, loaded.body
-    assert len(nodes.copies("late")) == NODES
-    answer = await server.post("/invocations", {"inputs": "Who are you?", "adapters": "late"})
+    assert len(nodes.copies(folder.name)) == engines
+    await an_adapter_answers(server, folder.name)
+
+
+async def an_adapter_answers(server: RunningServer, name: str) -> None:
+    answer = await server.post("/invocations", {"inputs": "Who are you?", "adapters": name})
     assert answer.status == 200, answer.body
 
 

@@ -7,6 +7,7 @@ through Ray can connect to it.
 import asyncio
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Mapping
@@ -66,11 +67,19 @@ def target_function(target: str) -> "Callable[[Channel], None]":
     return run
 
 
-def connect(cluster: str) -> Any:
+async def connect(cluster: str) -> Any:
     """Return the `ray` module, connected to a cluster: `auto`, `local`, or an address.
 
     Raise ConfigurationError if that fails.
     """
+    ray = await asyncio.to_thread(_connect, cluster)
+    # With Ray's own handler of this signal, the process is aborted after 3 seconds, in which requests may not finish
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+    return ray
+
+
+def _connect(cluster: str) -> Any:
     for name, value in WITHOUT_HEAD.items():
         os.environ.setdefault(name, value)  # read when Ray is imported
     try:
@@ -88,10 +97,22 @@ def connect(cluster: str) -> Any:
     return ray
 
 
+def host_address() -> str:
+    """Return the address of this host for the nodes of the connected cluster."""
+    return str(_ray().util.get_node_ip_address())
+
+
 def num_gpus() -> int:
     """Return the number of GPUs of the cluster's nodes; 0 before `connect`."""
     ray: Any = sys.modules.get("ray")
     return int(ray.cluster_resources().get("GPU", 0)) if ray is not None and ray.is_initialized() else 0
+
+
+def max_node_gpus() -> int:
+    """Return the number of GPUs of the cluster's largest node; 0 before `connect`."""
+    ray: Any = sys.modules.get("ray")
+    nodes = ray.nodes() if ray is not None and ray.is_initialized() else []
+    return max((int(node["Resources"].get("GPU", 0)) for node in nodes if node["Alive"]), default=0)
 
 
 def has_room(gpus: int) -> bool:
@@ -228,9 +249,9 @@ class RayActor(WatchedActor):
     async def start(self) -> None:
         if self._actor is not None:
             return
-        ray = await asyncio.to_thread(connect, self._cluster)
+        ray = await connect(self._cluster)
         self._lost = asyncio.get_running_loop().create_future()
-        host = ray.util.get_node_ip_address()
+        host = host_address()
         self._connections = [Connection(self._context, host, self._lost) for _ in self._targets]
         self._watching = [asyncio.create_task(self._watch_connection(each)) for each in self._connections]
         create = ray.remote(RayWorker).options(**actor_options(self._environment, self._gpus))

@@ -167,7 +167,7 @@ class SharedRayActor(WatchedActor, SharedSocket):
     async def start(self) -> None:
         if self._lost is not None:
             return
-        ray = await asyncio.to_thread(connect, self._cluster)
+        ray = await connect(self._cluster)
         self._lost = asyncio.get_running_loop().create_future()
         self.end_with(self._lost, WorkerDied)
         access = await self._join(ray)

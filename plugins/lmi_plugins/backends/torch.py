@@ -234,7 +234,7 @@ class TorchBackend(Backend[TorchProperties], EmbeddingBackend):
         Raise ConfigurationError if that fails.
         """
         if self.setup.ray_address is not None:
-            await asyncio.to_thread(connect, self.setup.ray_address)
+            await connect(self.setup.ray_address)
             self.engine.placement = self.placement(self.setup.replicas)
             self.engine.replicas.count = self.engine.placement.replicas
 

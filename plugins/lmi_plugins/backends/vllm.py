@@ -27,6 +27,7 @@ from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.placement import Placement, placement
+from lmi_core.workers.ray_actor import connect, max_node_gpus, num_gpus
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_core.workers.shared_worker import number_of_servers, number_of_this_process
@@ -44,7 +45,7 @@ from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Arguments
 from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, reads_usual_files, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
-from lmi_plugins.vllm_engine.main_memory import DEFAULT, fitting_share
+from lmi_plugins.vllm_engine.main_memory import with_fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
 BY_PRIORITY = "priority"
 RAY = "ray"  # the value that makes vLLM distribute an engine over the nodes of a cluster
 SPREADING = ("distributed_executor_backend", "data_parallel_backend")
+ITSELF = "vLLM itself spreads the engine over devices from this host (distributed_executor_backend, data_parallel_size)"
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
 # Device files of GPUs and other accelerators for all of vLLM's platforms.
 ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
@@ -76,7 +78,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
     properties_type = VllmProperties
     parameters_type = VllmEngineParameters
     code_options = CODE_ARGUMENTS
-    replicates = divides_engines = True
+    replicates = divides_engines = runs_on_ray = True
     on_torch: ClassVar[type[TorchStandIn]] = TorchForVllm
 
     def __init__(self, setup: BackendSetup[VllmProperties]) -> None:
@@ -86,11 +88,16 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         if "device_ids" in passed:
             raise ConfigurationError("option.device_ids: the devices of a model are chosen by load_on_devices")
         self._over_nodes = not is_cpu_build() and RAY in (passed.get(each) for each in SPREADING)
-        devices, lacking = (None, "") if self._over_nodes else _devices()
+        spreads = self._over_nodes or int(passed.get("data_parallel_size", 1)) > 1
+        self._cluster = None if spreads else setup.ray_address
+        chosen_by_ray = self._over_nodes or (self._cluster is not None and not is_cpu_build())
+        devices, lacking = (None, "") if chosen_by_ray else _devices()
         degrees = parallel_degrees(
             properties.tensor_parallel_degree, properties.pipeline_parallel_degree, devices, lacking
         )
         self.warnings = [*vllm_warnings(properties), *warnings]
+        if setup.ray_address is not None and self._cluster is None:
+            self.warnings.append(f"ray_address={setup.ray_address} has no effect: {ITSELF}")
         self.substitutions = degrees.substitutions
         self.arguments = vllm_arguments(setup, passed, degrees)
         self.orders_requests = self.arguments.get("scheduling_policy") == BY_PRIORITY
@@ -158,16 +165,14 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     def _engine_arguments(self) -> dict[str, str]:
         arguments = without_pickles(self.arguments, self.setup.properties.allow_pickle)
-        share = fitting_share(arguments) if is_cpu_build() else None
-        if share is None:
+        if not is_cpu_build() or self._cluster is not None:  # there, the memory of other hosts matters
             return arguments
-        logger.info(
-            "vLLM takes %.0f%% of main memory, because its default of %.0f%% is not free", share * 100, DEFAULT * 100
-        )
-        share /= self.placement(self.setup.replicas).replicas.minimum * number_of_servers()
-        return {**arguments, "gpu_memory_utilization": str(share)}
+        engines = self.placement(self.setup.replicas).replicas.minimum * number_of_servers()
+        return {**with_fitting_share(arguments, 1 / engines)}
 
     async def start(self) -> None:
+        if self._cluster is not None:
+            await connect(self._cluster)
         placement = self.placement(self.setup.replicas)
         use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
         self.progress.report("loading the tokenizer")
@@ -175,6 +180,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         self.progress.report("importing vLLM")
         service = await asyncio.to_thread(_import, "service")
         self._service = service.VllmService(self._engine_arguments(), tokenizer, self.setup, placement)
+        self._service.report = self.progress.report
         self.replicas = self._service.replicas
         self.tokenizer = tokenizer
         try:
@@ -206,14 +212,16 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     def _whole_placement(self, of_group: ReplicaCount) -> Placement:
         if is_cpu_build() or self._over_nodes:  # Ray chooses the devices
-            return Placement(replicas=Placement().total(of_group))
-        gpus = visible_gpus()
+            return Placement(replicas=Placement().total(of_group), ray_address=self._cluster)
+        largest = visible_gpus() if self._cluster is None else max_node_gpus()
         tensor = self.arguments["tensor_parallel_size"]
-        degree = gpus if tensor == MAX else int(tensor)
+        degree = largest if tensor == MAX else int(tensor)
         for name in ("pipeline_parallel_size", "data_parallel_size"):
             degree *= int(self.arguments.get(name, 1))
+        if self._cluster is not None:
+            return placement(of_group, (), num_gpus(), degree)._replace(ray_address=self._cluster)
         named = [device for device in self.setup.devices if device != CPU]
-        return placement(of_group, named, gpus, degree)
+        return placement(of_group, named, largest, degree)
 
     @property
     def _running(self) -> "VllmService":

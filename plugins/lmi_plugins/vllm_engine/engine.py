@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -21,14 +21,16 @@ from lmi_core.errors import (
 )
 from lmi_core.host.out_of_memory import means_out_of_memory
 from lmi_core.logs.formats import log_model
+from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.metrics.trace_context import TRACE_HEADERS
+from lmi_core.workers.endpoint import Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost
 from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
-from lmi_plugins.vllm_engine.adapters.adapter import Adapter
+from lmi_plugins.vllm_engine.adapters.adapter import Adapter, copy_files_for
 from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.failures import Failures
@@ -48,10 +50,11 @@ from lmi_plugins.vllm_engine.library import (
     generation_eos_token_ids,
     traces,
 )
-from lmi_plugins.vllm_engine.loading import alone_on, load_engine, shut_down_and_release
+from lmi_plugins.vllm_engine.loading import alone_on, from_arguments, load_engine, shut_down_and_release
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from lmi_plugins.vllm_engine.pings import Pings, WorkersTime
 from lmi_plugins.vllm_engine.processes import kill_with_children
+from lmi_plugins.vllm_engine.remote.remote_core import RemoteCore
 from lmi_plugins.vllm_engine.requests.verification import verify_guide
 from lmi_plugins.vllm_engine.socket_folder import SocketFolder
 from lmi_plugins.vllm_engine.statistics import EngineStatistics, statistics_of
@@ -81,17 +84,23 @@ class VllmEngine(Replica):
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         loading_timeout: float = LOADING_TIMEOUT,
         devices: Sequence[int] = (),
+        remote: Callable[[], RemoteCore] | None = None,
     ) -> None:
         """Create an engine without starting it, on GPUs of these numbers, or on the first ones that vLLM finds.
 
-        For the times, in seconds, see StreamIntervals, Heartbeat and Supervisor.
+        `remote` creates a core on another machine instead. For the times, in seconds, see StreamIntervals, Heartbeat
+        and Supervisor.
         """
         super().__init__()
+        self.report: Report = unheard  # receives the progress of copying files to another machine
         self._arguments = arguments
         self._devices = devices
+        self._create_remote = remote
+        self._remote: RemoteCore | None = None
+        self._loading_timeout = loading_timeout
         self._stream_intervals = StreamIntervals(max_stream_delay)
         self._supervisor: Supervisor[AsyncLLM] = Supervisor(
-            self._create, self._watch, _end, retry_threshold, loading_timeout
+            self._create, self._watch, self._end, retry_threshold, loading_timeout
         )
         self._heartbeat = Heartbeat(heartbeat_timeout)
         # Dead engines, with the number of their requests
@@ -112,6 +121,10 @@ class VllmEngine(Replica):
         if statistics is not None:
             found = statistics.figures().after(found)
         return replace(found, restarts=self.restarts.count)
+
+    @property
+    def place(self) -> Place | None:
+        return self._remote.place if self._remote is not None and self._supervisor.is_running else None
 
     @property
     def process_ids(self) -> list[int]:
@@ -166,6 +179,8 @@ class VllmEngine(Replica):
         if not VERSION.startswith(f"{TESTED}."):
             logger.warning("vLLM %s is installed, but this server was tested with %s", VERSION, TESTED)
         await self._supervisor.start()
+        if self._remote is not None:  # another node may be busy, or lack the model's files
+            self._supervisor.restart_timeout = self._loading_timeout
 
     async def stop(self) -> None:
         await self._supervisor.stop()
@@ -184,12 +199,11 @@ class VllmEngine(Replica):
         Closing the generator aborts the request. Raise LmiError if the engine fails.
         """
         engine, request_id = self.vllm, str(next(self._ids))
-        finished, lora = False, None if adapter is None else adapter.request
+        finished = False
         async with self.adapter_slots.one(adapter):
             try:
                 with self._engine_errors(engine), self._stream_intervals.stream() as clock:
-                    if adapter is not None:
-                        await adapter.check(engine)
+                    lora = None if adapter is None else await adapter.checked(engine)
                     if coalesces:
                         parameters.stream_interval = self._stream_intervals.choose()
                     with translated_errors():
@@ -219,11 +233,9 @@ class VllmEngine(Replica):
     ) -> PoolingRequestOutput:
         """Return the vector of a prompt; cancelling aborts the request. Raise LmiError if the engine fails."""
         engine, request_id = self.vllm, str(next(self._ids))
-        lora = None if adapter is None else adapter.request
         async with self.adapter_slots.one(adapter):
             with self._engine_errors(engine), translated_errors():
-                if adapter is not None:
-                    await adapter.check(engine)
+                lora = None if adapter is None else await adapter.checked(engine)
                 async with aclosing(engine.encode(prompt, parameters, request_id, lora_request=lora)) as outputs:
                     output = await anext(outputs)  # the only one
         self.restarts.reset_count()
@@ -250,41 +262,58 @@ class VllmEngine(Replica):
             raise
 
     async def _load(self) -> AsyncLLM:
-        arguments = await asyncio.to_thread(engine_arguments, self._arguments, self._devices)
-        if (model := log_model.get()) is not None:
-            arguments.served_model_name = model  # in the log lines of vLLM's processes, and in its metrics
+        model = log_model.get()  # in the log lines of vLLM's processes, and in its metrics
         self._failures = Failures(model)
         try:
-            async with alone_on(self._devices):
-                engine = await load_engine(arguments)
+            engine = await (self._load_here(model) if self._create_remote is None else self._load_there(model))
         except ConfigurationError as error:
-            if (cause := self._failures.cause) is None:
+            if (cause := self._cause) is None:
                 raise
             found = OutOfMemory if means_out_of_memory(cause) else ConfigurationError
-            raise found(f"{arguments.model}: vLLM cannot load the model: {cause}") from error
+            raise found(f"{self._arguments['model']}: vLLM cannot load the model: {cause}") from error
         try:
             self._statistics = statistics_of(engine)
             await self.adapter_slots.begin(engine)
         except BaseException:
-            await _shut_down(engine)
+            await self._shut_down(engine)
             raise
         return engine
 
+    async def _load_here(self, model: str | None) -> AsyncLLM:
+        arguments = await asyncio.to_thread(engine_arguments, self._arguments, self._devices)
+        if model is not None:
+            arguments.served_model_name = model
+        async with alone_on(self._devices):
+            return await load_engine(partial(from_arguments, arguments))
+
+    async def _load_there(self, model: str | None) -> AsyncLLM:
+        assert self._create_remote is not None
+        self._remote = self._create_remote()
+        engine = await self._remote.load(self._arguments, model, self.report)
+        copy_files_for(engine, self._remote.files)
+        return engine
+
+    @property
+    def _cause(self) -> str | None:
+        """The cause of the core's end, if known."""
+        return self._failures.cause if self._remote is None else self._remote.cause
+
     async def _watch(self, engine: AsyncLLM) -> str:
         """Wait until the core dies or freezes, end it, and return the reason."""
-        pings = Pings(engine, self._heartbeat)
-        frozen = asyncio.create_task(
-            self._heartbeat.wait_frozen(pings.send, WorkersTime(partial(core_process_ids, engine)).grows)
-        )
+        pings, remote = Pings(engine, self._heartbeat), self._remote
+        computes = WorkersTime(partial(core_process_ids, engine)).grows if remote is None else remote.computes
+        frozen = asyncio.create_task(self._heartbeat.wait_frozen(pings.send, computes))
         try:
             # The first ends when the core dies, or with the engine.
             await asyncio.wait({engine.output_handler, frozen}, return_when=asyncio.FIRST_COMPLETED)
             if not frozen.done():
-                cause = self._failures.cause
+                cause = self._cause
                 death = "vLLM's engine died" if cause is None else f"vLLM's engine died ({cause})"
                 logger.error("%s", death)
                 return death
             logger.error("vLLM's engine %s and is killed", frozen.result())
+            if remote is not None:
+                remote.kill()
             for process_id in core_process_ids(engine):
                 kill_with_children(process_id)
             await asyncio.wait({engine.output_handler}, timeout=SEEN_SECONDS)  # informs requests that the core has died
@@ -294,21 +323,21 @@ class VllmEngine(Replica):
             pings.cancel()
             self._figures_before, self._statistics = self.figures.idle(), None
 
+    async def _end(self, engine: AsyncLLM) -> None:
+        try:
+            await self._shut_down(engine)
+        finally:
+            _sockets.leave()
 
-async def _end(engine: AsyncLLM) -> None:
-    try:
-        await _shut_down(engine)
-    finally:
-        _sockets.leave()
-
-
-async def _shut_down(engine: AsyncLLM) -> None:
-    engine.output_handler.cancel()  # otherwise, it logs that the core has died
-    fail_requests(engine)  # those that have not been informed
-    try:
-        await asyncio.shield(shut_down_and_release(engine))
-    finally:
-        fail_requests(engine)  # those that arrived since
+    async def _shut_down(self, engine: AsyncLLM) -> None:
+        engine.output_handler.cancel()  # otherwise, it logs that the core has died
+        fail_requests(engine)  # those that have not been informed
+        try:
+            await asyncio.shield(shut_down_and_release(engine))
+        finally:
+            fail_requests(engine)  # those that arrived since
+            if self._remote is not None:
+                await self._remote.stop()
 
 
 @contextmanager

@@ -28,10 +28,13 @@ from vllm.multimodal.media import ImageMediaIO as ImageReader
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
+from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.engine.utils import CoreEngineProcManager
+from vllm.v1.executor import Executor
 from vllm.v1.metrics.loggers import PrometheusStatLogger
 from vllm.v1.metrics.stats import RequestStateStats
 from vllm.v1.outputs import LogprobsTensors
@@ -44,6 +47,7 @@ if is_server():
     EngineCoreProc.run_engine_core = staticmethod(run_core)
 
 VERSION: str = __version__
+CONTEXT = UsageContext.ENGINE_CONTEXT  # AsyncLLM's default, on which vLLM's defaults of other arguments depend
 
 
 def token_prompt(ids: list[int], cache_salt: str | None = None) -> TokensInput:

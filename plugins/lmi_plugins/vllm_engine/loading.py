@@ -58,13 +58,13 @@ async def alone_on(gpus: Sequence[int]) -> AsyncIterator[None]:
         yield
 
 
-async def load_engine(arguments: AsyncEngineArgs) -> AsyncLLM:
-    """Start an engine, and run one token.
+async def load_engine(create: Callable[[], AsyncLLM]) -> AsyncLLM:
+    """Create an engine in a thread, and run one token.
 
     Raise ConfigurationError if that fails; cancelling ends its processes. The token also makes vLLM listen to its core,
     so that its death is noticed immediately.
     """
-    engine = await _in_own_thread(lambda: _from_arguments(arguments))
+    engine = await _in_own_thread(create)
     _engines.add(engine)
     try:
         await _warm_up(engine)
@@ -114,12 +114,18 @@ async def _warm_up(engine: AsyncLLM) -> None:
         pass
 
 
-def _from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
+def fit_to_model(arguments: AsyncEngineArgs) -> None:
+    """Leave out the logits processors for a pooling model, for which vLLM refuses them."""
+    chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
+    if str(chosen) == POOLING:
+        of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
+        arguments.logits_processors = of_others or None
+
+
+def from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
+    """Create an engine. Raise ConfigurationError if that fails."""
     try:
-        chosen = arguments.create_model_config().runner_type if arguments.runner == "auto" else arguments.runner
-        if str(chosen) == POOLING:  # vLLM then refuses logits processors
-            of_others = [each for each in arguments.logits_processors or () if each not in LOGITS_PROCESSORS]
-            arguments.logits_processors = of_others or None
+        fit_to_model(arguments)
         return create_with_statistics(arguments)
     except ValidationError as error:
         raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error

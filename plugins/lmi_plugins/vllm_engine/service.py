@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lmi_core.generation.output import GenerationStep, Given
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.devices import CPU
+from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.token_writer import TokenWriter
 from lmi_core.workers.isolation import Presence, Work
@@ -41,6 +43,7 @@ from lmi_plugins.vllm_engine.library import (
 from lmi_plugins.vllm_engine.loading import embeds, pooling_task
 from lmi_plugins.vllm_engine.outputs.beam_search import BeamSearch
 from lmi_plugins.vllm_engine.outputs.generation import NOTHING, steps
+from lmi_plugins.vllm_engine.remote.remote_core import RemoteCore
 from lmi_plugins.vllm_engine.requests.guides import GuideTrials
 from lmi_plugins.vllm_engine.requests.images import VllmImages, place_images
 from lmi_plugins.vllm_engine.requests.parameter_checks import (
@@ -99,16 +102,22 @@ class VllmService:
         """Create a service without starting it; `setup` has the properties of the vLLM backend."""
         properties = setup.properties
 
+        self.report: Report = unheard  # receives the progress of copying files to other machines
+
         def create(number: int) -> VllmEngine:
             devices = [int(device) for device in placement.devices(number) if device != CPU]
-            return VllmEngine(
+            cluster, share = placement.ray_address, 1 / placement.replicas.minimum
+            engine = VllmEngine(
                 arguments,
                 setup.retry_threshold,
                 properties.max_stream_delay / 1000,
                 properties.heartbeat_timeout,
                 setup.loading_timeout,
                 devices,
+                None if cluster is None else partial(RemoteCore, cluster, len(devices), share),
             )
+            engine.report = unheard if self.replicas.members else self.report
+            return engine
 
         count, groups = placement.replicas, len(placement.groups)
         self.replicas = Replicas(create, count, properties.max_rolling_batch_size, setup.max_idle_time, groups=groups)

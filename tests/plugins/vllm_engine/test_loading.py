@@ -169,7 +169,7 @@ async def test_whoever_waits_for_an_engine_that_is_ended_gets_an_error(monkeypat
     """Requests are told twice, as one may come while the engine is ended."""
     dead = cast("Any", Dead())
     monkeypatch.setattr(engine_module._sockets, "leave", lambda: None)
-    await engine_module._end(dead)
+    await VllmEngine({}, 0)._end(dead)
     assert [type(error) for error in dead.told] == [EngineDeadError, RuntimeError, EngineDeadError]
     assert dead.output_handler.cancelled()
 

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from lmi_core.errors import ConfigurationError
-from lmi_core.logs.loading_progress import Report
+from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidAdapter
+from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.remote.copies import CopiedFile
 from lmi_core.remote.fetching import follow
 from lmi_core.remote.nodes.listing import describe_file, list_files
@@ -18,7 +18,7 @@ from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode
 from lmi_core.remote.progress import COPIED, DownloadProgress
 from lmi_core.remote.report import Failed, Message, Note
 from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Transport
+from lmi_core.workers.endpoint import Transport, WorkerDied
 from lmi_core.workers.messages import encode
 
 RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the receiver, in the worker's process
@@ -46,6 +46,18 @@ class NodeFiles:
         copy that has started is completed.
         """
         return await asyncio.shield(self._bring(folder.absolute(), report))
+
+    async def bring_adapter(self, folder: Path) -> Path:
+        """Return the path of an adapter's folder like `bring`; a missing one is left to the engine.
+
+        Raise InvalidAdapter if it cannot be copied, or BackendUnhealthy if the worker has ended.
+        """
+        try:
+            return await self.bring(folder, unheard) if folder.is_dir() else folder
+        except ConfigurationError as error:
+            raise InvalidAdapter(error.message) from None
+        except WorkerDied as death:
+            raise BackendUnhealthy(str(death)) from None
 
     async def _bring(self, folder: Path, report: Report) -> Path:
         async with self._turn:

@@ -8,16 +8,15 @@ from pathlib import Path
 import msgspec
 
 from lmi_core.embedding_backend import Vector
-from lmi_core.errors import BackendUnhealthy, ConfigurationError, InvalidAdapter
+from lmi_core.errors import BackendUnhealthy
 from lmi_core.generation.coalescing import OutputCoalescing
-from lmi_core.logs.loading_progress import unheard
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.plugins.early_workers import take_early
 from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Endpoint, WorkerDied
+from lmi_core.workers.endpoint import Endpoint
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost, EngineTime, current_engine_time
@@ -105,7 +104,7 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
         directories = {name: source} if isinstance(source, str) else {}
         files = await asyncio.to_thread(_states, directories) if directories else {}
         if isinstance(source, str) and self._node_files is not None:
-            source = await _copy_to_node(Path(source), self._node_files)
+            source = str(await self._node_files.bring_adapter(Path(source)))
         await self._change_adapters(LoadAdapter(str(next(self._ids)), name, source))
         kept = {each: state for each, state in self._files.items() if each in self.adapters}  # the others were evicted
         self._files = {**kept, name: files.get(name, object())}
@@ -254,15 +253,3 @@ class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]])
 
 def _states(directories: Mapping[str, str]) -> dict[str, FilesState]:
     return {name: state_of(Path(directory)) for name, directory in directories.items()}
-
-
-async def _copy_to_node(folder: Path, files: NodeFiles) -> str:
-    """Return an adapter's folder on the worker's node. Raise InvalidAdapter if it cannot be copied there."""
-    if not folder.is_dir():
-        return str(folder)
-    try:
-        return str(await files.bring(folder, unheard))
-    except ConfigurationError as error:
-        raise InvalidAdapter(error.message) from None
-    except WorkerDied as death:
-        raise BackendUnhealthy(str(death)) from None

@@ -9,14 +9,24 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from lmi_core.errors import AdapterNotFound
+from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
 
 logger = logging.getLogger(__name__)
 
+# The files on other machines, by the engine there
+_files: WeakKeyDictionary[AsyncLLM, NodeFiles] = WeakKeyDictionary()
 _threads = ThreadPoolExecutor(2, thread_name_prefix="adapter-files")  # separate threads, because a file system may hang
+
+
+def copy_files_for(engine: AsyncLLM, files: NodeFiles | None) -> None:
+    """Let adapters be copied to the machine of an engine, if it is another one."""
+    if files is not None:
+        _files[engine] = files
 
 
 @dataclass(eq=False, slots=True)
@@ -26,6 +36,8 @@ class Adapter:
     request: LoRARequest
     state: FilesState = ()
     _warned: bool = field(default=False, init=False)
+    # Requests with the folder's copy on the machine of an engine
+    _copied: WeakKeyDictionary[AsyncLLM, LoRARequest] = field(default_factory=WeakKeyDictionary, init=False)
 
     @property
     def number(self) -> int:
@@ -35,14 +47,30 @@ class Adapter:
     def name(self) -> str:
         return str(self.request.lora_name)
 
-    async def check(self, engine: AsyncLLM) -> None:
-        """Raise AdapterNotFound if the adapter's files are missing or have changed."""
+    async def request_to(self, engine: AsyncLLM) -> LoRARequest:
+        """Return the request for an engine, after copying the files to its machine if it is another one.
+
+        Raise InvalidAdapter or BackendUnhealthy if that fails.
+        """
+        if (files := _files.get(engine)) is None:
+            return self.request
+        if engine not in self._copied:
+            copy = await files.bring_adapter(Path(self.request.lora_path))
+            self._copied[engine] = LoRARequest(self.name, self.number, str(copy))
+        return self._copied[engine]
+
+    async def checked(self, engine: AsyncLLM) -> LoRARequest:
+        """Return the request for an engine.
+
+        Raise AdapterNotFound if the adapter's files are missing or have changed, and otherwise like `request_to`.
+        """
         folder = Path(self.request.lora_path)
         if await asyncio.get_running_loop().run_in_executor(_threads, state_of, folder) == self.state:
-            return
+            return await self.request_to(engine)
         if self.number in await engine.list_loras():
-            await engine.add_lora(self.request)  # it is already loaded; this marks it as recently used
-            return
+            request = self._copied.get(engine, self.request)
+            await engine.add_lora(request)  # it is already loaded; this marks it as recently used
+            return request
         if not self._warned:
             self._warned = True
             logger.warning(

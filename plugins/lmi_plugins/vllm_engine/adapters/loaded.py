@@ -17,7 +17,7 @@ from lmi_core.workers.adapter_files import state_of
 from lmi_core.workers.replicas import Replicas
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.engine import VllmEngine
-from lmi_plugins.vllm_engine.library import EngineDeadError, LoRARequest
+from lmi_plugins.vllm_engine.library import AsyncLLM, EngineDeadError, LoRARequest
 
 # In the names of an adapter's weights, as vLLM looks for it. With such an adapter vLLM takes the rows of a prompt for
 # those of the batch's sequences: their log probs get no adapter's change, or that of another request's
@@ -83,10 +83,10 @@ class VllmAdapters:
         async with self._engines.changing:
             engines = self._engines.members
             try:
-                await asyncio.gather(*(engine.vllm.add_lora(adapter.request) for engine in engines))
+                await asyncio.gather(*(_load(adapter, engine.vllm) for engine in engines))
             except EngineDeadError:
                 raise BackendUnhealthy("the adapter was not loaded: vLLM's engine died") from None
-            except BackendUnhealthy:
+            except (BackendUnhealthy, InvalidAdapter):
                 raise
             except Exception as error:  # the engine's process may raise anything
                 raise InvalidAdapter(f"{folder} cannot be loaded: {' '.join(str(error).split())}") from error
@@ -140,3 +140,7 @@ class VllmAdapters:
     def find(self, name: str | None) -> Adapter | None:
         """Return an adapter; None without a name. Raise AdapterNotFound if it has been unloaded in the meantime."""
         return None if name is None else self._adapter(name)
+
+
+async def _load(adapter: Adapter, engine: AsyncLLM) -> None:
+    await engine.add_lora(await adapter.request_to(engine))

@@ -153,6 +153,5 @@ class AdapterSlots:
 
 
 async def _pin(engine: AsyncLLM, adapter: Adapter) -> None:
-    await adapter.check(engine)
-    await engine.add_lora(adapter.request)  # vLLM may have evicted it
+    await engine.add_lora(await adapter.checked(engine))  # vLLM may have evicted it
     await engine.pin_lora(adapter.number)
