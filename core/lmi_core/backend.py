@@ -26,6 +26,7 @@ class StandIn(NamedTuple):
     backend: "type[Backend[Any]]"
     lacking: str
     instead: str
+    devices_lack: bool = False  # the reason, so that it does not apply to engines on other hosts
 
 
 class Backend(ServingRuntime[P]):

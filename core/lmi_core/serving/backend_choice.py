@@ -33,10 +33,12 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
     raise PluginError(f"option.rolling_batch={rolling_batch}: no backend is available: {'; '.join(passed_over)}")
 
 
-def standing_in(backend: type[Backend[Any]], rolling_batch: str) -> tuple[type[Backend[Any]], tuple[Substitution, ...]]:
-    """Return the backend, or its replacement if this host cannot run it, and the difference."""
+def standing_in(
+    backend: type[Backend[Any]], rolling_batch: str, *, on_cluster: bool = False
+) -> tuple[type[Backend[Any]], tuple[Substitution, ...]]:
+    """Return the backend, or its replacement if the host, here or on a cluster, cannot run it, and the difference."""
     stand_in = backend.stand_in()
-    if stand_in is None:
+    if stand_in is None or (stand_in.devices_lack and on_cluster):
         return backend, ()
     difference = Substitution("option.rolling_batch", rolling_batch, stand_in.lacking, stand_in.instead)
     return stand_in.backend, (difference,)

@@ -160,7 +160,9 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
             options = choose_batching(server, options, configuration)
             options = drop_ignored(options, configuration)
             chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
-            backend, substitutions = standing_in(chosen, options.rolling_batch)
+            backend, substitutions = standing_in(
+                chosen, options.rolling_batch, on_cluster=server.ray_address is not None
+            )
             configuration.warnings += replica_warnings(server, backend)
             place_on_devices(server, backend, configuration)
         else:
@@ -363,6 +365,8 @@ def replica_warnings(server: ServerProperties, backend: type[Backend[Any]]) -> l
         warnings.append(f"ray_address={server.ray_address} has no effect: {backend.name} runs on this host")
     if server.ray_shared and not server.shares_on_ray:
         warnings.append("ray_shared has no effect: it needs a cluster that other servers can use (ray_address)")
+    elif server.ray_shared and not backend.shares_engines:
+        warnings.append(f"ray_shared has no effect: the engines of {backend.name} belong to one server")
     return warnings
 
 

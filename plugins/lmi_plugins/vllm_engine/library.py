@@ -8,6 +8,7 @@ Importing this module imports vLLM, and raises ImportError if that fails.
 
 import os
 
+from lmi_plugins.vllm_engine.devices import lacks_devices
 from lmi_plugins.vllm_engine.processes import SERVER_VARIABLE, is_server, run_core, server_id
 
 os.environ[SERVER_VARIABLE] = server_id()
@@ -17,6 +18,9 @@ os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 # vLLM's second model runner, its default on GPUs, refuses the type of logits processors in `logits_processors`.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+# On a host without devices, vLLM's client serves cores on other hosts.
+if lacks_devices():
+    os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
 
 from vllm import AsyncEngineArgs, PoolingParams, SamplingParams, __version__
 from vllm.config import ModelConfig, VllmConfig

@@ -129,12 +129,12 @@ class ServerProperties(Properties):
     ray_address: str | None = Field(
         default=None,
         description="Run the engines on a Ray cluster: auto, local (a cluster on this machine that ends with the "
-        "server), host:port or ray://host:port. Needs the extra `ray`; only for the torch and trtllm backends.",
+        "server), host:port or ray://host:port. Needs the extra `ray`.",
     )
     ray_shared: bool = Field(
         default=False,
         description="Share the engines on the Ray cluster with all servers that serve the same files with the same "
-        "options. The model's adapters cannot be changed while it is served.",
+        "options. The model's adapters cannot be changed while it is served. For the backends torch and trtllm.",
     )
     required_memory_mb: PositiveInt | None = Field(
         default=None,

@@ -39,9 +39,9 @@ ANSWER_SECONDS = 5.0  # for an actor, which computes nothing
 END_SECONDS = 15.0  # for a core that was asked to end
 FOLDERS = ("model", "tokenizer", "hf_config_path", "generation_config")  # arguments that may name one
 DRAFT = "speculative_config"
-# Environment variables of vLLM and its libraries that apply to every host of a cluster, by prefix, and the others.
+# Environment variables of vLLM and its libraries that apply to every host of a cluster, by prefix, and those that don't
 VARIABLES = ("VLLM_", "FLASH_ATTENTION_", "LMCACHE_", "NCCL_", "UCX_")
-OF_ONE_HOST = {"VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_PORT", "VLLM_RPC_BASE_PATH"}
+OF_ONE_HOST = {"VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT", "VLLM_RPC_BASE_PATH", "VLLM_TARGET_DEVICE"}
 ON_ONE_DEVICE = {"tensor_parallel_size": "1", "pipeline_parallel_size": "1"}
 OF_CORE = {"distributed_executor_backend"}
 
