@@ -44,7 +44,7 @@ from lmi_plugins.vllm_engine.arguments.former import FORMER_ARGUMENTS, Arguments
 from lmi_plugins.vllm_engine.arguments.load_formats import pickle_faults, reads_usual_files, without_pickles
 from lmi_plugins.vllm_engine.arguments.names import CODE_ARGUMENTS, ENGINE_ARGUMENTS
 from lmi_plugins.vllm_engine.arguments.parallel_degrees import MAX, parallel_degrees
-from lmi_plugins.vllm_engine.devices import GPU_DEVICES, is_cpu_build, lacks_devices
+from lmi_plugins.vllm_engine.devices import has_gpu, is_cpu_build, lacks_devices
 from lmi_plugins.vllm_engine.main_memory import with_fitting_share
 from lmi_plugins.vllm_engine.requests.vllm_fields import OF_IMAGES, VllmFields, fields_of, read_fields
 
@@ -105,7 +105,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             return "vLLM is not installed"
         if is_cpu_build():
             return "the installed vLLM is a build for CPUs: select it with option.rolling_batch=vllm"
-        return None if any(device.exists() for device in GPU_DEVICES) else "there is no GPU"
+        return None if has_gpu() else "there is no GPU"
 
     @classmethod
     def stand_in(cls) -> StandIn | None:

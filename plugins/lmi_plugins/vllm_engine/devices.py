@@ -18,8 +18,13 @@ def is_cpu_build() -> bool:
         return True
 
 
+def has_gpu() -> bool:
+    """Return whether this host has a GPU on which `option.rolling_batch=auto` selects vLLM."""
+    return any(device.exists() for device in GPU_DEVICES)
+
+
 def lacks_devices() -> bool:
     """Return whether the installed vLLM needs a device, such as a GPU, and this host has none."""
-    if is_cpu_build() or any(device.exists() for device in GPU_DEVICES) or entry_points(group=PLATFORMS):
+    if is_cpu_build() or has_gpu() or entry_points(group=PLATFORMS):
         return False
     return not any(next(DEVICES.glob(pattern), None) for pattern in ACCELERATORS)

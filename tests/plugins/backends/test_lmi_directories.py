@@ -16,6 +16,7 @@ from lmi_plugins.backends import torch as torch_backend
 from lmi_plugins.backends import vllm
 from lmi_plugins.backends import vllm as vllm_backend
 from lmi_plugins.backends.torch_devices import Host
+from lmi_plugins.vllm_engine import devices
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.library import current_platform
 from tests.conftest import ModelDirectory
@@ -151,7 +152,7 @@ def plugins() -> Plugins:
 
 @pytest.fixture(autouse=True)
 def _host_with_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setattr(vllm_backend, "GPU_DEVICES", [tmp_path_factory.getbasetemp()])
+    monkeypatch.setattr(devices, "GPU_DEVICES", [tmp_path_factory.getbasetemp()])
     monkeypatch.setattr(vllm_backend, "is_cpu_build", lambda: False)
     monkeypatch.setattr(vllm_backend, "visible_gpus", lambda: GPUS)
     monkeypatch.setattr(torch_backend, "this_host", lambda: Host(GPUS, f"this host has {GPUS} GPUs", False))
@@ -320,3 +321,37 @@ def test_engines_over_devices_and_nodes(
     assert (passed.tensor_parallel_size, passed.pipeline_parallel_size, passed.data_parallel_size) == sizes
     assert "ray" in (passed.distributed_executor_backend, passed.data_parallel_backend) or engines > 1
     assert backend.placement(backend.setup.replicas).replicas.minimum == engines
+
+
+@pytest.mark.parametrize(
+    ("text", "engines"),
+    [
+        ("option.tensor_parallel_degree=2", 3 * GPUS // 2),
+        ("option.tensor_parallel_degree=2\noption.pipeline_parallel_degree=2\nminWorkers=2", 2 * 3 * GPUS // 4),
+        ("", 3),
+    ],
+)
+def test_engines_on_a_cluster(
+    model_dir: ModelDirectory, plugins: Plugins, monkeypatch: pytest.MonkeyPatch, text: str, engines: int
+) -> None:
+    monkeypatch.setattr(vllm_backend, "num_gpus", lambda: 3 * GPUS)
+    monkeypatch.setattr(vllm_backend, "max_node_gpus", lambda: GPUS)
+    monkeypatch.setattr(vllm_backend, "visible_gpus", lambda: 0)
+    options = properties("vllm", f"ray_address=auto\n{text}")
+    plan = read_plan("model", model_dir({"serving.properties": options}), {}, plugins)
+    backend = Model(plan, plugins.formatters).backend
+    assert isinstance(backend, vllm_backend.VllmBackend)
+    placement = backend.placement(backend.setup.replicas)
+    assert (placement.ray_address, placement.replicas.minimum) == ("auto", engines)
+    assert (backend.warnings, backend.substitutions) == ([], ())
+
+
+def test_an_engine_of_many_nodes_is_not_on_a_cluster(model_dir: ModelDirectory, plugins: Plugins) -> None:
+    options = properties("vllm", "ray_address=auto\nray_shared=true\noption.data_parallel_size=2")
+    plan = read_plan("model", model_dir({"serving.properties": options}), {}, plugins)
+    backend = Model(plan, plugins.formatters).backend
+    assert isinstance(backend, vllm_backend.VllmBackend)
+    assert backend.placement(backend.setup.replicas).ray_address is None
+    warnings = "\n".join([*backend.warnings, *plan.configuration.warnings])
+    assert "ray_address=auto has no effect: vLLM itself spreads the engine" in warnings
+    assert "ray_shared has no effect: the engines of vllm belong to one server" in warnings

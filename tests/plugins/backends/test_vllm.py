@@ -13,10 +13,13 @@ from lmi_core.backend import BackendSetup
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
 from lmi_core.plugins.loading import load_plugins
+from lmi_core.serving.backend_choice import standing_in
 from lmi_core.serving.model_plan import read_plan
 from lmi_plugins.backends import vllm as module
 from lmi_plugins.backends.vllm import VllmBackend
 from lmi_plugins.backends.vllm_properties import VllmProperties
+from lmi_plugins.backends.vllm_stand_in import TorchForVllm
+from lmi_plugins.vllm_engine import devices as engine_devices
 from lmi_plugins.vllm_engine.outputs.stream_intervals import StreamIntervals
 from tests.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import ids as torch_ids
@@ -147,10 +150,18 @@ def test_when_auto_takes_it(
         return distribution
 
     monkeypatch.setattr(module, "find_spec", lambda name: object() if installed else None)
-    monkeypatch.setattr(module, "version", version)
-    monkeypatch.setattr(module, "GPU_DEVICES", [HELLO if devices else HELLO / "none"])
+    monkeypatch.setattr(engine_devices, "version", version)
+    monkeypatch.setattr(engine_devices, "GPU_DEVICES", [HELLO if devices else HELLO / "none"])
     found = VllmBackend.unavailable()
     assert found is None if reason is None else reason in str(found)
+
+
+def test_a_host_without_devices_serves_engines_on_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in (("version", lambda _: "0.32.0"), ("GPU_DEVICES", ()), ("DEVICES", tmp_path)):
+        monkeypatch.setattr(engine_devices, name, value)
+    assert standing_in(VllmBackend, "vllm", on_cluster=True) == (VllmBackend, ())
+    stand_in, substitutions = standing_in(VllmBackend, "vllm")
+    assert (stand_in, substitutions[0].lacking) == (TorchForVllm, module.WITHOUT_DEVICE)
 
 
 @pytest.mark.parametrize(

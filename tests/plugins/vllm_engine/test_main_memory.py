@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from lmi_plugins.vllm_engine.main_memory import fitting_share
+from lmi_plugins.vllm_engine.main_memory import fitting_share, with_fitting_share
 
 GIB = 1 << 30
 
@@ -29,3 +29,9 @@ def test_share(
     memory = SimpleNamespace(available=available * GIB, total=16 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     assert fitting_share(arguments, environment) == share
+
+
+def test_a_part_of_the_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_CPU_KVCACHE_SPACE", raising=False)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=12 * GIB, total=16 * GIB))
+    assert with_fitting_share({"model": "m"}, 0.5) == {"model": "m", "gpu_memory_utilization": "0.335"}
