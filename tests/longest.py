@@ -15,7 +15,7 @@ SECONDS = {
     "plugins/vllm_engine/test_processes.py": 310,
     "clients/test_programs.py": 200,
     "plugins/vllm_engine/requests/test_sampling.py": 150,  # with all files of the shared engine
-    "clients/test_ray.py": 110,
+    "clients/test_ray.py": 250,
     "clients/test_resumed_kinds.py": 100,
     "handlers/cli/test_fronts.py": 65,
     "plugins/torch_engine/worker/test_resumed.py": 65,
