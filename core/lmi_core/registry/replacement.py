@@ -73,11 +73,11 @@ class Replacement:
 
     async def _check_cluster(self) -> None:
         """Raise OutOfMemory if both versions are on a Ray cluster whose nodes are full; an engine would wait long."""
-        plans = self._former.plan, self._model.plan
-        on_ray = [each.backend and each.backend.runs_on_ray and each.setup.ray_address for each in plans]
-        if self._former.idle or not all(on_ray):
+        models = self._former, self._model
+        placements = [each.runtime.placement(each.plan.setup.replicas) for each in models]
+        if self._former.idle or None in [each.ray_address for each in placements]:
             return
-        devices = self._model.runtime.placement(plans[1].setup.replicas).devices(0)
+        devices = placements[1].devices(0)
         if not await asyncio.to_thread(has_room, len([each for each in devices if each != CPU])):
             raise OutOfMemory(f"model {self._new.name}: no node of the Ray cluster has room for another engine")
 

@@ -110,9 +110,18 @@ def num_gpus() -> int:
 
 def max_node_gpus() -> int:
     """Return the number of GPUs of the cluster's largest node; 0 before `connect`."""
+    return max(_gpus_of_nodes(), default=0)
+
+
+def gpus_in_groups(size: int) -> int:
+    """Return the number of GPUs of the cluster in groups of this size, each on one node; 0 before `connect`."""
+    return sum(gpus // size * size for gpus in _gpus_of_nodes()) if size else 0
+
+
+def _gpus_of_nodes() -> list[int]:
     ray: Any = sys.modules.get("ray")
     nodes = ray.nodes() if ray is not None and ray.is_initialized() else []
-    return max((int(node["Resources"].get("GPU", 0)) for node in nodes if node["Alive"]), default=0)
+    return [int(node["Resources"].get("GPU", 0)) for node in nodes if node["Alive"]]
 
 
 def has_room(gpus: int) -> bool:

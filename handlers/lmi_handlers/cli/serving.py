@@ -30,6 +30,7 @@ from lmi_core.remote.held_copies import release_copy
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
+from lmi_core.workers.ray_actor import LOCAL
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.cli.plans import launch_plans, notes_of, refuse_warnings, warnings_of
 from lmi_handlers.container.launch import Launch, read_launch
@@ -126,11 +127,12 @@ def check_sharing(plans: Sequence[ModelPlan]) -> None:
                 "--servers works with the backends torch and trtllm, whose engines front ends can share, and with vllm "
                 f"and lmi-dist; {plan.name} is {plan.served_by}"
             )
-        on_ray = plan.backend.runs_on_ray and plan.setup.ray_address is not None
-        if on_ray and not (plan.setup.ray_shared or plan.backend.divides_engines):
+        cluster = plan.setup.ray_address if plan.backend.runs_on_ray else None
+        works = plan.setup.ray_shared or (plan.backend.divides_engines and cluster != LOCAL)
+        if cluster is not None and not works:
+            how = "" if plan.backend.divides_engines else "with ray_shared=true "
             raise ConfigurationError(
-                f"--servers works with {plan.backend.name} if the engines are on this host, or with ray_shared=true on "
-                "a cluster that is not `local`"
+                f"--servers works with {plan.backend.name} on this host, or {how}on a cluster that is not `local`"
             )
 
 

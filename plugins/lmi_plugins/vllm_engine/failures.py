@@ -92,7 +92,7 @@ class _FailureFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(record.args, tuple) and str(record.msg).startswith(DEATH):
-            self._report(RuntimeError(_death(*record.args)))
+            self._report(RuntimeError(death(*record.args)))
         if error is None or record.levelno < logging.ERROR:
             return True
         if not OF_ANOTHER.search(str(error)) and not self._report(error):
@@ -113,7 +113,8 @@ class _FailureFilter(logging.Filter):
         return True
 
 
-def _death(name: object, exit_code: object) -> str:
+def death(name: object, exit_code: object) -> str:
+    """Return the cause for a process that left none."""
     killed = isinstance(exit_code, int) and killed_for_memory(exit_code)
     cause = ", perhaps because the host ran out of memory" if killed else ""
     return f"{name} died with exit code {exit_code}{cause}"

@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakSet
@@ -124,9 +124,16 @@ def fit_to_model(arguments: AsyncEngineArgs) -> None:
 
 def from_arguments(arguments: AsyncEngineArgs) -> AsyncLLM:
     """Create an engine. Raise ConfigurationError if that fails."""
-    try:
+    with loading_errors():
         fit_to_model(arguments)
         return create_with_statistics(arguments)
+
+
+@contextmanager
+def loading_errors() -> Iterator[None]:
+    """Convert the errors of vLLM, or of the model's code, into ConfigurationError or OutOfMemory."""
+    try:
+        yield
     except ValidationError as error:
         raise ConfigurationError(f"vLLM cannot load the model: {_complaints(error)}") from error
     except Exception as error:  # vLLM or the model's own code may raise anything

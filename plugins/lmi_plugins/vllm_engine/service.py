@@ -26,6 +26,7 @@ from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
 from lmi_core.workers.resumption import PartialOutput, Resumption
+from lmi_core.workers.shared_worker import number_of_servers
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter
 from lmi_plugins.vllm_engine.adapters.loaded import VllmAdapters
@@ -106,7 +107,7 @@ class VllmService:
 
         def create(number: int) -> VllmEngine:
             devices = [int(device) for device in placement.devices(number) if device != CPU]
-            cluster, share = placement.ray_address, 1 / placement.replicas.minimum
+            cluster, share = placement.ray_address, 1 / (placement.replicas.minimum * number_of_servers())
             engine = VllmEngine(
                 arguments,
                 setup.retry_threshold,

@@ -1,14 +1,16 @@
 """The server's end of the connection to a worker in an actor, without Ray."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 import zmq.asyncio
 
 from lmi_core.workers.channel import Channel
-from lmi_core.workers.ray_actor import Connection
+from lmi_core.workers.ray_actor import Connection, gpus_in_groups, max_node_gpus
 
 HTTP = b"GET /api/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # as long as a greeting of ZeroMQ's
 
@@ -50,3 +52,10 @@ async def test_only_the_end_of_the_workers_connection_counts(connection: Connect
     assert not ended.done()
     worker.close()
     await ended
+
+
+@pytest.mark.parametrize(("size", "gpus"), [(1, 9), (2, 8), (3, 6), (8, 0), (0, 0)])
+def test_gpus_in_groups_that_nodes_hold(monkeypatch: pytest.MonkeyPatch, size: int, gpus: int) -> None:
+    nodes = [{"Alive": alive, "Resources": {"GPU": float(count)}} for alive, count in ((1, 3), (1, 4), (0, 8), (1, 2))]
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes))
+    assert (gpus_in_groups(size), max_node_gpus()) == (gpus, 4)

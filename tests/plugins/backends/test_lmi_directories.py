@@ -334,7 +334,7 @@ def test_engines_over_devices_and_nodes(
 def test_engines_on_a_cluster(
     model_dir: ModelDirectory, plugins: Plugins, monkeypatch: pytest.MonkeyPatch, text: str, engines: int
 ) -> None:
-    monkeypatch.setattr(vllm_backend, "num_gpus", lambda: 3 * GPUS)
+    monkeypatch.setattr(vllm_backend, "gpus_in_groups", lambda size: 3 * (GPUS // size * size))
     monkeypatch.setattr(vllm_backend, "max_node_gpus", lambda: GPUS)
     monkeypatch.setattr(vllm_backend, "visible_gpus", lambda: 0)
     options = properties("vllm", f"ray_address=auto\n{text}")
@@ -353,5 +353,5 @@ def test_an_engine_of_many_nodes_is_not_on_a_cluster(model_dir: ModelDirectory, 
     assert isinstance(backend, vllm_backend.VllmBackend)
     assert backend.placement(backend.setup.replicas).ray_address is None
     warnings = "\n".join([*backend.warnings, *plan.configuration.warnings])
-    assert "ray_address=auto has no effect: vLLM itself spreads the engine" in warnings
+    assert "ray_address=auto has no effect: vLLM itself distributes this engine" in warnings
     assert "ray_shared has no effect: the engines of vllm belong to one server" in warnings

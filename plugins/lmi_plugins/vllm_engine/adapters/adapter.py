@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from lmi_core.errors import AdapterNotFound
+import zmq
+
+from lmi_core.errors import AdapterNotFound, BackendUnhealthy
 from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
-from lmi_plugins.vllm_engine.library import AsyncLLM, LoRARequest
+from lmi_plugins.vllm_engine.library import AsyncLLM, EngineDeadError, LoRARequest
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +52,15 @@ class Adapter:
     async def request_to(self, engine: AsyncLLM) -> LoRARequest:
         """Return the request for an engine, after copying the files to its machine if it is another one.
 
-        Raise InvalidAdapter or BackendUnhealthy if that fails.
+        Raise InvalidAdapter if that fails, or EngineDeadError if the engine dies.
         """
         if (files := _files.get(engine)) is None:
             return self.request
         if engine not in self._copied:
-            copy = await files.bring_adapter(Path(self.request.lora_path))
+            try:
+                copy = await files.bring_adapter(Path(self.request.lora_path))
+            except (BackendUnhealthy, zmq.ZMQError) as error:  # the latter: its sockets are closed already
+                raise EngineDeadError from error
             self._copied[engine] = LoRARequest(self.name, self.number, str(copy))
         return self._copied[engine]
 

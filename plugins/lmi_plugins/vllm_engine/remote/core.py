@@ -10,7 +10,7 @@ import zmq.asyncio
 
 from lmi_core.workers.messages import encode
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
-from lmi_plugins.vllm_engine.failures import Failures
+from lmi_plugins.vllm_engine.failures import Failures, death
 from lmi_plugins.vllm_engine.library import (
     CONTEXT,
     CoreEngineProcManager,
@@ -18,7 +18,7 @@ from lmi_plugins.vllm_engine.library import (
     Executor,
     current_platform,
 )
-from lmi_plugins.vllm_engine.loading import fit_to_model
+from lmi_plugins.vllm_engine.loading import fit_to_model, loading_errors
 from lmi_plugins.vllm_engine.main_memory import with_fitting_share
 from lmi_plugins.vllm_engine.pings import WorkersTime
 from lmi_plugins.vllm_engine.processes import announce_end, kill_with_children
@@ -43,11 +43,13 @@ class Core:
         """Start the process. Raise ConfigurationError for arguments that vLLM refuses."""
         given = with_fitting_share(load.arguments, load.share) if current_platform.is_cpu() else load.arguments
         arguments = engine_arguments(given)
-        fit_to_model(arguments)
         arguments.served_model_name = load.model
-        SocketFolder().enter()
         self._failures = Failures(load.model)
-        config = arguments.create_engine_config(CONTEXT)
+        with loading_errors():
+            fit_to_model(arguments)
+            config = arguments.create_engine_config(CONTEXT)
+        self._folder = SocketFolder()
+        self._folder.enter()
         EngineCoreProc.run_engine_core = staticmethod(partial(run_core_with, load.keys))
         self._manager = CoreEngineProcManager(
             local_engine_count=1,
@@ -76,7 +78,8 @@ class Core:
         answering.cancel()
         with suppress(asyncio.CancelledError):
             await answering
-        await socket.send(encode(CoreEnded(self._failures.cause)))
+        self._folder.leave()
+        await socket.send(encode(CoreEnded(self._failures.cause or death("vLLM's core", self._process.exitcode))))
 
     async def _answer(self, socket: zmq.asyncio.Socket) -> None:
         while True:

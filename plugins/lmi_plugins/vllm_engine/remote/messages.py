@@ -11,6 +11,7 @@ from lmi_core.workers.messages import Alive, LoadFailed, Progress, Started
 class LoadCore(msgspec.Struct, tag=True):
     """The first message to the actor: the core to start, and the address and keys for its sockets."""
 
+    version: str  # of vLLM, whose messages differ between versions
     arguments: dict[str, str]  # of vLLM's engine, as text, with folders of the actor's node
     model: str | None  # its name in log lines and metrics
     address: str  # where the core reports to the server
@@ -39,9 +40,9 @@ class Computes(msgspec.Struct, tag=True):
 
 
 class CoreEnded(msgspec.Struct, tag=True):
-    """The core has ended, with the cause if it is known."""
+    """The core has ended."""
 
-    cause: str | None
+    cause: str
 
 
 ToCore: TypeAlias = LoadCore | EndCore | AskComputes

@@ -20,7 +20,7 @@ from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Place
 from lmi_core.workers.ray_actor import RayActor, host_address
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
-from lmi_plugins.vllm_engine.library import AsyncEngineArgs, AsyncLLM
+from lmi_plugins.vllm_engine.library import VERSION, AsyncEngineArgs, AsyncLLM
 from lmi_plugins.vllm_engine.loading import from_arguments, load_engine
 from lmi_plugins.vllm_engine.remote.messages import (
     AskComputes,
@@ -39,11 +39,20 @@ ANSWER_SECONDS = 5.0  # for an actor, which computes nothing
 END_SECONDS = 15.0  # for a core that was asked to end
 FOLDERS = ("model", "tokenizer", "hf_config_path", "generation_config")  # arguments that may name one
 DRAFT = "speculative_config"
-# Environment variables of vLLM and its libraries that apply to every host of a cluster, by prefix, and those that don't
+DRAFT_DEGREE = "draft_tensor_parallel_size"  # in it
+# Environment variables of vLLM and its libraries that apply to every host of a cluster, by prefix
 VARIABLES = ("VLLM_", "FLASH_ATTENTION_", "LMCACHE_", "NCCL_", "UCX_")
-OF_ONE_HOST = {"VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT", "VLLM_RPC_BASE_PATH", "VLLM_TARGET_DEVICE"}
-ON_ONE_DEVICE = {"tensor_parallel_size": "1", "pipeline_parallel_size": "1"}
-OF_CORE = {"distributed_executor_backend"}
+OF_ONE_HOST = {  # those that do not
+    *("VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_LOOPBACK_IP", "VLLM_PORT", "VLLM_RPC_BASE_PATH", "VLLM_TARGET_DEVICE"),
+    *("VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_P2P_SIDE_CHANNEL_HOST", "VLLM_EC_SIDE_CHANNEL_HOST"),
+    *("VLLM_DP_MASTER_IP", "VLLM_DP_MASTER_PORT"),
+    # Set by vLLM's client on a host without GPU
+    *("VLLM_DISABLE_SHARED_EXPERTS_STREAM", "VLLM_SSM_CONV_STATE_LAYOUT"),
+}
+OF_CORE = {
+    *("tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend"),
+    *("decode_context_parallel_size", "prefill_context_parallel_size"),
+}
 
 
 class RemoteCore:
@@ -100,8 +109,29 @@ class RemoteCore:
         """Kill a frozen core."""
         self._worker.send(EndCore(is_frozen=True))
 
+    async def wait_ended(self) -> None:
+        """Wait until the end of a core that has died, with its cause, is reported."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), ANSWER_SECONDS)
+
     async def stop(self) -> None:
-        """End the core and its actor. Safe to call repeatedly."""
+        """End the core and its actor; if cancelled, still wait for them. Safe to call repeatedly."""
+        ending = asyncio.create_task(self._stop())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait({ending})
+            raise
+
+    async def _stop(self) -> None:
+        try:
+            await self._end_core()
+        finally:
+            self._ended.set()
+            self._manager.lost.set()
+            await self._worker.stop()
+
+    async def _end_core(self) -> None:
         if self._loading is not None and not self._loading.done():
             assert self._sockets is not None
             await asyncio.to_thread(self._sockets.interrupt)
@@ -114,8 +144,6 @@ class RemoteCore:
                     await asyncio.wait_for(self._ended.wait(), END_SECONDS)
             self._following.cancel()
             await asyncio.wait({self._following})
-        self._manager.lost.set()
-        await self._worker.stop()
 
     async def _load_message(self, arguments: Mapping[str, str], model: str | None, report: Report) -> LoadCore:
         """Start vLLM's client, and return the message with the address at which it waits for the core."""
@@ -130,7 +158,7 @@ class RemoteCore:
         await asyncio.wait({address, self._loading}, return_when=asyncio.FIRST_COMPLETED)
         if not address.done():
             self._loading.result()
-        return LoadCore(there, model, await address, sockets.keys, self._share)
+        return LoadCore(VERSION, there, model, await address, sockets.keys, self._share)
 
     async def _with_files(self, arguments: Mapping[str, str], report: Report) -> dict[str, str]:
         """Return the arguments with folders of the core's node, to which they are copied."""
@@ -192,7 +220,9 @@ class _CoreManager:
 def _client_arguments(given: Mapping[str, str], model: str | None, host: str) -> AsyncEngineArgs:
     """Return the arguments of the client, whose host may have fewer devices than the core needs."""
     own = {name: value for name, value in given.items() if name not in OF_CORE}
-    arguments = engine_arguments({**own, **ON_ONE_DEVICE})
+    if DRAFT in own:
+        own[DRAFT] = json.dumps({key: value for key, value in json.loads(own[DRAFT]).items() if key != DRAFT_DEGREE})
+    arguments = engine_arguments(own)
     arguments.served_model_name = model
     arguments.data_parallel_size_local = 0  # the only core is not on this host
     arguments.data_parallel_address = host

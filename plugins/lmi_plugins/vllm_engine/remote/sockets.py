@@ -46,14 +46,18 @@ class CoreSockets:
         """Create the socket to which the core reports, at a free port."""
         context = zmq.Context()
         try:
-            if self._is_interrupted:
-                raise RuntimeError("the core has ended")
+            self._check_goes_on()
             socket = context.socket(zmq.ROUTER)
             self.prepare(socket)
             self.address.set_result(f"tcp://{self._host}:{socket.bind_to_random_port(f'tcp://{self._host}')}")
+            self._check_goes_on()  # `interrupt` may have come before there was an address
             yield socket
         finally:
             context.destroy(linger=0)
+
+    def _check_goes_on(self) -> None:
+        if self._is_interrupted:
+            raise RuntimeError("the core has ended")
 
     def interrupt(self) -> None:
         """Make vLLM's client stop waiting for a core that has ended: an unknown one reports to it."""
