@@ -16,6 +16,7 @@ from lmi_core.workers.replica import Replica
 BLOCK = 64  # tokens; prefixes are compared in whole blocks, which double in size after every eight
 SAMPLE = 16  # tokens of a larger block that are compared
 MAX_BLOCKS = 100_000  # remembered, from the most recent requests
+COMPARED = 100  # replicas per request, of any number: the best of these is hardly worse than the best of all
 MAX_HOLDERS = 8  # remembered per block, the most recent ones
 
 R = TypeVar("R", bound=Replica)
@@ -43,9 +44,11 @@ class Router(Generic[R]):
                 break
             held.update(dict.fromkeys(holders, end))
         first = self._first % len(replicas)
-        candidates = (*replicas[first:], *replicas[:first]) if first else replicas
-        chosen = _least_loaded(candidates)
-        if self._is_full(chosen) and (free := [each for each in candidates if not self._is_full(each)]):
+        ordered = (*replicas[first:], *replicas[:first]) if first else replicas
+        if len(replicas) > COMPARED:
+            self._first += COMPARED  # others for the next request
+        chosen = _least_loaded(ordered[:COMPARED])
+        if self._is_full(chosen) and (free := [each for each in ordered if not self._is_full(each)]):
             chosen = _least_loaded(free)
         all_full = self._is_full(chosen)
         fewest = chosen.isolation.tokens - held.get(chosen, 0)

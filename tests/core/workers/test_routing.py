@@ -1,12 +1,13 @@
 """The replica that a request goes to."""
 
 import random
+from collections import Counter
 
 import pytest
 
 from lmi_core.workers import routing
 from lmi_core.workers.isolation import Work
-from lmi_core.workers.routing import BLOCK, Router
+from lmi_core.workers.routing import BLOCK, COMPARED, Router
 from tests.core.workers.numbers import Numbers
 from tests.virtual_time import in_virtual_time
 
@@ -62,6 +63,14 @@ async def test_a_full_replica_is_chosen_only_if_all_are_full() -> None:
     chosen = [await enter(router, replicas, prompt(1)) for _ in range(4)]
     assert [replicas.index(each) for each in chosen] == [0, 0, 1, 1]
     assert await enter(router, replicas, prompt(1)) is replicas[0]
+
+
+@in_virtual_time
+async def test_many_replicas_get_the_same_load() -> None:
+    """Although only some of them are compared for each request."""
+    router, replicas = Router[Numbers](), [Numbers(i, set()) for i in range(5 * COMPARED)]
+    chosen = [await enter(router, replicas, prompt(seed, 1)) for seed in range(2 * len(replicas))]
+    assert {*Counter(chosen).values()} == {2}
 
 
 @in_virtual_time

@@ -21,7 +21,7 @@ from lmi_core.workers.endpoint import Place
 from lmi_core.workers.ray_actor import RayActor, host_address
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.library import VERSION, AsyncEngineArgs, AsyncLLM
-from lmi_plugins.vllm_engine.loading import from_arguments, load_engine
+from lmi_plugins.vllm_engine.loading import from_arguments, load_engine, note_exception
 from lmi_plugins.vllm_engine.remote.messages import (
     AskComputes,
     Computes,
@@ -137,6 +137,7 @@ class RemoteCore:
             await asyncio.to_thread(self._sockets.interrupt)
             self._loading.cancel()
             await asyncio.wait({self._loading})
+            note_exception(self._loading)
         if self._following is not None:
             if not self._ended.is_set():
                 self._worker.send(EndCore())
