@@ -34,6 +34,7 @@ HANDSHAKE_FAILED = (  # each precedes the end of its connection
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
 )
+THREADS_VARIABLE = "OMP_NUM_THREADS"
 STARTING_SECONDS = 600.0  # for a cluster to find resources for an actor and start it
 # By default, Ray ends a process, such as this server, that has not reached the cluster's head for a minute.
 WITHOUT_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(7 * 24 * 3600)}
@@ -44,6 +45,8 @@ class RayWorker:
 
     def __init__(self) -> None:
         configure_logging_of_another_program(os.environ[LOG_LEVEL_VARIABLE])  # Ray sends the lines to the server
+        if os.environ.get(THREADS_VARIABLE) == "1":  # Ray's, because an engine takes one of the node's CPUs
+            os.environ[THREADS_VARIABLE] = str(threads_of_engine())
 
     def place(self) -> Place:
         return Place(_ray().util.get_node_ip_address(), os.getpid())
@@ -54,6 +57,14 @@ class RayWorker:
         for each in others:
             threading.Thread(target=run_target, args=each, daemon=True).start()
         run_target(*first)
+
+
+def threads_of_engine() -> int:
+    """Return the number of threads of an engine on this node: the cores, divided by the engines that have room."""
+    ray = _ray()
+    node_id = ray.get_runtime_context().get_node_id()
+    engines = next(int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["NodeID"] == node_id)
+    return max(1, len(os.sched_getaffinity(0)) // max(1, engines))
 
 
 def run_target(target: str, address: str, keys: Keys) -> None:

@@ -1,6 +1,7 @@
 """The server's end of the connection to a worker in an actor, without Ray."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -9,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 import zmq.asyncio
 
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
+from lmi_core.workers import ray_actor
 from lmi_core.workers.channel import Channel
-from lmi_core.workers.ray_actor import Connection, gpus_in_groups, max_node_gpus
+from lmi_core.workers.ray_actor import THREADS_VARIABLE, Connection, RayWorker, gpus_in_groups, max_node_gpus
 
 HTTP = b"GET /api/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # as long as a greeting of ZeroMQ's
 
@@ -59,3 +62,19 @@ def test_gpus_in_groups_that_nodes_hold(monkeypatch: pytest.MonkeyPatch, size: i
     nodes = [{"Alive": alive, "Resources": {"GPU": float(count)}} for alive, count in ((1, 3), (1, 4), (0, 8), (1, 2))]
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes))
     assert (gpus_in_groups(size), max_node_gpus()) == (gpus, 4)
+
+
+@pytest.mark.parametrize(("given", "engines", "threads"), [("1", 1, "4"), ("1", 2, "2"), ("1", 16, "1"), ("3", 1, "3")])
+def test_an_engine_uses_its_share_of_the_cores(
+    monkeypatch: pytest.MonkeyPatch, given: str, engines: int, threads: str
+) -> None:
+    nodes = [{"NodeID": "other", "Resources": {"CPU": 32.0}}, {"NodeID": "own", "Resources": {"CPU": float(engines)}}]
+    context = SimpleNamespace(get_node_id=lambda: "own")
+    ray = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: nodes)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setenv(THREADS_VARIABLE, given)
+    monkeypatch.setenv(LOG_LEVEL_VARIABLE, "info")
+    monkeypatch.setattr(ray_actor, "configure_logging_of_another_program", lambda _: None)
+    RayWorker()
+    assert os.environ[THREADS_VARIABLE] == threads

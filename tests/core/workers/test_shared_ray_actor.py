@@ -11,6 +11,7 @@ from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.workers import ray_actor, shared_ray_actor
 from lmi_core.workers.channel import Keys
 from lmi_core.workers.endpoint import Place
+from lmi_core.workers.ray_actor import THREADS_VARIABLE
 from lmi_core.workers.shared_ray_actor import Access, SharedRayWorker
 
 TARGET = "tests.core.workers.worker_targets:load_and_echo"
@@ -58,6 +59,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """A worker that looks at its leases often."""
     monkeypatch.setattr(ray_actor, "configure_logging_of_another_program", lambda _: None)
     monkeypatch.setenv(LOG_LEVEL_VARIABLE, "info")
+    monkeypatch.delenv(THREADS_VARIABLE, raising=False)  # with Ray's value, an actor asks Ray about its node
     monkeypatch.setattr(shared_ray_actor, "LOOK_SECONDS", 0.01)
     worker = Worker(TARGET)
     yield worker
