@@ -60,7 +60,7 @@ class RemoteCore:
 
     def __init__(self, cluster: str, gpus: int, share: float) -> None:
         """Create a core with a number of GPUs without starting it; for `share` see LoadCore."""
-        self.cause: str | None = None  # of its end
+        self.cause: str | None = None  # of its end, unless `stop` ends it
         self.files: NodeFiles | None = None
         self._share = share
         variables = {name: value for name, value in os.environ.items() if name.startswith(VARIABLES)}
@@ -70,6 +70,7 @@ class RemoteCore:
         self._sockets: CoreSockets | None = None
         self._loading: asyncio.Task[AsyncLLM] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._is_stopping = False
         self._ended = asyncio.Event()
         self._manager = _CoreManager()
         self._computes: asyncio.Future[bool] | None = None  # the answer to the last question
@@ -132,6 +133,7 @@ class RemoteCore:
             await self._worker.stop()
 
     async def _end_core(self) -> None:
+        self._is_stopping = True
         if self._loading is not None and not self._loading.done():
             assert self._sockets is not None
             await asyncio.to_thread(self._sockets.interrupt)
@@ -196,8 +198,9 @@ class RemoteCore:
             assert self._following is not None
             self._following.cancel()  # the end of the actor, which follows, is no other event
 
-    def _on_end(self, cause: str | None) -> None:
-        self.cause = cause
+    def _on_end(self, cause: str) -> None:
+        if not self._is_stopping:
+            self.cause = cause
         self._ended.set()
         self._manager.lost.set()
 

@@ -62,7 +62,7 @@ async def test_the_end_of_a_core_is_waited_for_by_whoever_is_cancelled(core: Rem
     worker.may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    assert (worker.sent, worker.stopped, core.cause) == ([EndCore()], 1, "it was told to")
+    assert (worker.sent, worker.stopped, core.cause) == ([EndCore()], 1, None)
     await core.stop()
     assert worker.sent == [EndCore()]
 
