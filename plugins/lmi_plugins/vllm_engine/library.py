@@ -1,4 +1,5 @@
-"""Every name that this project uses from vLLM, except where `processes`, `cpu_adapters` and `cpu_seeds` patch it.
+"""Every name that this project uses from vLLM, except where these patch it: `processes`, `cpu_adapters`, `cpu_seeds`,
+and `remote.sockets`.
 
 Importing this module imports vLLM, and raises ImportError if that fails.
 """
