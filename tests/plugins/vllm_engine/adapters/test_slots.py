@@ -18,10 +18,10 @@ A, B, C, D = (Adapter(LoRARequest(name, number, f"/no/{name}")) for number, name
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no thread look at files, for which the tests would wait."""
 
-    async def check(self: Adapter, engine: object) -> None:
-        pass
+    async def checked(self: Adapter, engine: object) -> LoRARequest:
+        return self.request
 
-    monkeypatch.setattr(Adapter, "check", check)
+    monkeypatch.setattr(Adapter, "checked", checked)
 
 
 class Engine:
