@@ -13,15 +13,15 @@ from typing import Generic, TypeVar
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica
 
-BLOCK = 64  # tokens; prefixes are compared in whole blocks, which double in size after every eight
-SAMPLE = 16  # tokens of a larger block that are compared
+BLOCK = 64  # tokens of each of the first eight blocks of a prefix; then the size doubles after every four
+SAMPLE = 8  # tokens of a larger block that are compared
 MAX_BLOCKS = 100_000  # remembered, from the most recent requests
-COMPARED = 100  # replicas per request, of any number: the best of these is hardly worse than the best of all
+COMPARED = 32  # replicas per request, of any number: the best of these is hardly worse than the best of all
 MAX_HOLDERS = 8  # remembered per block, the most recent ones
 
 R = TypeVar("R", bound=Replica)
 
-_ENDS = tuple(accumulate(BLOCK << index // 8 for index in range(160)))  # of blocks
+_ENDS = tuple(accumulate(BLOCK << max(0, index // 4 - 1) for index in range(80)))  # of blocks
 
 
 class Router(Generic[R]):
