@@ -34,11 +34,11 @@ def choose_backend(rolling_batch: str, backends: Registry[Backend[Any]]) -> tupl
 
 
 def standing_in(
-    backend: type[Backend[Any]], rolling_batch: str, *, on_cluster: bool = False
+    backend: type[Backend[Any]], rolling_batch: str, cluster: str | None = None
 ) -> tuple[type[Backend[Any]], tuple[Substitution, ...]]:
-    """Return the backend, or its replacement if the host, here or on a cluster, cannot run it, and the difference."""
+    """Return the backend, or its replacement if this host, or one of the cluster, cannot run it, and the difference."""
     stand_in = backend.stand_in()
-    if stand_in is None or (stand_in.devices_lack and on_cluster):
+    if stand_in is None or (stand_in.devices_lack and cluster is not None):
         return backend, ()
     difference = Substitution("option.rolling_batch", rolling_batch, stand_in.lacking, stand_in.instead)
     return stand_in.backend, (difference,)

@@ -160,9 +160,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
             options = choose_batching(server, options, configuration)
             options = drop_ignored(options, configuration)
             chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
-            backend, substitutions = standing_in(
-                chosen, options.rolling_batch, on_cluster=server.ray_address is not None
-            )
+            backend, substitutions = standing_in(chosen, options.rolling_batch, server.ray_address)
             configuration.warnings += replica_warnings(server, backend)
             place_on_devices(server, backend, configuration)
         else:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -81,14 +81,19 @@ class Conversation(Generic[M]):
 
     async def stop(self) -> None:
         """End the worker; if cancelled, still wait for it, because nothing else would free its resources."""
-        ending = asyncio.create_task(self.endpoint.stop())
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            await asyncio.wait({ending})
-            raise
+        await completed(self.endpoint.stop())
 
     async def _kill_when_frozen(self) -> str:
         why = await self._heartbeat.wait_frozen(lambda: self.endpoint.send(PING))
         self.endpoint.kill()
         return why
+
+
+async def completed(ending: Coroutine[Any, Any, None]) -> None:
+    """Wait until `ending` is complete, even if this is cancelled meanwhile."""
+    task = asyncio.create_task(ending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -49,7 +49,7 @@ class RayWorker:
             os.environ[THREADS_VARIABLE] = str(threads_of_engine())
 
     def place(self) -> Place:
-        return Place(_ray().util.get_node_ip_address(), os.getpid())
+        return Place(host_address(), os.getpid())
 
     def run(self, *targets: "tuple[str, str, Keys]") -> None:
         """Run the first target until its connection ends, and the others in parallel threads."""

@@ -27,6 +27,7 @@ from lmi_core.workers.ray_actor import (
     describe_failure,
     exit_actor,
     first_answer,
+    host_address,
     kill_actor,
     run_target,
     target_function,
@@ -180,7 +181,7 @@ class SharedRayActor(WatchedActor, SharedSocket):
         self._watching.append(asyncio.create_task(self._watch(self._socket.get_monitor_socket(LOST), access.address)))
         self._socket.connect(access.address)
         if access.loads:
-            self.files = Connection(self._context, ray.util.get_node_ip_address(), self._lost)
+            self.files = Connection(self._context, host_address(), self._lost)
             self._watching.append(asyncio.create_task(self._watch_connection(self.files)))
             copying = self._actor.copy_files.remote(self._files_target, self.files.address, self.files.keys)
             await _call(_answer(copying))

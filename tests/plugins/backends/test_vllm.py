@@ -159,7 +159,7 @@ def test_when_auto_takes_it(
 def test_a_host_without_devices_serves_engines_on_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in (("version", lambda _: "0.32.0"), ("GPU_DEVICES", ()), ("DEVICES", tmp_path)):
         monkeypatch.setattr(engine_devices, name, value)
-    assert standing_in(VllmBackend, "vllm", on_cluster=True) == (VllmBackend, ())
+    assert standing_in(VllmBackend, "vllm", "auto") == (VllmBackend, ())
     stand_in, substitutions = standing_in(VllmBackend, "vllm")
     assert (stand_in, substitutions[0].lacking) == (TorchForVllm, module.WITHOUT_DEVICE)
 

@@ -16,7 +16,7 @@ from typing import Any
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
-from lmi_core.workers.conversation import Conversation
+from lmi_core.workers.conversation import Conversation, completed
 from lmi_core.workers.endpoint import Place
 from lmi_core.workers.ray_actor import RayActor, host_address
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
@@ -117,12 +117,7 @@ class RemoteCore:
 
     async def stop(self) -> None:
         """End the core and its actor; if cancelled, still wait for them. Safe to call repeatedly."""
-        ending = asyncio.create_task(self._stop())
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            await asyncio.wait({ending})
-            raise
+        await completed(self._stop())
 
     async def _stop(self) -> None:
         try:
