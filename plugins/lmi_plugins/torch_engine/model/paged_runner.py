@@ -167,6 +167,8 @@ class PagedRunner(ModelRunner):
             raise UnsupportedAttention("it does not accept position_ids")
         others = torch.tensor([[1, 0]], device=ids.device)
         after_another = self._forward(others, positions, positions[0, 1:], LayoutProbe())
-        if not torch.allclose(logits, after_another, atol=1e-2 * float(logits.abs().max()), equal_nan=True):
+        # Types of 2 bytes round differently in other company, most of all where experts add up.
+        rounding = 1e-2 if logits.dtype == torch.float32 else 1e-1
+        if not torch.allclose(logits, after_another, atol=rounding * float(logits.abs().max()), equal_nan=True):
             raise UnsupportedAttention("some of its layers mix tokens in their own way")
         return probe

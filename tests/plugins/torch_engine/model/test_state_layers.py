@@ -7,7 +7,7 @@ import torch
 
 from lmi_core.generation.output import GenerationStep, Given
 from lmi_plugins.torch_engine.engine.engine import Engine
-from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import DataType, EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.model.attention import LayoutProbe
 from lmi_plugins.torch_engine.model.paged_runner import PagedRunner
 from lmi_plugins.torch_engine.model.state_layers import StateLayer, new_states, replace_state_layers
@@ -108,6 +108,18 @@ def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(
     monkeypatch.setattr(LayoutProbe, "mix", mix)
     assert not make_engine(model_directory("qwen3_5_text")).parts.runner.paged
     assert "some of its layers mix tokens in their own way" in caplog.text
+
+
+@pytest.mark.parametrize(("dtype", "is_rounding"), [("bfloat16", True), ("float32", False)])
+def test_rounding_in_other_company_is_not_taken_for_mixing(
+    dtype: DataType, is_rounding: bool, model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mix(self: LayoutProbe, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
+        return layer.try_out(hidden)[0] * 0.004
+
+    monkeypatch.setattr(LayoutProbe, "mix", mix)
+    runner = make_engine(model_directory("qwen3_5_text"), dtype=dtype, cpu_runner="torch").parts.runner
+    assert runner.paged is is_rounding
 
 
 @pytest.mark.parametrize(
