@@ -16,6 +16,7 @@ from openai.types.responses import (
     ResponseItem,
     ResponseStreamEvent,
     ResponseTextDeltaEvent,
+    ToolSearchToolParam,
     response_create_params,
 )
 from pydantic import BaseModel, TypeAdapter
@@ -40,6 +41,7 @@ PATCH: CustomToolParam = {
     "name": "apply_patch",
     "format": {"type": "grammar", "syntax": "regex", "definition": ".+"},
 }
+SEARCH: ToolSearchToolParam = {"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 LOG_PROBS: Any = ["message.output_text.logprobs"]
 DROPPED = {"access_programs", "context_management", "image"}  # as any field that nobody here knows
@@ -163,6 +165,21 @@ async def test_custom_tool(server: RunningServer, client: AsyncOpenAI) -> None:
     server.scripted.enqueue(Script(THOUGHT + '{"input": "three"}'))
     third = await client.responses.create(model="model", input=items, tools=[PATCH], tool_choice=choice)
     assert third.output[-1].to_dict().items() >= {"type": "custom_tool_call", "input": "three"}.items()
+
+
+async def test_search_for_tools(server: RunningServer, client: AsyncOpenAI) -> None:
+    called = '<tool_call>{"name": "tool_search", "arguments": {"query": "weather"}}</tool_call>'
+    server.scripted.enqueue(Script(f"{THOUGHT}{called}"), Script(f"{THOUGHT}{CALL}"))
+    items: list[Any] = [{"role": "user", "content": "Weather?"}]
+    async with client.responses.stream(model="model", input=items, tools=[SEARCH]) as stream:
+        first = await stream.get_final_response()
+    (search,) = (item for item in first.output if item.type == "tool_search_call")
+    assert (search.execution, search.arguments) == ("client", {"query": "weather"})
+    found = {"type": "tool_search_output", "call_id": search.call_id, "execution": "client", "tools": [WEATHER]}
+    items += [*first.output, found]
+    second = await client.responses.create(model="model", input=items, tools=[SEARCH])
+    (call,) = (item for item in second.output if item.type == "function_call")
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
 
 
 async def test_conversation_on_the_server(server: RunningServer, client: AsyncOpenAI) -> None:

@@ -50,7 +50,7 @@ class Calls(ForkServer):
         status = 1
         try:
             seconds, memory, arguments = pickle.load(connection.makefile("rb"))
-            connection.sendall(self._answer(seconds, memory, arguments))
+            connection.sendall(self._answer(seconds, memory, (*arguments, *descriptors)))
             status = 0
         except (EOFError, OSError, pickle.UnpicklingError):  # the client has stopped waiting
             status = 0

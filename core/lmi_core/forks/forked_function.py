@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal, NoReturn
 
@@ -93,17 +93,23 @@ class ForkedFunction:
         self._stopped = False
 
     def call(
-        self, seconds: float, *arguments: Any, memory: int = MAX_MEMORY, cancellation: Cancellation | None = None
+        self,
+        seconds: float,
+        *arguments: Any,
+        memory: int = MAX_MEMORY,
+        cancellation: Cancellation | None = None,
+        descriptors: Sequence[int] = (),
     ) -> Any:
         """Call the function within seconds of CPU time and bytes of memory, and return its result.
 
+        Its last arguments are its own copies of the file descriptors, through which large results cost less.
         Raise CallFailedError, CallTooCostlyError or CallEndedError; raise GenerationFailed if the call was cancelled,
         or if no process could be started, which is not the call's fault.
         """
         cancellation = cancellation or Cancellation()
         for _ in range(ATTEMPTS):
             process = self._running_process()
-            answer = process.call((seconds, memory, arguments), cancellation)
+            answer = process.call((seconds, memory, arguments), cancellation, descriptors)
             if answer is not None:
                 return _result(answer, seconds)
             if cancellation.cancelled or self._stopped:
@@ -150,10 +156,12 @@ class _Process:
         with passed, suppress(OSError):  # the origin has died; the call will report it
             _send(sockets.enter_context(connect(server.control, passed.fileno())), preparation)
 
-    def call(self, message: tuple[Any, ...], cancellation: Cancellation) -> tuple[str, Any] | None:
+    def call(
+        self, message: tuple[Any, ...], cancellation: Cancellation, descriptors: Sequence[int]
+    ) -> tuple[str, Any] | None:
         """Return the answer to a call; None if the process has died, or if the call was cancelled."""
         try:
-            connection = connect(self._control)
+            connection = connect(self._control, *descriptors)
         except OSError:
             return None
         with connection, cancellation.ending(connection), connection.makefile("rb") as answers:

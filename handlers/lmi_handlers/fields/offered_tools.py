@@ -5,7 +5,7 @@ them. A request with hosted tools only cannot be served.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, Discriminator
 
@@ -15,6 +15,7 @@ from lmi_handlers.fields.parameter_fields import RequestPart
 
 NO_TOOLS = "this server has no built-in tools"
 OWN, HOSTED = "<own>", "<hosted>"  # internal tags of tools
+SEARCH: Final = "tool_search"  # the type of a tool that a hosted service runs unless its `execution` is client
 
 T = TypeVar("T", bound=BaseModel)
 ToolLists = Mapping[str, Sequence[BaseModel]]  # the lists of tools in a request, by their fields
@@ -32,8 +33,9 @@ def by_type(own: str, *further: str) -> Discriminator:
     def tag(given: Any) -> str:
         if isinstance(given, HostedTool):
             return HOSTED
-        kind = given.get("type") if isinstance(given, dict) else getattr(given, "type", None)
-        if kind in further:
+        members = given if isinstance(given, dict) else vars(given) if isinstance(given, BaseModel) else {}
+        kind = members.get("type")
+        if kind in further and (kind != SEARCH or members.get("execution") == "client"):
             return f"<{kind}>"
         return HOSTED if isinstance(kind, str) and kind != own else OWN
 

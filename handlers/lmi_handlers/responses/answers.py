@@ -80,7 +80,18 @@ class OutputCustomCall(TypedDict):
     input: str
 
 
-ResponseItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
+class OutputSearchCall(TypedDict):
+    """A call of the client's search for tools; the arguments are a text only if they are not valid JSON."""
+
+    id: str
+    type: Literal["tool_search_call"]
+    status: Status
+    call_id: str
+    execution: Literal["client"]
+    arguments: Any
+
+
+ResponseItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall | OutputSearchCall
 
 
 class ResponseFailure(TypedDict):

@@ -16,7 +16,6 @@ from lmi_handlers.process.front import elsewhere
 from lmi_handlers.responses.items import (
     AdditionalToolsItem,
     CallItem,
-    FunctionOutputItem,
     HostedCallItem,
     InputPart,
     Item,
@@ -24,6 +23,7 @@ from lmi_handlers.responses.items import (
     Known,
     MessageItem,
     ReasoningItem,
+    ResultItem,
 )
 from lmi_handlers.responses.request import ResponsesRequest
 
@@ -114,7 +114,7 @@ def _check_results(items: Iterable[PlacedItem]) -> None:
     for item, field in items:
         if isinstance(item, CallItem):
             called.add(item.call_id)
-        elif isinstance(item, FunctionOutputItem) and item.call_id not in called:
+        elif isinstance(item, ResultItem) and item.call_id not in called:
             raise InvalidPayload(
                 f"`{field}.call_id` must match an earlier call, in `input` or in the responses that "
                 f"`{PREVIOUS}` continues. Given: {quote(item.call_id)}"
@@ -175,7 +175,7 @@ def chat_messages(items: Iterable[PlacedItem], instructions: str | None) -> list
             continue
         if isinstance(item, ReasoningItem) and not item.written:
             continue
-        if not isinstance(item, FunctionOutputItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
+        if not isinstance(item, ResultItem) and (not isinstance(item, MessageItem) or _is_text_answer(item)):
             if answer is None or not answer.takes(item):
                 messages += [answer.place()] if answer else []
                 answer = AssistantMessage(field)
@@ -191,7 +191,7 @@ def _is_text_answer(item: MessageItem) -> bool:
     return item.role == "assistant" and all(part.type != "input_image" for part in item.content)
 
 
-def _place(item: MessageItem | FunctionOutputItem, field: str) -> PlacedMessage:
+def _place(item: MessageItem | ResultItem, field: str) -> PlacedMessage:
     if isinstance(item, MessageItem):
         message = _message(item.role, item.content)
         return PlacedMessage(message, f"{field}.content")

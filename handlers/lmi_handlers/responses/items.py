@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 from uuid import uuid4
 
+import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from lmi_handlers.chat.messages import ContentPart, ImageUrl
 from lmi_handlers.chat.schema import JsonObject
+from lmi_handlers.fields.offered_tools import SEARCH
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import input_as_arguments
-from lmi_handlers.responses.tools import OfferedTools, listed_tools, name_in_chat
+from lmi_handlers.responses.tools import OfferedTools, callable_tools, listed_tools, name_in_chat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -211,6 +213,53 @@ class AdditionalToolsItem(InputItem):
         return {"type": self.type, **super().listed(), "role": "developer", "tools": listed_tools(self.tools)}
 
 
+def _as_text(arguments: object) -> str:
+    try:
+        return orjson.dumps(arguments).decode()
+    except orjson.JSONEncodeError as error:  # they are nested too deeply
+        raise ValueError(f"cannot be taken: {error}") from None
+
+
+class SearchCallItem(InputItem):
+    """A call of the client's search for tools."""
+
+    type: Literal["tool_search_call"]
+    call_id: str = Field(min_length=1)
+    execution: Literal["client"] = "client"
+    arguments: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=dict[str, Any])] = Field(
+        description="A JSON object."
+    )
+
+    @property
+    def name_in_chat(self) -> str:
+        return SEARCH
+
+    def listed(self) -> JsonObject:
+        arguments = orjson.loads(self.arguments)
+        members = {"call_id": self.call_id, "execution": self.execution, "arguments": arguments}
+        return {"type": self.type, **super().listed(), **members}
+
+
+class SearchOutputItem(InputItem):
+    """The tools that a search has found, which the model may call from then on."""
+
+    type: Literal["tool_search_output"]
+    call_id: str = Field(min_length=1)
+    execution: Literal["client"] = "client"
+    tools: OfferedTools
+
+    @property
+    def output(self) -> list[InputPart]:
+        """The result in the chat: the names, because the tools themselves are offered beside all others."""
+        names = ", ".join(callable_tools(self.tools))
+        text = f"You can now call these tools: {names}" if names else "No tools were found."
+        return [InputPart(type="input_text", text=text)]
+
+    def listed(self) -> JsonObject:
+        members = {"call_id": self.call_id, "execution": self.execution, "tools": listed_tools(self.tools)}
+        return {"type": self.type, **super().listed(), **members}
+
+
 class ItemReference(InputItem):
     """An item of a stored response, by its id."""
 
@@ -226,6 +275,8 @@ TYPES: dict[str, type[InputItem]] = {
     "custom_tool_call_output": FunctionOutputItem,
     "reasoning": ReasoningItem,
     "additional_tools": AdditionalToolsItem,
+    "tool_search_call": SearchCallItem,
+    "tool_search_output": SearchOutputItem,
     "item_reference": ItemReference,
     **dict.fromkeys(get_args(HostedCallItem.model_fields["type"].annotation), HostedCallItem),
 }
@@ -237,6 +288,8 @@ ID_PREFIXES: dict[type[InputItem], str] = {
     HostedCallItem: "hc",
     ReasoningItem: "rs",
     AdditionalToolsItem: "at",
+    SearchCallItem: "tsc",
+    SearchOutputItem: "tso",
     ItemReference: "ref",
 }
 
@@ -264,18 +317,22 @@ Item = Annotated[
     | Annotated[CustomCallItem, Tag("<custom_tool_call>")]
     | Annotated[ReasoningItem, Tag("<reasoning>")]
     | Annotated[AdditionalToolsItem, Tag("<additional_tools>")]
+    | Annotated[SearchCallItem, Tag("<tool_search_call>")]
+    | Annotated[SearchOutputItem, Tag("<tool_search_output>")]
     | Annotated[ItemReference, Tag("<item_reference>")]
     | Annotated[HostedCallItem, Tag("<web_search_call>")],
     Discriminator(_tag, "unknown_item", f"must be an item of one of the types {', '.join(TYPES)}"),
 ]
-CallItem = FunctionCallItem | CustomCallItem
+CallItem = FunctionCallItem | CustomCallItem | SearchCallItem
+ResultItem = FunctionOutputItem | SearchOutputItem
+ToolsItem = AdditionalToolsItem | SearchOutputItem
 # Items that contain their content
-Known = MessageItem | CallItem | FunctionOutputItem | ReasoningItem | HostedCallItem | AdditionalToolsItem
+Known = MessageItem | CallItem | ResultItem | ReasoningItem | HostedCallItem | AdditionalToolsItem
 
 
 def offered_tools(tools: OfferedTools | None, items: Iterable[InputItem]) -> OfferedTools:
     """Return the tools that items of the conversation add, and those of the request, which are newer."""
-    return [*(tool for item in items if isinstance(item, AdditionalToolsItem) for tool in item.tools), *(tools or ())]
+    return [*(tool for item in items if isinstance(item, ToolsItem) for tool in item.tools), *(tools or ())]
 
 
 def _as_items(given: object) -> object:

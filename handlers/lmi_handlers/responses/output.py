@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 from uuid import uuid4
 
+import orjson
+
 from lmi_core.generation.output import Token
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.chat.pieces import AnswerPiece, AnswerReader, ReasoningText, call_id
@@ -137,9 +139,9 @@ class CallOutput(OutputItem):
     def begin(self) -> list[JsonObject]:
         return [self.added(self.whole("in_progress"))]
 
-    def grow(self, text: str) -> JsonObject:
+    def grow(self, text: str) -> list[JsonObject]:
         self._texts.append(text)
-        return event(f"{self.type}_{self.member}.delta", {**self.place, "delta": text})
+        return [event(f"{self.type}_{self.member}.delta", {**self.place, "delta": text})]
 
     def end(self, status: str) -> list[JsonObject]:
         call = {"name": self._call["name"], self.member: self.text}
@@ -155,6 +157,27 @@ class CustomCallOutput(CallOutput):
     prefix = "ctc"
     type = "custom_tool_call"
     member = "input"
+
+
+class SearchCallOutput(CallOutput):
+    """A call of the client's search for tools, whose arguments are not text but JSON, complete at its end."""
+
+    prefix = "tsc"
+    type = "tool_search_call"
+
+    def grow(self, text: str) -> list[JsonObject]:
+        super().grow(text)
+        return []
+
+    def end(self, status: str) -> list[JsonObject]:
+        return [self.done(status)]
+
+    def whole(self, status: str) -> JsonObject:
+        try:
+            arguments = orjson.loads(self.text or "{}")
+        except orjson.JSONDecodeError:  # incomplete, or the model's mistake
+            arguments = self.text
+        return super().whole(status) | {"arguments": arguments}
 
 
 def event(kind: str, members: JsonObject) -> JsonObject:
@@ -209,12 +232,12 @@ class ResponseOutput:
             case CallBegun():
                 self._waiting = []
                 function = self._functions.get(piece.name, {"name": piece.name})
-                kind = CustomCallOutput if piece.plain else CallOutput
+                kind = CustomCallOutput if piece.plain else SearchCallOutput if "execution" in function else CallOutput
                 return self._begin(kind(len(self.item_ids), function, call_id(piece)))
             case CallArguments(_, text):
                 assert isinstance(self._open, CallOutput), "a parser returns the calls one at a time"
                 self._waiting = []
-                return [self._open.grow(text)]
+                return self._open.grow(text)
 
     def _part(self, kind: type[PartItem], text: str, log_probs: list[JsonObject]) -> list[JsonObject]:
         events = [] if isinstance(self._open, kind) else self._begin(kind(len(self.item_ids)))

@@ -12,7 +12,7 @@ from lmi_handlers.fields.offered_tools import hosted_names
 from lmi_handlers.fields.openai_tolerance import Refusal, refuse, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.responses.items import AdditionalToolsItem, Items
+from lmi_handlers.responses.items import Items, ToolsItem
 from lmi_handlers.responses.tools import TYPES, GivenChoice, OfferedTools
 
 Includable = Literal[
@@ -107,8 +107,8 @@ class ResponsesRequest(ChatFields):
     )
     tools: OfferedTools | None = Field(
         None,
-        description="The tools that the model may call: functions and custom tools. Beside these, other types are "
-        "ignored.",
+        description="The tools that the model may call: functions, custom tools and the client's search for "
+        "tools. Beside these, other types are ignored.",
     )
     tool_choice: GivenChoice | None = Field(None, description="none, auto, required, or an object.")
     max_tool_calls: int | None = Field(None, ge=1, description="Ignored: the server has no tools of its own.")
@@ -132,7 +132,7 @@ class ResponsesRequest(ChatFields):
     def tool_lists(self) -> dict[str, OfferedTools]:
         """The lists of tools in the request, by their fields."""
         items = enumerate(self.input)
-        added = {f"input.{index}.tools": item.tools for index, item in items if isinstance(item, AdditionalToolsItem)}
+        added = {f"input.{index}.tools": item.tools for index, item in items if isinstance(item, ToolsItem)}
         return {"tools": self.tools or [], **added}
 
     @property

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.offered_tools import HOSTED, OWN, HostedTool, by_type
+from lmi_handlers.fields.offered_tools import HOSTED, OWN, SEARCH, HostedTool, by_type
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.tool_fields import (
     BY_TYPE,
@@ -74,27 +74,45 @@ class NamespaceTool(RequestPart):
         return self.model_dump() | {"tools": [tool.listed() for tool in self.tools]}
 
 
-OwnTool = FunctionTool | CustomTool | NamespaceTool
+class SearchTool(FunctionDefinition):
+    """A search for further tools, which the client runs, such as that of Codex for tools of MCP servers."""
+
+    type: Literal["tool_search"]
+    execution: Literal["client"]
+    name: Literal["tool_search"] = SEARCH
+
+    def for_chat(self, namespace: str | None = None) -> Tool:
+        definition = self.model_dump(exclude={"type", "execution"})
+        return Tool(type="function", function=FunctionDefinition.model_construct(**definition))
+
+    def listed(self) -> JsonObject:
+        """Return the tool in the form of answers."""
+        return self.model_dump(exclude={"name", "strict"})
+
+
+CallableTool = FunctionTool | CustomTool | SearchTool
+OwnTool = CallableTool | NamespaceTool
 OfferedTools = list[
     Annotated[
         Annotated[FunctionTool, Tag(OWN)]
         | Annotated[CustomTool, Tag(CUSTOM)]
         | Annotated[NamespaceTool, Tag(f"<{NAMESPACE}>")]
+        | Annotated[SearchTool, Tag(f"<{SEARCH}>")]
         | Annotated[HostedTool, Tag(HOSTED)],
-        by_type("function", "custom", NAMESPACE),
+        by_type("function", "custom", NAMESPACE, SEARCH),
     ]
 ]
 
 
-def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> dict[str, tuple[str | None, FunctionTool | CustomTool]]:
-    """Return the functions and custom tools, each with its namespace, by their names in the chat.
+def callable_tools(tools: Iterable[OwnTool | HostedTool]) -> dict[str, tuple[str | None, CallableTool]]:
+    """Return the functions, custom tools and searches, each with its namespace, by their names in the chat.
 
     The last of several definitions with one name is used: some clients send all tools in each turn.
     """
-    named: dict[str, tuple[str | None, FunctionTool | CustomTool]] = {}
+    named: dict[str, tuple[str | None, CallableTool]] = {}
     for tool in tools:
         match tool:
-            case FunctionTool() | CustomTool():
+            case FunctionTool() | CustomTool() | SearchTool():
                 named[tool.name] = None, tool
             case NamespaceTool():
                 named |= {name_in_chat(tool.name, each.name): (tool.name, each) for each in tool.tools}
@@ -111,11 +129,13 @@ def chat_tools(tools: Iterable[OwnTool | HostedTool]) -> list[AnyTool]:
 
 
 def members_of_calls(tools: Iterable[OwnTool | HostedTool]) -> dict[str, JsonObject]:
-    """Map the names in the chat of tools in namespaces to the members that name them in calls."""
+    """Map the names in the chat of searches and of tools in namespaces to the members that name them in calls."""
     return {
-        name: {"namespace": namespace, "name": tool.name}
+        name: {"execution": tool.execution}
+        if isinstance(tool, SearchTool)
+        else {"namespace": namespace, "name": tool.name}
         for name, (namespace, tool) in callable_tools(tools).items()
-        if namespace is not None
+        if namespace is not None or isinstance(tool, SearchTool)
     }
 
 

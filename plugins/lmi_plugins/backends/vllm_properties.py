@@ -69,8 +69,8 @@ class VllmProperties(EngineProperties):
     )
     max_image_pixels: Annotated[PositiveInt, Names(environment=("VLLM_MAX_IMAGE_PIXELS",))] = Field(
         default=8192 * 8192,
-        description="Maximum number of pixels of all images in one chat. Reading them takes about 13 bytes of "
-        "memory per pixel.",
+        description="Maximum number of pixels of all images in one chat. Decoding them takes at most 32 bytes of "
+        "memory per pixel in a process of its own, and about 10 in the server.",
     )
     trust_request_mm_kwargs: bool = Field(
         default=False,

@@ -29,7 +29,9 @@ from vllm.exceptions import VLLMClientError
 from vllm.inputs.engine import MultiModalInput, TokensInput
 from vllm.lora.request import LoRARequest
 from vllm.model_executor.model_loader import get_model_cls
+from vllm.multimodal.image import ALLOWED_IMAGE_FORMATS, convert_image_mode
 from vllm.multimodal.media import ImageMediaIO as ImageReader
+from vllm.multimodal.media import MediaWithBytes
 from vllm.outputs import CompletionOutput, PoolingRequestOutput, RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams

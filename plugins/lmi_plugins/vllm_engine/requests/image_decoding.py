@@ -1,75 +1,66 @@
-"""Decoding of images; a few kilobytes can expand to gigapixels or hours of work."""
+"""Decoding of images in forks with limits; a few kilobytes can expand to gigapixels or hours of work."""
 
+import os
 from collections.abc import Sequence
-from io import BytesIO
-from typing import Any, Protocol
+from mmap import PROT_READ, mmap
 
 import PIL.Image  # a dependency of vLLM
-from PIL import UnidentifiedImageError
 
 from lmi_core.errors import InvalidParameter
+from lmi_core.forks.forked_function import CallFailedError, Cancellation, ForkedFunction
 from lmi_core.generation.images import Image
 from lmi_core.host.off_loop import WorkThread
+from lmi_plugins.vllm_engine.requests.image_decoder import Frame
 
-# One request's images at a time, so that their memory, at least three bytes per pixel, does not add up.
+# One request's images at a time, so that their memory does not add up.
 DECODING = WorkThread("lmi-images")
-JPEG = ("JPEG", "MPO")
-SCAN = b"\xff\xda"  # starts a scan of a JPEG, and does not occur in its data
-MAX_SCANS = 50  # encoders write about ten; each takes as long as all pixels do, and may have only 30 bytes
+SECONDS = 10.0  # of CPU time per image; 64 million pixels of a PNG or JPEG take one to three
+PATIENCE = 1.0  # seconds after which an image is decoded only on idle cores
+MEMORY_PER_PIXEL = 32  # bytes; JPEG 2000 with transparency takes 26, most formats four to ten
+MEMORY = 2**26  # bytes in addition, for the copies of a compressed file
 
-BOMBS = (
-    PIL.Image.DecompressionBombError,
-    PIL.Image.DecompressionBombWarning,
-)  # Pillow warns of those not quite as large
+DECODER = ForkedFunction("lmi_plugins.vllm_engine.requests.image_decoder:decoder", patience=PATIENCE)
 
 
-class Reader(Protocol):
-    """A reader of image files."""
+def decode_images(
+    images: Sequence[Image], formats: tuple[str, ...], max_pixels: int, cancellation: Cancellation
+) -> list[PIL.Image.Image]:
+    """Return the decoded images, upright.
 
-    def load_bytes(self, data: bytes) -> Any: ...
-
-
-def decode_images(images: Sequence[Image], reader: Reader, max_pixels: int) -> list[Any]:
-    """Return the decoded images.
-
-    Raise InvalidParameter for one that cannot be read, and, before decoding, if they are too large in total.
+    Raise InvalidParameter for one that cannot be decoded, or with which the images are too large in total.
     """
-    pixels = 0
+    decoded: list[PIL.Image.Image] = []
+    memory = MEMORY + max_pixels * MEMORY_PER_PIXEL
     for image in images:
-        pixels += _pixels(image)
-        if pixels > max_pixels:
-            raise InvalidParameter(
-                f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in total "
-                "(option.max_image_pixels)"
-            )
-    return [_decode(image, reader) for image in images]
+        rest = max_pixels - sum(each.width * each.height for each in decoded)
+        with open(os.memfd_create("lmi-image"), "rb") as pixels:
+            arguments = image.data, formats, rest
+            try:
+                found = DECODER.call(
+                    SECONDS, *arguments, memory=memory, cancellation=cancellation, descriptors=[pixels.fileno()]
+                )
+            except CallFailedError as error:
+                raise unreadable(image, error) from None
+            if found is None:
+                raise InvalidParameter(
+                    f"`{image.place}` is too large: the images of a request must have at most {max_pixels} pixels in "
+                    "total (option.max_image_pixels)"
+                )
+            decoded.append(_image(found, pixels.fileno()))
+    return decoded
 
 
-def _pixels(image: Image) -> int:
-    """Return the number of pixels in the file's header."""
-    try:
-        with PIL.Image.open(BytesIO(image.data)) as header:
-            width, height = header.size
-            is_jpeg = header.format in JPEG
-    except BOMBS:
-        raise InvalidParameter(
-            f"`{image.place}` is too large: its header announces more pixels than any image has"
-        ) from None
-    except Exception as error:  # the reader of a format may raise anything
-        raise _unreadable(image, error) from error
-    if is_jpeg and (scans := image.data.count(SCAN)) > MAX_SCANS:
-        raise InvalidParameter(f"`{image.place}` must be a JPEG of at most {MAX_SCANS} scans. Given: {scans}")
-    return int(width * height)
+def _image(frame: Frame, pixels: int) -> PIL.Image.Image:
+    mode, size, palette, transparency = frame
+    with mmap(pixels, 0, prot=PROT_READ) as mapped, memoryview(mapped) as data:
+        image = PIL.Image.frombytes(mode, size, data)
+    if palette is not None:
+        image.putpalette(*palette)
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
 
 
-def _decode(image: Image, reader: Reader) -> Any:
-    try:
-        return reader.load_bytes(image.data)
-    except Exception as error:
-        raise _unreadable(image, error) from error
-
-
-def _unreadable(image: Image, error: Exception) -> InvalidParameter:
-    """Return the error with the reason; Pillow's own message for an unknown format is the address of a buffer."""
-    unknown = isinstance(error, UnidentifiedImageError) or isinstance(error.__cause__, UnidentifiedImageError)
-    return InvalidParameter(f"`{image.place}` is not a readable image: {'its format is unknown' if unknown else error}")
+def unreadable(image: Image, error: Exception) -> InvalidParameter:
+    """Return the error for an image that cannot be decoded."""
+    return InvalidParameter(f"`{image.place}` is not a readable image: {error}")

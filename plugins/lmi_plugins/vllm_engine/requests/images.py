@@ -4,12 +4,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from PIL.Image import MODES  # a dependency of vLLM
+import PIL.Image  # a dependency of vLLM
+from PIL.Image import MODES
 
 from lmi_core.errors import InvalidParameter
+from lmi_core.forks.forked_function import Cancellation
 from lmi_core.generation.images import Image, ImagePrompt
-from lmi_plugins.vllm_engine.library import AsyncLLM, ImageReader, get_model_cls
-from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images
+from lmi_plugins.vllm_engine.library import (
+    ALLOWED_IMAGE_FORMATS,
+    AsyncLLM,
+    ImageReader,
+    MediaWithBytes,
+    convert_image_mode,
+    get_model_cls,
+)
+from lmi_plugins.vllm_engine.requests.image_decoding import DECODING, decode_images, unreadable
 from lmi_plugins.vllm_engine.requests.vllm_fields import VllmFields
 
 IMAGE = "image"  # vLLM's name of this modality
@@ -34,8 +43,12 @@ async def place_images(
     engine: AsyncLLM, prompt_ids: list[int], images: Sequence[Image], passed: VllmFields, max_pixels: int
 ) -> ImagePrompt:
     """Return the prompt with its images placed. Raise InvalidParameter for one that cannot be read."""
-    decoded = await DECODING.run(partial(decode_images, images, _reader(engine, passed), max_pixels))
-    prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: decoded}}
+    cancellation = Cancellation()
+    try:
+        read = await DECODING.run(partial(read_images, images, _reader(engine, passed), max_pixels, cancellation))
+    finally:
+        cancellation.cancel()  # the client may have disconnected
+    prompt: dict[str, Any] = {"prompt_token_ids": prompt_ids, "multi_modal_data": {IMAGE: read}}
     if passed.mm_processor_kwargs:
         prompt["mm_processor_kwargs"] = passed.mm_processor_kwargs
     try:
@@ -47,6 +60,26 @@ async def place_images(
             raise  # the model's own processor only fails like this for wrong arguments of a request
         raise InvalidParameter(f"vLLM cannot put the images into the prompt: {' '.join(str(error).split())}") from error
     return ImagePrompt(content["prompt_token_ids"], content)
+
+
+def read_images(
+    images: Sequence[Image], reader: ImageReader, max_pixels: int, cancellation: Cancellation
+) -> list[MediaWithBytes[PIL.Image.Image]]:
+    """Return what the reader would return for the images, without its decoding them in this process."""
+    decoded = decode_images(images, ALLOWED_IMAGE_FORMATS, max_pixels, cancellation)
+    return [_convert(given, pixels, reader) for given, pixels in zip(images, decoded, strict=True)]
+
+
+def _convert(image: Image, decoded: PIL.Image.Image, reader: ImageReader) -> MediaWithBytes[PIL.Image.Image]:
+    mode, background = reader.image_mode, reader.rgba_background_color
+    if mode is None or mode == decoded.mode:
+        return MediaWithBytes(decoded, image.data)
+    try:
+        converted = convert_image_mode(decoded, mode, background)
+    except ValueError as error:
+        raise unreadable(image, error) from None
+    # vLLM's key of the image in its caches
+    return MediaWithBytes(converted, image.data, {"image_mode": mode, "rgba_background_color": background})
 
 
 def _reader(engine: AsyncLLM, passed: VllmFields) -> ImageReader:

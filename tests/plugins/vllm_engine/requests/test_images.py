@@ -4,19 +4,21 @@ import asyncio
 import struct
 import zlib
 from collections.abc import AsyncIterator
-from io import BytesIO
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from PIL import Image, ImageColor
 
+from lmi_core.forks.forked_function import Cancellation
+from lmi_core.generation.images import Image as ImageFile
 from lmi_core.generation.images import ImageSource
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
+from lmi_plugins.vllm_engine.requests import image_decoding
 from tests.archive_server import archive_server
 from tests.conftest import Answer, running_server
-from tests.plugins.vllm_engine.requests.test_image_decoding import chunk
+from tests.plugins.vllm_engine.requests.test_image_decoding import chunk, jpeg_with_scans, saved
 from tests.plugins.vllm_engine.requests.tiny_vision import TOKENS_OF_IMAGE, data_url, image_part, png, save_vision_model
 from tests.plugins.vllm_server import VllmServer
 
@@ -165,6 +167,33 @@ async def test_broken_image(vision: VllmServer) -> None:
         assert "object at" not in error["message"]
 
 
+async def test_an_image_that_takes_too_long(vision: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_decoding, "SECONDS", 0.1)
+    monkeypatch.setattr(vision.backend._service, "_max_image_pixels", 4000 * 4000)
+    answer = await ask(vision, jpeg_with_scans(3000))
+    assert answer.status == 400
+    message = "`messages.0.content.0.image_url.url` is not a readable image: it takes more than 0.1 seconds"
+    assert answer.json()["error"]["message"] == message
+
+
+async def test_an_image_whose_client_has_gone_holds_up_no_others(
+    vision: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, loop, decode = asyncio.Event(), asyncio.get_running_loop(), image_decoding.DECODER.call
+
+    def call(*arguments: Any, **limits: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        return decode(*arguments, **limits)
+
+    monkeypatch.setattr(image_decoding, "SECONDS", 1000.0)
+    monkeypatch.setattr(vision.backend._service, "_max_image_pixels", 4000 * 4000)
+    monkeypatch.setattr(image_decoding.DECODER, "call", call)
+    endless = asyncio.create_task(ask(vision, jpeg_with_scans(20_000)))
+    await begun.wait()
+    endless.cancel()
+    assert await text(vision, png("red"))
+
+
 async def test_hostile_images_beside_others(vision: VllmServer) -> None:
     colors = ("red", "blue", "green") * 2
     expected = [await text(vision, png(color)) for color in colors]
@@ -208,11 +237,48 @@ async def test_too_many_pixels(vision: VllmServer) -> None:
     assert error["message"] == message
 
 
+def pictures() -> dict[str, bytes]:
+    """Return files of every kind of pixels and orientation."""
+    grey = Image.linear_gradient("L").resize((64, 40))
+    colours = Image.merge("RGB", (grey, grey.rotate(90), grey.rotate(180)))
+    palette = colours.quantize(16)
+    turned = {}
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x112] = orientation
+        turned[f"turned {orientation}"] = saved(colours, "JPEG", exif=exif.tobytes())
+    return turned | {
+        "translucent": saved(Image.merge("RGBA", (*colours.split(), grey)), "PNG"),
+        "palette": saved(palette, "PNG"),
+        "palette with a transparent colour": saved(palette, "GIF", transparency=3),
+        "palette with translucent colours": saved(palette, "PNG", transparency=bytes(range(0, 160, 10))),
+        "transparent colour": saved(colours, "PNG", transparency=colours.getpixel((0, 0))),
+        "grey": saved(grey, "PNG", transparency=0),
+        "black and white": saved(grey.convert("1"), "PNG"),
+        "16 bits": saved(Image.new("I;16", (64, 40), 300), "PNG"),
+        "printed": saved(colours.convert("CMYK"), "TIFF"),
+        "numbers": saved(grey.convert("F"), "TIFF"),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Palette images with Transparency")
+@pytest.mark.parametrize("mode", [None, "RGB", "RGBA", "L"])
+async def test_images_are_read_as_by_vllm(mode: str | None) -> None:
+    from lmi_plugins.vllm_engine.library import ImageReader
+    from lmi_plugins.vllm_engine.requests.images import read_images
+
+    reader = ImageReader(image_mode=mode, rgba_background_color=(10, 20, 30))
+    for name, data in pictures().items():
+        (read,) = read_images([ImageFile(name, data)], reader, MAX_PIXELS, Cancellation())
+        own = reader.load_bytes(data)
+        assert (read.media.mode, read.media.size) == (own.media.mode, own.media.size), name
+        assert read.media.tobytes() == own.media.tobytes(), name
+        assert (read.original_bytes, read.io_config) == (own.original_bytes, own.io_config), name
+
+
 def transparent(colour: str) -> bytes:
     """A PNG of nothing but transparent pixels, whose own colour nobody sees."""
-    data = BytesIO()
-    Image.new("RGBA", (32, 32), (*ImageColor.getrgb(colour)[:3], 0)).save(data, "PNG")
-    return data.getvalue()
+    return saved(Image.new("RGBA", (32, 32), (*ImageColor.getrgb(colour)[:3], 0)), "PNG")
 
 
 async def test_how_images_are_read(vision: VllmServer) -> None:
