@@ -12,6 +12,7 @@ from lmi_core.errors import InvalidPayload, ModelNotFound
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.off_loop import read_in_steps, run_off_loop
+from lmi_core.payloads.exact_json import writable
 from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import TolerantPayload
@@ -129,7 +130,8 @@ async def tokenizer_info(call: Call, dispatcher: ServedModels) -> Answer:
         )
     tokenizer = model.backend.tokenizer
     template = model.chat_template or tokenizer.chat_template(with_tools=False)
-    return json_answer(tokenizer.configuration() | ({"chat_template": template} if template else {}))
+    # `model_max_length` is 10^30 where nothing limits it.
+    return json_answer(writable(tokenizer.configuration() | ({"chat_template": template} if template else {})))
 
 
 async def show_version(call: Call, dispatcher: ServedModels) -> Answer:

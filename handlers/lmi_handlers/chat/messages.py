@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -40,7 +41,9 @@ def _as_image_url(given: object) -> object:
 
 
 class ContentPart(RequestPart):
-    """A text or an image in a message; unknown members, such as `cache_control`, are ignored."""
+    """A text or an image in a message; other members are passed to chat templates that read parts."""
+
+    model_config = ConfigDict(extra="allow")
 
     type: Literal["text", "image_url"]
     text: str | None = None
@@ -199,20 +202,33 @@ class Message(BaseModel):
         return "".join(part.text or "" for part in self.content or [])
 
 
-WriteContent = Callable[[Sequence[ContentPart]], str | list[dict[str, str]]]
+WriteContent = Callable[[Sequence[ContentPart]], str | list[dict[str, Any]]]
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
     """Return the messages for the template; content is a list of parts only if model and template accept images that
-    way.
+    way, or if the template reads a further member of a part, such as TranslateGemma's `source_lang_code`.
     """
-    write: WriteContent = _write_parts if backend.max_images and takes_parts(template) else TextWriter(backend).write
+    messages = list(messages)
+    further = {name for message in messages for part in message.content or [] for name in part.model_extra or {}}
+    in_parts = (backend.max_images and takes_parts(template)) or any(_reads(template, name) for name in further)
+    write: WriteContent = _write_parts if in_parts else TextWriter(backend).write
     return [_template_message(message, template, write) for message in messages]
 
 
-def _write_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
+def _reads(template: str, member: str) -> bool:
+    return re.search(rf"[.'\"]{re.escape(member)}\b", template) is not None
+
+
+def _write_parts(parts: Sequence[ContentPart]) -> list[dict[str, Any]]:
     """Return content as a list of parts, for templates that insert image placeholders themselves."""
-    return [{"type": "text", "text": part.text} if part.text is not None else {"type": "image"} for part in parts]
+    return [
+        {
+            **(part.model_extra or {}),
+            **({"type": "image"} if part.text is None else {"type": "text", "text": part.text}),
+        }
+        for part in parts
+    ]
 
 
 class TextWriter:

@@ -1,11 +1,12 @@
 """vLLM's routes to a tokenizer, its version and its health."""
 
+import json
 from importlib.metadata import version
 from typing import Any
 
 import pytest
 
-from lmi_plugins.backends.scripted import Script
+from lmi_plugins.backends.scripted import Script, WordTokenizer
 from tests.conftest import SCRIPTED, Answer, ModelDirectory, RunningServer, Serve
 from tests.module_server import module_server
 
@@ -209,6 +210,17 @@ async def test_tokenizer_info(serve: Serve, model_dir: ModelDirectory) -> None:
         assert (answer.status, answer.json()) == (200, expected)
     unknown = await server.get("/tokenizer_info?model=other")
     assert (unknown.status, unknown.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_tokenizer_without_a_maximum_length(
+    serve: Serve, model_dir: ModelDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = {"model_max_length": int(1e30)}  # as transformers has it
+    monkeypatch.setattr(WordTokenizer, "configuration", lambda self: configuration)
+    option = "option.enable_tokenizer_info_endpoint=true\n"
+    server = await serve(model_dir({"serving.properties": f"{SCRIPTED}{option}option.chat_template={TEMPLATE}\n"}))
+    answer = await server.get("/tokenizer_info")
+    assert (answer.status, json.loads(answer.body)) == (200, configuration | {"chat_template": TEMPLATE})
 
 
 @same_loop

@@ -35,6 +35,20 @@ async def test_template_of_the_request(server: RunningServer) -> None:
     assert server.scripted.history[-1].prompt == "own 2"
 
 
+async def test_parts_reach_a_template_that_reads_their_members(serve: Serve, model_dir: ModelDirectory) -> None:
+    template = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% set part = m.content[0] %}"
+        "{{ part.type }} {{ part['source_lang_code'] }}: {{ part.text }}{% endif %}{% endfor %}"
+    )
+    files = {"serving.properties": SCRIPTED + "option.chat_template=chat.jinja\n", "chat.jinja": template}
+    server = await serve(model_dir(files))
+    part = {"type": "text", "text": "Hallo"}
+    await chat(server, messages=[{"role": "user", "content": [part | {"source_lang_code": "de"}]}])
+    assert server.scripted.history[-1].prompt == "text de: Hallo"
+    await chat(server, messages=[{"role": "user", "content": [part | {"cache_control": {"type": "ephemeral"}}]}])
+    assert server.scripted.history[-1].prompt == "Hallo"
+
+
 async def test_calls_are_found_as_the_requests_template_has_them(server: RunningServer) -> None:
     server.scripted.enqueue(Script('<tool_call>{"name": "clock", "arguments": {}}</tool_call>'))
     (choice,) = (await chat(server, chat_template=CALLING, tools=TOOLS)).json()["choices"]
