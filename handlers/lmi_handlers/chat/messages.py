@@ -203,6 +203,7 @@ class Message(BaseModel):
 
 
 WriteContent = Callable[[Sequence[ContentPart]], str | list[dict[str, Any]]]
+INDEXED_CONTENT = re.compile(r"content(?:['\"]\])?\[")  # in a template that reads a certain part
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
@@ -211,7 +212,9 @@ def template_messages(messages: Iterable[Message], template: str, backend: Backe
     """
     messages = list(messages)
     further = {name for message in messages for part in message.content or [] for name in part.model_extra or {}}
-    in_parts = (backend.max_images and takes_parts(template)) or any(_reads(template, name) for name in further)
+    parts = takes_parts(template)
+    reads = (parts or INDEXED_CONTENT.search(template)) and any(_reads(template, name) for name in further)
+    in_parts = (backend.max_images and parts) or reads
     write: WriteContent = _write_parts if in_parts else TextWriter(backend).write
     return [_template_message(message, template, write) for message in messages]
 

@@ -47,6 +47,10 @@ async def test_parts_reach_a_template_that_reads_their_members(serve: Serve, mod
     assert server.scripted.history[-1].prompt == "text de: Hallo"
     await chat(server, messages=[{"role": "user", "content": [part | {"cache_control": {"type": "ephemeral"}}]}])
     assert server.scripted.history[-1].prompt == "Hallo"
+    whole = "{% for m in messages %}{{ m.name }}{{ m.content }}{% endfor %}"
+    named = [{"role": "user", "content": [part | {"name": "Hugo"}]}]
+    await chat(server, messages=named, chat_template=whole)
+    assert server.scripted.history[-1].prompt == "Hallo", "which reads no parts, but a member of this name elsewhere"
 
 
 async def test_calls_are_found_as_the_requests_template_has_them(server: RunningServer) -> None:
