@@ -1,23 +1,27 @@
 """Pages that are a session: their files are saved, their commands typed, and what is printed is what they show."""
 
+import asyncio
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, page
 from tests.docs.snippets import SESSIONS, Snippet, snippets_of
+from tests.lmi_process import LmiProcess, lmi_serve, run_lmi
 from tests.ports import free_port
 
 SECONDS = 90
 PROGRAMS = Path(sys.executable).parent
+COMMAND = "lmi "
+SERVE = f"{COMMAND}serve "
 TIME = r"\s*\d+(?:\.\d+)? ms"
 
 
@@ -41,9 +45,9 @@ class Session:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self.environment = os.environ | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
-        self.server: subprocess.Popen[str] | None = None
-        self.reader = threading.Thread()
+        self.environment = os.environ | {"PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+        self.server: LmiProcess | None = None
+        self.servers = AsyncExitStack()
 
     def here(self, text: str) -> str:
         return text.replace("8080", str(self.port))
@@ -53,89 +57,56 @@ class Session:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.here(text))
 
-    def type(self, command: str, shown: str) -> None:
-        printed = self.serve(command) if command.startswith("lmi serve") else self.run(command)
+    async def type(self, command: str, shown: str) -> None:
+        printed = await (self.serve(command) if command.startswith(SERVE) else asyncio.to_thread(self.run, command))
         expected = pattern(self.here(shown))
         assert expected.fullmatch(printed.strip()), f"$ {command}\n{printed}\nis not as on the page:\n{shown}"
 
     def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", self.here(command)],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        if command.startswith(COMMAND) and "|" not in command:  # nothing for a shell
+            done = run_lmi(shlex.split(command.removeprefix(COMMAND)), self.environment)
+        else:
+            shell = ["bash", "-c", self.here(command)]
+            done = subprocess.run(shell, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
         return done.stdout + done.stderr
 
-    def serve(self, command: str) -> str:
+    async def serve(self, command: str) -> str:
         """Start the server in place of the one before, and return its log until it is ready."""
-        self.stop()
-        self.server = subprocess.Popen(
-            [*command.split(), "--port", str(self.port)],
-            cwd=self.folder,
-            env=self.environment,
-            stderr=subprocess.PIPE,
-            text=True,
-            executable=PROGRAMS / "lmi",
-        )
-        assert self.server.stderr is not None
-        log = []
-        for line in self.server.stderr:
-            log.append(line)
-            if "Ready" in line:
-                break
-        self.reader = threading.Thread(target=self.server.stderr.read)  # as a full pipe would block the server
-        self.reader.start()
-        return "".join(log)
+        await self.stop()
+        arguments = command.removeprefix(SERVE).split()
+        self.server = await self.servers.enter_async_context(lmi_serve(*arguments, "--port", self.port))
+        await self.server.ready()
+        return "".join(self.server.log)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         if self.server is not None:
-            self.server.terminate()
-            assert self.ended(self.server) == 0
+            self.server.process.terminate()
+            assert await self.server.process.wait() == 0
             self.server = None
 
-    def ended(self, server: subprocess.Popen[str]) -> int:
-        status = server.wait(SECONDS)
-        if self.reader.ident is not None:
-            self.reader.join()
-        assert server.stderr is not None
-        server.stderr.close()
-        return status
 
-
-@contextmanager
-def session(folder: Path) -> Iterator[Session]:
-    (folder / "examples").symlink_to(ROOT / "examples")
-    opened = Session(folder)
-    try:
-        yield opened
-    finally:
-        if opened.server is not None:
-            opened.server.kill()
-            opened.ended(opened.server)
-
-
-def take(opened: Session, snippet: Snippet) -> None:
+async def take(opened: Session, snippet: Snippet) -> None:
     if snippet.file:
         opened.save(snippet.file, snippet.text)
     elif snippet.language == "console":
         for command, shown in steps(snippet.text):
-            opened.type(command, shown)
+            await opened.type(command, shown)
     else:
         raise AssertionError(f"{snippet.name}: neither a file nor commands")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SESSIONS)
-def test_session(name: str, tmp_path: Path) -> None:
+async def test_session(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shutil.which("curl")
-    with session(tmp_path) as opened:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    opened = Session(tmp_path)
+    async with opened.servers:
         for snippet in snippets_of(page(name)):
             if not snippet.reason_not_to_run:
-                take(opened, snippet)
-        opened.stop()
+                await take(opened, snippet)
+        await opened.stop()
 
 
 @pytest.mark.parametrize("name", SESSIONS)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
 
 from tests.clients.programs.cases import case, equal, hello, log_likelihoods
 from tests.clients.programs.values import ANSWER, CONTINUATIONS, HELLO, HELLO_FOLDER, MESSAGES, QUESTION, TEXTS
@@ -14,6 +15,7 @@ PACKAGE = "lm-eval"
 
 CLOSE = 1e-3
 GREEDY = {"until": ["\n"], "do_sample": False, "max_gen_toks": 32}
+NO_OTHERS = TaskManager(include_defaults=False)  # reading the harness' own tasks takes ten seconds, each time
 
 
 def task(name: str, rows: list[dict[str, Any]], **config: Any) -> dict[str, Any]:
@@ -55,7 +57,11 @@ def samples(backend: str, **options: Any) -> dict[str, list[Any]]:
     url = f"{hello()}/v1/completions"
     served = {"model": HELLO, "base_url": url, "tokenizer_backend": backend, "batch_size": 3, **options}
     found: Any = simple_evaluate(
-        model="local-completions", model_args=served, tasks=[choices, texts, answers], bootstrap_iters=0
+        model="local-completions",
+        model_args=served,
+        tasks=[choices, texts, answers],
+        task_manager=NO_OTHERS,
+        bootstrap_iters=0,
     )
     equal(found["results"]["answers"]["exact_match,none"], 1)
     return {name: [sample["filtered_resps"] for sample in rows] for name, rows in found["samples"].items()}
@@ -115,6 +121,7 @@ def chat() -> None:
         model="local-chat-completions",
         model_args={"model": HELLO, "base_url": f"{hello()}/v1/chat/completions"},
         tasks=[answers],
+        task_manager=NO_OTHERS,
         apply_chat_template=True,
         bootstrap_iters=0,
     )
