@@ -41,6 +41,7 @@ BUILTIN_PLUGINS = (
     "lmi_handlers.dialects",
     "lmi_handlers.management.handler",  # before the adapters' handler, whose patterns match these paths too
     "lmi_handlers.lmi.adapters",
+    "lmi_handlers.openai.adapters",
     "lmi_handlers.metrics.handler",
     "lmi_handlers.console.handler",
     "lmi_handlers.telemetry.handler",

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.handler import Call
@@ -18,6 +20,16 @@ FIELD = "adapters"  # in a body
 TGI_FIELD = "adapter_id"  # in the parameters of TGI's requests
 KEY = "adapter"  # in the query, the custom attributes, and a model function's properties
 
+MAX_NAME_LENGTH = 255  # bytes of a folder's name, because adapters loaded at the start are folders
+
+
+def _check_name(name: str) -> str:
+    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
+        raise ValueError("must be printable, without / or \\, without leading or trailing spaces, and neither . nor ..")
+    return name
+
+
+NewName = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_check_name)]
 AdapterNames = tuple[str | None, ...]  # empty, one for all prompts, or one per prompt; None: the base model
 Named = tuple[str, str]  # where an adapter is named, and its name
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal, NotRequired, TypeVar
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer import json_answer
@@ -13,10 +13,9 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
+from lmi_handlers.base.adapter_names import NewName
 from lmi_handlers.base.plain_handler import Page, PlainHandler, operator_route, refusals
 from lmi_handlers.base.statuses import Statuses
-
-MAX_NAME_LENGTH = 255  # bytes of a folder's name, because adapters loaded at the start are folders
 
 P = TypeVar("P", bound=BaseModel)
 SOURCE = (
@@ -30,13 +29,6 @@ MODEL = "model"  # a parameter in the path
 STATUSES = Statuses(adapter_exists=409, configuration=424, generation_failed=400, generation_timeout=400, aborted=400)
 
 
-def _check_name(name: str) -> str:
-    if not name.isprintable() or name != name.strip() or name in (".", "..") or set(name) & set("/\\"):
-        raise ValueError("must be printable, without / or \\, without leading or trailing spaces, and neither . nor ..")
-    return name
-
-
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH), AfterValidator(_check_name)]
 Source = Annotated[str, Field(min_length=1)]
 
 
@@ -66,7 +58,7 @@ class NewAdapter(AdapterChange):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "french", "src": "adapters/french"}]})
 
-    name: Name = Field(
+    name: NewName = Field(
         description="The name of the adapter in requests: printable, without / or \\, and neither . nor .."
     )
     src: Source = Field(description=SOURCE)
@@ -96,7 +88,7 @@ class ScriptAdapterChange(BaseModel):
 class ScriptAdapter(ScriptAdapterChange):
     """The fields for a model's own `register_adapter`."""
 
-    name: Name
+    name: NewName
     src: str
 
 
