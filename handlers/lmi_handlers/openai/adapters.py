@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 
-from lmi_core.errors import InvalidPayload
+from lmi_core.errors import InvalidAdapter, InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.tolerant_payload import TolerantPayload
@@ -38,10 +38,13 @@ async def load_adapter(call: Call, served: ServedModels) -> Answer:
     name, model = adapter.lora_name, asked_model(call, served, adapter.model)
     with served.admit(model):
         await served.wake(model)
+        change = model.adapters.add
         if adapter.load_inplace and name in model.adapter_folders:
-            await model.adapters.replace(name, adapter.lora_path)
-        else:
-            await model.adapters.add(name, adapter.lora_path)
+            change = model.adapters.replace
+        try:
+            await change(name, adapter.lora_path)
+        except InvalidAdapter as error:
+            raise InvalidAdapter(error.message.replace("`src`", "`lora_path`", 1)) from error
     return _success(f"LoRA adapter '{name}' added successfully.", ignored)
 
 

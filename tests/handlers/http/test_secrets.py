@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SECRET = "s3cr3t-pa55phrase"
 HEADERS = {"Authorization": f"Bearer {SECRET}", "x-api-key": SECRET, "Cookie": f"session={SECRET}", "X-Other": SECRET}
 TRACES = ("Traceback", '.py"', "site-packages", "/lmi_", "object at 0x")
-NAMES = ("model", "name")  # what does not exist is told by its name
+NAMES = ("model", "name", "lora_name")  # what does not exist is told by its name
 MANAGEMENT = ("/models", "/api/pull", "/api/create", "/api/copy", "/api/push")  # of the operator's models
 Place = tuple[str, dict[str, Any]]
 

@@ -51,7 +51,7 @@ async def test_an_adapter_comes_changes_and_goes(server: RunningServer) -> None:
         (LOAD, {"lora_path": "one"}, 400, "`lora_name` is required"),
         (LOAD, {"lora_name": "danish"}, 400, "`lora_path` is required"),
         (LOAD, {"lora_name": "../a", "lora_path": "one"}, 400, "`lora_name` must be printable"),
-        (LOAD, {"lora_name": "danish", "lora_path": "three"}, 400, "three"),
+        (LOAD, {"lora_name": "danish", "lora_path": "three"}, 400, "`lora_path` must be a folder or an archive"),
         (LOAD, {"lora_name": "danish", "lora_path": "one", "model": "mudel"}, 404, "model `mudel` is not served"),
     ],
 )

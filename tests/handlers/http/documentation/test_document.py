@@ -29,6 +29,8 @@ REFUSED = {
     "/models/model/adapters/1/update": 404,
     "/adapters": 400,
     "/adapters/1/update": 404,
+    "/v1/load_lora_adapter": 400,
+    "/v1/unload_lora_adapter": 404,
     **dict.fromkeys(("/api/push", "/api/create", "/api/copy"), 403),
     **dict.fromkeys(("/api/embed", "/api/embeddings"), 400),  # the model generates only
     "/endpoints/mine/async-invocations": 400,
