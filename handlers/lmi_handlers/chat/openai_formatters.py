@@ -27,6 +27,7 @@ MESSAGE = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "re
 
 # A choice of a chunk, in the order of its members.
 DELTA: JsonObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None, "token_ids": None}
+LAST_DELTA = dict.fromkeys(("index", "delta", "logprobs", "finish_reason", "stop_reason", "token_ids"))
 
 
 def finish_reason(reason: FinishReason | None, call_reason: str | None) -> str | None:
@@ -92,6 +93,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
 
     name: ClassVar[str] = "openai_chat_stream"
     content_type = "text/event-stream"
+    ends_apart: ClassVar[bool] = True  # whether the finish reason has a delta of its own
 
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)
@@ -111,14 +113,17 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
             self._events.count(self.usage(output))
         ended = step.finish_reason is not None
         if self._streams[index].all_content and not self._has_details:
-            if text := "".join(map(text_of, step.tokens)):
-                events.append(self._events.choice(DELTA | {"index": index, "delta": self._unset | {"content": text}}))
+            text = "".join(map(text_of, step.tokens))
+            choices = [DELTA | {"index": index, "delta": self._unset | {"content": text}}] if text else []
         else:
             tokens = step.tokens or ([NO_TOKEN] if ended else [])
+            choices = []
             for place, token in enumerate(tokens, start=1):
-                events += self._token_events(index, token, last=ended and place == len(tokens))
+                choices += self._token_choices(index, token, last=ended and place == len(tokens))
         if ended:
-            events.append(self._last(index, output))
+            last = choices.pop() if choices and not self.ends_apart else self._empty(index)
+            choices.append(LAST_DELTA | last | self._end(index, output))
+        events += map(self._events.choice, choices)
         return events + self._events.end(lambda: self.usage(output)) if output.finished else events
 
     def error(self, error: LmiError) -> list[bytes]:
@@ -135,43 +140,46 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
         begun = self._events.first(
             choice, {"prompt_token_ids": None, "prompt_text": None} | prompt_members(self, output)
         )
-        return [begun, self._chunk(index, {"content": self.chat.echo}, None)] if self.chat.echo else [begun]
+        echo = self.chat.echo
+        return [begun, self._events.choice(self._choice(index, {"content": echo}))] if echo else [begun]
 
-    def _token_events(self, index: int, token: Token, *, last: bool) -> list[bytes]:
-        """Return the events of a token's deltas; the first has the token's details."""
+    def _token_choices(self, index: int, token: Token, *, last: bool) -> list[JsonObject]:
+        """Return the choices of a token's deltas; the first has the token's details."""
         deltas = self._streams[index].deltas(token, last)
         shown = None if token is NO_TOKEN else token
         if shown and not deltas and self._has_details:
             deltas = [{}]
-        return [self._chunk(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
+        return [self._choice(index, delta, None if place else shown) for place, delta in enumerate(deltas)]
 
-    def _last(self, index: int, output: GenerationOutput) -> bytes:
-        """Return the event of a choice's end, with the content "", because clients may add it to earlier content."""
+    def _empty(self, index: int) -> JsonObject:
+        """Return a choice without text; its content is "", because clients may add it to earlier content."""
+        return self._choice(index, {} if self._streams[index].called else {"content": ""})
+
+    def _end(self, index: int, output: GenerationOutput) -> JsonObject:
+        """Return the members of a choice that say why its sequence ended."""
         step, called = output.step, self._streams[index].called
-        choice = {
-            "index": index,
-            "delta": self._unset if called else self._unset | {"content": ""},
-            "logprobs": None,
+        return {
             "finish_reason": finish_reason(step.finish_reason, self.call_reason if called else None),
             "stop_reason": stop_reason(output.parameters, step.stop_sequence, step.tokens),
-            "token_ids": [] if self.chat.token_ids else None,
         }
-        return self._events.choice(choice)
 
-    def _chunk(self, index: int, delta: JsonObject, token: Token | None) -> bytes:
-        """Return the event of one delta, with the details of `token` that the client asked for."""
+    def _choice(self, index: int, delta: JsonObject, token: Token | None = None) -> JsonObject:
+        """Return the choice with one delta, and with the details of `token` that the client asked for."""
         log_probs = None
         if token and self.chat.log_probs:
             log_probs = {"content": self.log_prob_content([with_itself(token)]), "refusal": None}
         token_ids = ([token.id] if token else []) if self.chat.token_ids else None
         own = {"index": index, "delta": self._unset | delta, "logprobs": log_probs, "token_ids": token_ids}
-        return self._events.choice(DELTA | own)
+        return DELTA | own
 
 
 class TgiChatStreamFormatter(OpenAiChatStreamFormatter):
-    """The same events with `option.tgi_compat`: each delta has the role, and the first one a text or a call."""
+    """The same events with `option.tgi_compat`: each delta has the role, the first a text or a call, and the last one
+    the finish reason.
+    """
 
     name: ClassVar[str] = "tgi_chat_stream"
+    ends_apart = False
 
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)

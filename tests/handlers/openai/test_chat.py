@@ -201,8 +201,11 @@ async def test_stream_of_several_choices(server: RunningServer) -> None:
 
 async def test_stream_in_tgis_form(serve: Serve, model_dir: ModelDirectory) -> None:
     server = await serve_with(serve, model_dir, "option.tgi_compat=true\n")
-    *middle, last = [chunk["choices"][0] for chunk in events(await chat(server, stream=True))]
-    assert [choice["delta"] for choice in middle] == [{"role": "assistant", "content": word} for word in WORDS]
+    choices = [chunk["choices"][0] for chunk in events(await chat(server, stream=True))]
+    assert [choice["delta"] for choice in choices] == [{"role": "assistant", "content": word} for word in WORDS]
+    assert [choice["finish_reason"] for choice in choices] == [None] * (len(WORDS) - 1) + ["stop"]
+    server.scripted.enqueue(Script(tokens=("one", "")))
+    _, last = [chunk["choices"][0] for chunk in events(await chat(server, stream=True))]
     assert (last["delta"], last["finish_reason"]) == ({"role": "assistant", "content": ""}, "stop")
     first, *_ = events(await chat(server, stream=True, return_token_ids=True))
     assert len(first["prompt_token_ids"]) == USAGE["prompt_tokens"]
