@@ -7,11 +7,12 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk
 MIN_TOKENS = 16
 INITIAL_TOKENS = 64  # used until measurements exist
 STRETCH = 1.0  # how much longer a step with prompt tokens may take, as a fraction of a step without
+STEP_SECONDS = 0.15  # a step may always take so long for a prompt: its streams still are as fast as people read
 LEARNING_RATE = 0.2
 
 
 class PrefillBudget:
-    """A limit learned from the duration of steps, so that prompt tokens hardly delay running streams.
+    """A limit learned from the duration of steps, so that running streams continue beside prompts.
 
     The limit of the options applies if nothing decodes, and always on a GPU, where hundreds of prompt tokens take
     hardly longer than one.
@@ -23,16 +24,19 @@ class PrefillBudget:
         self._token_seconds: float | None = None  # additional time per prompt token
 
     def tokens(self, decoding: int, prefilling: int) -> int:
-        """Return the maximum for a step with these numbers of decoding streams and prefilling prompts; more prompts
-        get more.
+        """Return the maximum for a step with these numbers of decoding streams and prefilling prompts.
+
+        More prompts get more. Without any, it is the number of tokens that hardly delay the streams.
         """
         if not decoding or self._on_gpu:
             return self._max_tokens
         share = max(1.0, prefilling / decoding)
         if self._decode_seconds is None or self._token_seconds is None:
             return min(self._max_tokens, int(INITIAL_TOKENS * share))
-        unnoticed = int(STRETCH * share * self._decode_seconds / max(self._token_seconds, 1e-9))
-        return min(self._max_tokens, max(MIN_TOKENS, unnoticed))
+        seconds = STRETCH * self._decode_seconds
+        if prefilling:
+            seconds = share * max(seconds, STEP_SECONDS - self._decode_seconds)
+        return min(self._max_tokens, max(MIN_TOKENS, int(seconds / max(self._token_seconds, 1e-9))))
 
     def record(self, chunks: Items[Chunk], seconds: float) -> None:
         """Learn from a step with these chunks, which took `seconds`."""

@@ -45,15 +45,23 @@ def test_cautious_while_nothing_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("decode_seconds", "token_seconds", "tokens"),
-    [(0.010, 0.0001, 100), (0.010, 0.00001, MAX_TOKENS), (0.010, 0.01, MIN_TOKENS), (0.100, 0.001, 100)],
+    [
+        (0.010, 0.001, 140),
+        (0.010, 0.0001, MAX_TOKENS),
+        (0.010, 0.01, MIN_TOKENS),
+        (0.100, 0.001, 100),
+        (0.2, 0.001, 200),
+    ],
 )
-def test_a_step_takes_about_twice_as_long(decode_seconds: float, token_seconds: float, tokens: int) -> None:
+def test_a_step_takes_a_fixed_time_or_twice_as_long(decode_seconds: float, token_seconds: float, tokens: int) -> None:
     budget = PrefillBudget(MAX_TOKENS)
     for _ in range(60):
         record(budget, decode_seconds, 1, 1, 1)
         record(budget, decode_seconds + 50 * token_seconds, 1, 1, 50)
         record(budget, decode_seconds + 5 * token_seconds, 1, 5)  # too few to tell anything
     assert budget.tokens(4, 1) == pytest.approx(tokens, abs=1)
+    unnoticed = min(MAX_TOKENS, max(MIN_TOKENS, decode_seconds / token_seconds))
+    assert budget.tokens(4, 0) == pytest.approx(unnoticed, abs=1)
 
 
 def test_follows_what_changes() -> None:
@@ -63,16 +71,16 @@ def test_follows_what_changes() -> None:
         record(budget, 0.020, 1, 100)
     for _ in range(60):
         record(budget, 0.020, 1)
-        record(budget, 0.070, 1, 100)
-    assert budget.tokens(4, 1) == pytest.approx(40, abs=1)
+        record(budget, 0.120, 1, 100)
+    assert budget.tokens(4, 1) == pytest.approx(130, abs=1)
 
 
 def test_many_prompts_that_wait_for_few_streams_get_more() -> None:
     budget = PrefillBudget(MAX_TOKENS)
     assert budget.tokens(1, 3) == 3 * INITIAL_TOKENS
     for _ in range(60):
-        record(budget, 0.010, 1)
-        record(budget, 0.020, 1, 100)
+        record(budget, 0.100, 1)
+        record(budget, 0.200, 1, 100)
     assert budget.tokens(5, 5) == pytest.approx(100, abs=1)
     assert budget.tokens(5, 15) == pytest.approx(300, abs=3)
     assert budget.tokens(1, 15) == MAX_TOKENS
