@@ -36,8 +36,8 @@ The same error in each API: a parameter with an invalid value.
 
 # Errors that only the named APIs have.
 ONLY = {
-    "adapter_exists": ("adapters",),
-    "invalid_adapter": ("adapters",),
+    "adapter_exists": ("adapters", "vllm_adapters"),
+    "invalid_adapter": ("adapters", "vllm_adapters"),
     "model_exists": ("management",),
     "invalid_model": ("management",),
     "response_not_found": ("openai_responses",),

@@ -4,6 +4,8 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -69,10 +71,18 @@ class ContentPart(RequestPart):
         return self
 
 
+def json_text(value: object) -> str:
+    """Return a value as JSON. Raise ValueError if it is nested more deeply than JSON is written."""
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"cannot be taken: {error}") from None
+
+
 def _as_json(given: object) -> object:
     if given is None:
         return ""
-    return orjson.dumps(given).decode() if isinstance(given, dict) else given
+    return json_text(given) if isinstance(given, dict) else given
 
 
 class FunctionCall(RequestPart):
@@ -202,36 +212,48 @@ class Message(BaseModel):
         return "".join(part.text or "" for part in self.content or [])
 
 
-WriteContent = Callable[[Sequence[ContentPart]], str | list[dict[str, Any]]]
-INDEXED_CONTENT = re.compile(r"content(?:['\"]\])?\[")  # in a template that reads a certain part
+# In a template that reads members of a certain part, at once or after it has set a variable to the part
+CERTAIN_PART = re.compile(r"content(?:['\"]\])?\[\d+\]\s*(?:[.\[]|-?%})")
+MEMBER = re.compile(r"[.'\"](\w+)")
+CONTENTS = {"text", "image", "image_url", "input_image", "video", "video_url", "audio", "audio_url", "input_audio"}
+# Members that say what a part is, and those that messages have too
+OTHER_MEMBERS = CONTENTS | {"type", "role", "content", "name", "id", "tool_calls", "tool_call_id", *REASONING[0]}
+
+
+@lru_cache(maxsize=16)
+def _members_of_parts(template: str) -> frozenset[str]:
+    """Return the names of what the template may read in parts, in addition to their type and content."""
+    if not (takes_parts(template) or CERTAIN_PART.search(template)):
+        return frozenset()
+    return frozenset(MEMBER.findall(template)) - OTHER_MEMBERS
 
 
 def template_messages(messages: Iterable[Message], template: str, backend: Backend[Any]) -> list[dict[str, Any]]:
-    """Return the messages for the template; content is a list of parts only if model and template accept images that
-    way, or if the template reads a further member of a part, such as TranslateGemma's `source_lang_code`.
+    """Return the messages for the template.
+
+    Content is a list of parts only if model and template accept images that way, or in messages with a further member
+    that the template reads, such as TranslateGemma's `source_lang_code`.
     """
-    messages = list(messages)
-    further = {name for message in messages for part in message.content or [] for name in part.model_extra or {}}
-    parts = takes_parts(template)
-    reads = (parts or INDEXED_CONTENT.search(template)) and any(_reads(template, name) for name in further)
-    in_parts = (backend.max_images and parts) or reads
-    write: WriteContent = _write_parts if in_parts else TextWriter(backend).write
+    texts, members = TextWriter(backend), _members_of_parts(template)
+    in_parts = backend.max_images and takes_parts(template)
+
+    def write(parts: Sequence[ContentPart]) -> str | list[dict[str, Any]]:
+        further = [_given(part, members) for part in parts]
+        if not in_parts and not any(further):
+            return texts.write(parts)
+        return [own | _own_content(part) for own, part in zip(further, parts, strict=True)]
+
     return [_template_message(message, template, write) for message in messages]
 
 
-def _reads(template: str, member: str) -> bool:
-    return re.search(rf"[.'\"]{re.escape(member)}\b", template) is not None
+def _given(part: ContentPart, members: AbstractSet[str]) -> dict[str, Any]:
+    """Return those of the members that the part has."""
+    return {name: value for name, value in (part.model_extra or {}).items() if name in members and value is not None}
 
 
-def _write_parts(parts: Sequence[ContentPart]) -> list[dict[str, Any]]:
-    """Return content as a list of parts, for templates that insert image placeholders themselves."""
-    return [
-        {
-            **(part.model_extra or {}),
-            **({"type": "image"} if part.text is None else {"type": "text", "text": part.text}),
-        }
-        for part in parts
-    ]
+def _own_content(part: ContentPart) -> dict[str, str]:
+    """Return a part for templates that insert image placeholders themselves."""
+    return {"type": "image"} if part.text is None else {"type": "text", "text": part.text}
 
 
 class TextWriter:
@@ -251,7 +273,7 @@ class TextWriter:
         return "\n".join(images + texts)
 
 
-def _template_message(message: Message, template: str, write: WriteContent) -> dict[str, Any]:
+def _template_message(message: Message, template: str, write: Callable[..., Any]) -> dict[str, Any]:
     parts = message.content or []
     further = {name: value for name, value in (message.model_extra or {}).items() if value is not None}
     for name, other in REASONING:

@@ -1,13 +1,14 @@
 """vLLM's routes that load and unload adapters, which its operators for Kubernetes call."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from lmi_core.errors import InvalidAdapter, InvalidPayload
+from lmi_core.errors import AdapterExists, InvalidAdapter, InvalidPayload
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.hookspecs import hookimpl
+from lmi_core.model_adapters import ModelAdapters
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.base.adapter_names import NewName
@@ -23,6 +24,7 @@ class LoadAdapter(TolerantPayload):
     lora_name: NewName = Field(description="The name of the adapter in requests.")
     lora_path: str = Field(min_length=1, description="Its folder or archive, as `src` of `POST /adapters`.")
     load_inplace: bool | None = Field(None, description="Replace a loaded adapter of this name. Default: false.")
+    is_3d_lora_weight: Literal[False] | None = Field(None, description="Only false: others are not supported.")
 
 
 class UnloadAdapter(TolerantPayload):
@@ -38,14 +40,24 @@ async def load_adapter(call: Call, served: ServedModels) -> Answer:
     name, model = adapter.lora_name, asked_model(call, served, adapter.model)
     with served.admit(model):
         await served.wake(model)
-        change = model.adapters.add
-        if adapter.load_inplace and name in model.adapter_folders:
-            change = model.adapters.replace
+        if name in model.names:
+            raise InvalidAdapter("`lora_name` must not be a name of the model itself")
         try:
-            await change(name, adapter.lora_path)
+            await _load(model.adapters, adapter)
         except InvalidAdapter as error:
             raise InvalidAdapter(error.message.replace("`src`", "`lora_path`", 1)) from error
     return _success(f"LoRA adapter '{name}' added successfully.", ignored)
+
+
+async def _load(adapters: ModelAdapters, adapter: LoadAdapter) -> None:
+    try:
+        await adapters.add(adapter.lora_name, adapter.lora_path)
+    except AdapterExists:
+        if not adapter.load_inplace:
+            raise AdapterExists(
+                f"the adapter `{adapter.lora_name}` already exists: unload it, or replace it with `load_inplace`"
+            ) from None
+        await adapters.replace(adapter.lora_name, adapter.lora_path)
 
 
 async def unload_adapter(call: Call, served: ServedModels) -> Answer:

@@ -7,7 +7,7 @@ from uuid import uuid4
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lmi_handlers.chat.messages import ContentPart, ImageUrl
+from lmi_handlers.chat.messages import ContentPart, ImageUrl, json_text
 from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.fields.offered_tools import SEARCH
 from lmi_handlers.fields.parameter_fields import RequestPart
@@ -213,20 +213,13 @@ class AdditionalToolsItem(InputItem):
         return {"type": self.type, **super().listed(), "role": "developer", "tools": listed_tools(self.tools)}
 
 
-def _as_text(arguments: object) -> str:
-    try:
-        return orjson.dumps(arguments).decode()
-    except orjson.JSONEncodeError as error:  # they are nested too deeply
-        raise ValueError(f"cannot be taken: {error}") from None
-
-
 class SearchCallItem(InputItem):
     """A call of the client's search for tools."""
 
     type: Literal["tool_search_call"]
     call_id: str = Field(min_length=1)
     execution: Literal["client"] = "client"
-    arguments: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=dict[str, Any])] = Field(
+    arguments: Annotated[str, BeforeValidator(json_text, json_schema_input_type=dict[str, Any])] = Field(
         description="A JSON object."
     )
 

@@ -173,11 +173,13 @@ class SearchCallOutput(CallOutput):
         return [self.done(status)]
 
     def whole(self, status: str) -> JsonObject:
+        text = self.text or "{}"
         try:
-            arguments = orjson.loads(self.text or "{}")
+            is_object = isinstance(orjson.loads(text), dict)
         except orjson.JSONDecodeError:  # incomplete, or the model's mistake
-            arguments = self.text
-        return super().whole(status) | {"arguments": arguments}
+            is_object = False
+        # An object stays as it is: it may have larger numbers and deeper values than orjson writes.
+        return super().whole(status) | {"arguments": orjson.Fragment(text) if is_object else text}
 
 
 def event(kind: str, members: JsonObject) -> JsonObject:

@@ -149,3 +149,9 @@ async def test_refusals_name_the_older_fields_and_leave_what_was_given(server: R
         400,
         "`function_call` must name one of `functions`. Given: '`tools`'.",
     )
+
+
+async def test_arguments_of_a_past_call_that_are_nested_too_deeply(server: RunningServer) -> None:
+    call = {"name": "weather", "arguments": {"city": orjson.loads("[" * 300 + "]" * 300)}}
+    answer = await chat(server, messages=[{"role": "assistant", "function_call": call}])
+    assert (answer.status, answer.json()["error"]["param"]) == (400, "messages.0.function_call.arguments")

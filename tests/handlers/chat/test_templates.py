@@ -47,10 +47,32 @@ async def test_parts_reach_a_template_that_reads_their_members(serve: Serve, mod
     assert server.scripted.history[-1].prompt == "text de: Hallo"
     await chat(server, messages=[{"role": "user", "content": [part | {"cache_control": {"type": "ephemeral"}}]}])
     assert server.scripted.history[-1].prompt == "Hallo"
-    whole = "{% for m in messages %}{{ m.name }}{{ m.content }}{% endfor %}"
-    named = [{"role": "user", "content": [part | {"name": "Hugo"}]}]
-    await chat(server, messages=named, chat_template=whole)
-    assert server.scripted.history[-1].prompt == "Hallo", "which reads no parts, but a member of this name elsewhere"
+    await chat(server, messages=[{"role": "user", "content": [part | {"source_lang_code": None}]}])
+    assert server.scripted.history[-1].prompt == "Hallo"
+    german = {"role": "user", "content": [part | {"source_lang_code": "de"}]}
+    await chat(server, messages=[german, {"role": "assistant", "content": "Hi"}, german])
+    assert server.scripted.history[-1].prompt == "text de: HalloHitext de: Hallo"
+
+
+@pytest.mark.parametrize(
+    ("template", "members"),
+    [
+        ("{{ m.name }}{{ m.content }}", {"name": "Hugo"}),
+        ("{% if m['content'][0] == '/' %}{{ m.command }}{% endif %}{{ m['content'] }}", {"command": "help"}),
+        ("{% for p in m.content %}{{ '[image]' if 'image' in p else p }}{% endfor %}", {"image": None}),
+        ("{% for p in m.content %}{{ '[image]' if 'image' in p else p }}{% endfor %}", {"image": "a.png"}),
+        ("{{ m.role }}{% for p in m.content %}{{ p }}{% endfor %}", {"role": "user"}),
+    ],
+)
+async def test_members_that_a_template_does_not_read_in_parts(
+    server: RunningServer, template: str, members: dict[str, Any]
+) -> None:
+    template = f"{{% for m in messages %}}{template}{{% endfor %}}"
+    part = {"type": "text", "text": "Hallo"}
+    await chat(server, messages=[{"role": "user", "content": [part]}], chat_template=template)
+    without = server.scripted.history[-1].prompt
+    await chat(server, messages=[{"role": "user", "content": [part | members]}], chat_template=template)
+    assert server.scripted.history[-1].prompt == without
 
 
 async def test_calls_are_found_as_the_requests_template_has_them(server: RunningServer) -> None:

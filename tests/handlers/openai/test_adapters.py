@@ -1,5 +1,7 @@
 """vLLM's routes that load and unload adapters."""
 
+import asyncio
+
 import pytest
 
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
@@ -36,7 +38,10 @@ async def test_an_adapter_comes_changes_and_goes(server: RunningServer) -> None:
     again = {"lora_name": "danish", "lora_path": "two"}
     refused = await server.post(LOAD, again)
     assert (refused.status, refused.json()["error"]["code"]) == (400, "adapter_exists")
-    assert (await server.post(LOAD, again | {"load_inplace": True})).status == 200
+    assert "`load_inplace`" in refused.json()["error"]["message"]
+    written_out = {"load_inplace": True, "is_3d_lora_weight": False}
+    answers = await asyncio.gather(*(server.post(LOAD, again | written_out) for _ in range(3)))
+    assert [answer.status for answer in answers] == [200] * 3
     assert await text(server) == "two"
     removed = await server.post(UNLOAD, {"lora_name": "danish", "lora_int_id": 1})
     assert (removed.status, removed.body) == (200, b"Success: LoRA adapter 'danish' removed successfully.")
@@ -53,6 +58,7 @@ async def test_an_adapter_comes_changes_and_goes(server: RunningServer) -> None:
         (LOAD, {"lora_name": "../a", "lora_path": "one"}, 400, "`lora_name` must be printable"),
         (LOAD, {"lora_name": "danish", "lora_path": "three"}, 400, "`lora_path` must be a folder or an archive"),
         (LOAD, {"lora_name": "danish", "lora_path": "one", "model": "mudel"}, 404, "model `mudel` is not served"),
+        (LOAD, {"lora_name": "model", "lora_path": "one"}, 400, "`lora_name` must not be a name of the model itself"),
     ],
 )
 async def test_what_is_refused(

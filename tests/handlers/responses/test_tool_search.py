@@ -86,6 +86,21 @@ async def test_a_call_that_is_cut(server: RunningServer) -> None:
     assert server.scripted.history[-1].prompt.endswith(" tool: mcp__weather__weather")
 
 
+@pytest.mark.parametrize(
+    ("written", "given"),
+    [
+        ('{"limit": 123456789012345678901234567890}', '{"limit": 123456789012345678901234567890}'),
+        ('{"a": ' + "[" * 300 + "]" * 300 + "}", '{"a": ' + "[" * 300 + "]" * 300 + "}"),
+        ("[1]", '"[1]"'),
+    ],
+)
+async def test_arguments_as_the_model_writes_them(server: RunningServer, written: str, given: str) -> None:
+    script = Script(f'<tool_call>{{"name": "tool_search", "arguments": {written}}}</tool_call>')
+    server.scripted.enqueue(script, script)
+    assert f'"arguments":{given}'.encode() in (await ask(server, [QUESTION], tools=[SEARCH])).body
+    assert f'"arguments":{given}'.encode() in (await ask(server, [QUESTION], tools=[SEARCH], stream=True)).body
+
+
 async def test_invalid_schema(server: RunningServer) -> None:
     error = (await ask(server, tools=[{**SEARCH, "parameters": {"type": "text"}}])).json()["error"]
     assert error["param"] == "tools.0.parameters", error

@@ -1,6 +1,7 @@
 """Decoding of an image file in a fork. It imports only Pillow, so that its process takes little memory."""
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -12,8 +13,9 @@ from PIL.Image import DecompressionBombError, DecompressionBombWarning
 
 STRIPE = 2**16  # pixels that are copied at a time: fresh memory takes longer than copying
 
-# An image without its pixels: mode, size, palette with its mode, and the transparent colour or colours
-Frame = tuple[str, tuple[int, int], tuple[list[int], str] | None, Any]
+# An image without its pixels: mode, size, palette with its mode, and the transparent colour or colours; then the
+# seconds of CPU time that it took
+Frame = tuple[str, tuple[int, int], tuple[list[int], str] | None, Any, float]
 Decode = Callable[[bytes, tuple[str, ...], int, int], Frame | None]
 
 
@@ -42,7 +44,7 @@ def decode(data: bytes, formats: tuple[str, ...], max_pixels: int, output: int) 
         pass
     _write(image, output)
     palette = (image.getpalette(image.palette.mode) or [], image.palette.mode) if image.palette else None
-    return image.mode, image.size, palette, image.info.get("transparency")
+    return image.mode, image.size, palette, image.info.get("transparency"), time.process_time()
 
 
 def _write(image: PIL.Image.Image, output: int) -> None:

@@ -18,6 +18,7 @@ from lmi_plugins.vllm_engine.requests import image_decoding
 MAX_PIXELS = 20_000_000
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 SCAN = b"\xff\xda"  # starts a scan of a JPEG
+TOO_LONG = "is not a readable image: the images of the request take more than"
 
 
 def decode(*files: bytes) -> list[PIL.Image.Image]:
@@ -95,10 +96,22 @@ def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     (usual,) = decode(jpeg_with_scans(12))
     assert usual.size == (4000, 4000)
     monkeypatch.setattr(image_decoding, "SECONDS", 0.5)
-    with pytest.raises(
-        InvalidParameter, match=r"^`image\.1` is not a readable image: it takes more than 0\.5 seconds$"
-    ):
+    with pytest.raises(InvalidParameter, match=rf"^`image\.1` {TOO_LONG} 0\.5 seconds$"):
         decode(saved(PIL.Image.new("L", (9, 9)), "PNG"), jpeg_with_scans(30_000))
+
+
+def test_time_is_bounded_for_all_images_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = saved(PIL.Image.new("L", (9, 9)), "PNG")
+    left: list[float] = []
+
+    def call(seconds: float, *_: object, **__: object) -> object:
+        left.append(seconds)
+        return "L", (1, 1), None, None, 4.0
+
+    monkeypatch.setattr(image_decoding.DECODER, "call", call)
+    monkeypatch.setattr(image_decoding, "_image", lambda *_: PIL.Image.new("L", (1, 1)))
+    decode(*[image] * 5)
+    assert left == pytest.approx([10, 6, 2, 0.1, 0.1])
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
