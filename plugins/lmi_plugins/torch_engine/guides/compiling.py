@@ -11,8 +11,7 @@ from lmi_plugins.torch_engine.guides.compilation import Compilation, Compilation
 from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, TokenizerInfo

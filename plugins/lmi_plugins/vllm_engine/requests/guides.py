@@ -14,8 +14,7 @@ from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, Compilations, guide_key, guide_size
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, Engine, too_costly
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 from lmi_plugins.vllm_engine.library import xgrammar_lacks
 from lmi_plugins.vllm_engine.loading import note_exception
 
