@@ -30,7 +30,7 @@ from lmi_plugins.torch_engine.embeddings.task import (
     is_encoder_of_two,
     reads_left_to_right,
 )
-from lmi_plugins.torch_engine.engine.parts import EngineParts
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
@@ -84,26 +84,26 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
     return _engine(states, model, recipe, options, length, max_tokens, Threads(model, options.threads))
 
 
-def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
+def embedding_engine_of(generation: Engine, options: EngineOptions) -> EmbeddingEngine | None:
     """Return an embedding engine that uses a generating model, at no cost while idle; None if unsupported."""
     try:
-        return _beside_generation(parts, options)
+        return _beside_generation(generation, options)
     except ConfigurationError as error:
         logger.warning("The model generates, but makes no embeddings: %s", error.message)
     except Exception as error:
-        logger.info("%s makes no embeddings: the attempt failed: %s", type(parts.model).__name__, error)
+        logger.info("%s makes no embeddings: the attempt failed: %s", type(generation.model).__name__, error)
     return None
 
 
-def _beside_generation(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine:
-    model = parts.model.base_model
+def _beside_generation(generation: Engine, options: EngineOptions) -> EmbeddingEngine:
+    model = generation.model.base_model
     assert isinstance(model, PreTrainedModel), model
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
-    states: HiddenStates = (PackedStates if parts.runner.paged else PaddedStates)(model, parts.runner.rope)
-    if parts.adapters is not None:
-        states = BaseModelStates(states, parts.adapters)
-    length = min(parts.limits.max_length, recipe.max_length or parts.limits.max_length)
-    return _engine(states, model, recipe, options, length, options.max_prefill_tokens, parts.threads)
+    states: HiddenStates = (PackedStates if generation.runner.paged else PaddedStates)(model, generation.runner.rope)
+    if generation.runner.adapters is not None:
+        states = BaseModelStates(states, generation.runner.adapters)
+    length = min(generation.limits.max_length, recipe.max_length or generation.limits.max_length)
+    return _engine(states, model, recipe, options, length, options.max_prefill_tokens, generation.threads)
 
 
 def _engine(

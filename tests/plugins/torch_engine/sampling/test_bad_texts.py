@@ -143,4 +143,4 @@ def test_costs_nothing_where_nothing_is_bad(model_directory: ModelDirectory) -> 
     assert processors_of(SamplingParameters(bad_texts=["a"])) == (exclude_bad_texts,)
     fresh = make_engine(model_directory("llama"))
     run(fresh, request("a", PROMPT))
-    assert fresh.parts.inputs.token_indexes._indexes == {}, "no index of the vocabulary is made"
+    assert fresh.inputs.token_indexes._indexes == {}, "no index of the vocabulary is made"
