@@ -150,7 +150,7 @@ def _load_scorer(options: EngineOptions) -> PreTrainedModel:
 
 def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
     """Return the maximum number of tokens of an input."""
-    length = context_length(model, options.max_model_len)
+    length = context_length(model.config, options.max_model_len)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             # RoBERTa and related models start counting positions after the padding's.

@@ -12,7 +12,7 @@ from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, open_s
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.cache.memory import count_blocks
 from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
-from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor, StepOutput
+from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
 from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.messages.requests import (
     OWN_NAMES,
@@ -28,7 +28,7 @@ from lmi_plugins.torch_engine.model.runner_choice import choose_runner
 from lmi_plugins.torch_engine.model.threads import Threads
 from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
 from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
-from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
+from lmi_plugins.torch_engine.sampling.outcome import Outcome, read_outcomes
 from lmi_plugins.torch_engine.sampling.sampler import Sampler
 from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
 from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
@@ -37,7 +37,7 @@ from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
 from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
 from lmi_plugins.torch_engine.speculation.draft_model import DraftModel, load_draft_model
 from lmi_plugins.torch_engine.speculation.speculation import Speculation
-from lmi_plugins.torch_engine.speculation.verification import begin_checks
+from lmi_plugins.torch_engine.speculation.verification import Check, begin_checks
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Engine:
         self.model = model = load_model(options)
         check_tokenizer(model, tokenizer)
         self.threads = Threads(model, options.threads)
-        length = context_length(model, options.max_model_len)
+        length = context_length(model.config, options.max_model_len)
         self.runner = runner = choose_runner(model, length, options)
         draft_model = load_draft_model(options, model, runner, length)
         self.pool, cache_bytes = _allocate_cache(options, runner, draft_model, length, model.device)
@@ -165,14 +165,14 @@ class Engine:
         try:
             begun = time.perf_counter()
             batch, logits = self._run(chunks)
-            output = self._sample(batch, logits)
+            outcomes, checks = self._sample(batch, logits)
             self.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
         except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception as error:
             return ended + self._fail(chunks, error)
         self._failed_steps = 0
-        return ended + self.outputs.publish(output)
+        return ended + self.outputs.publish(batch, logits, outcomes, checks)
 
     def _schedule(self) -> tuple[list[Chunk], Results]:
         """Return the chunks to compute, and the ends of requests that cannot run."""
@@ -197,11 +197,11 @@ class Engine:
             self.runner.copy(self.scheduler.copies)
         return batch, self.runner.run(batch, self.scheduler.new_blocks)
 
-    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> StepOutput:
-        """Choose tokens by the logits of a batch, and remove its drafts from their sequences."""
+    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> tuple[list[Outcome], list[Check]]:
+        """Choose a token for each chunk of a batch, and remove its drafts from their sequences."""
         outcomes = read_outcomes(batch, logits, self.sampler)
         checks = begin_checks(batch, logits, self.speculation.acceptance) if self._speculates else []
-        return StepOutput(batch, logits, outcomes, checks)
+        return outcomes, checks
 
     def _fail(self, chunks: list[Chunk], error: Exception) -> Results:
         """End the requests of a failed step; raise the error if the engine itself is at fault."""
