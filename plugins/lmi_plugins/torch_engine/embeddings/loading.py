@@ -1,7 +1,6 @@
 """Loading of an embedding model, of a reranker, or of a generating model that also embeds."""
 
 import logging
-from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from transformers import (
 
 from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base, wrong_weights_of_scorer
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder, activation
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
@@ -51,18 +49,6 @@ class PaddedScores(PaddedStates):
     def states(self, texts: list[EmbeddingInput]) -> torch.Tensor:
         logits: torch.Tensor = self.output(texts).logits
         return logits[:, None]
-
-
-class BaseModelStates(HiddenStates):
-    """Hidden states of the base model, without the adapters of the previous generation step."""
-
-    def __init__(self, states: HiddenStates, adapters: AdapterStore) -> None:
-        self._states = states
-        self._adapters = adapters
-
-    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
-        self._adapters.begin([])
-        return self._states.run(texts)
 
 
 ACCELERATOR_TOKENS = 8192  # the minimum per step if nothing else runs: fewer do not fill a GPU
@@ -100,8 +86,7 @@ def _beside_generation(generation: Engine, options: EngineOptions) -> EmbeddingE
     assert isinstance(model, PreTrainedModel), model
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
     states: HiddenStates = (PackedStates if generation.runner.paged else PaddedStates)(model, generation.runner.rope)
-    if generation.runner.adapters is not None:
-        states = BaseModelStates(states, generation.runner.adapters)
+    states.adapters = generation.runner.adapters
     length = min(generation.limits.max_length, recipe.max_length or generation.limits.max_length)
     return _engine(states, model, recipe, options, length, options.max_prefill_tokens, generation.threads)
 
