@@ -117,7 +117,7 @@ def load(name: str, directory: str) -> Run:
     from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
 
     options = EngineOptions(directory, max_batch_size=MAX_STREAMS, kv_cache_memory=CACHE_BYTES, **RUNNERS[name])
-    engine = Engine.load(options, HuggingFaceTokenizer.load(directory))
+    engine = Engine(options, HuggingFaceTokenizer.load(directory))
     numbers = itertools.count()
 
     def run(prompts: list[list[int]]) -> None:

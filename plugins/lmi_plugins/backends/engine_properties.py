@@ -12,7 +12,7 @@ from lmi_core.configuration.properties import ModelProperties, Names
 from lmi_core.script.formatters.model_code import ADAPTER_WEIGHTS
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_plugins.torch_engine.messages.embeddings import Pooling
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
+from lmi_plugins.torch_engine.messages.requests import GuideLimits
 
 ANY = "any"  # vectors may be shortened to any size
 NGRAM = "[ngram]"  # vLLM's former name for prompt lookup, which drafts from the prompt itself

@@ -53,7 +53,7 @@ class GptManager:
         """Load a model: a directory, an id on the hub, or one with options. Raise ConfigurationError on failure."""
         options = model if isinstance(model, EngineOptions) else EngineOptions(str(model))
         tokenizer = HuggingFaceTokenizer.load(options.model, options.revision, options.trust_remote_code)
-        self.engine = Engine.load(options, tokenizer)
+        self.engine = Engine(options, tokenizer)
         self._get_inference_requests = get_inference_requests
         self._send_response = send_response
         self._poll_stop_signals = poll_stop_signals
@@ -153,7 +153,7 @@ class GptManager:
 
         Raise InvalidParameter if it cannot be loaded.
         """
-        names = [] if self.engine.parts.adapters is None else self.engine.adapters.names
+        names = [] if self.engine.runner.adapters is None else self.engine.adapters.names
         name = self._adapters.name_of(adapter, names)
         if adapter.source is not None and name not in names:
             with adapter_errors():

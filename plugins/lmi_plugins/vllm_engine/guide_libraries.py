@@ -7,11 +7,9 @@ https://github.com/vllm-project/vllm/blob/main/vllm/v1/structured_output/__init_
 
 import copy
 import functools
-import sys
 import threading
 from typing import Any
 
-MODULE, MANAGER = "vllm.v1.structured_output", "StructuredOutputManager"
 LIBRARIES = "lmi_libraries"  # an attribute of a manager
 
 
@@ -24,10 +22,10 @@ class Libraries:
 
 
 def choose_library_by_request() -> None:
-    """Patch the guide manager in this process, if vLLM has a known one."""
-    manager = getattr(sys.modules.get(MODULE), MANAGER, None)
-    if all(hasattr(manager, name) for name in ("grammar_init", "_create_grammar")):
-        mend_manager(manager)
+    """Patch the guide manager in this process."""
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    mend_manager(StructuredOutputManager)
 
 
 def mend_manager(manager: Any) -> None:

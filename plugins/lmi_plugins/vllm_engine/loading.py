@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
-from weakref import WeakSet
 
 from pydantic import ValidationError
 
@@ -42,7 +41,6 @@ ABANDON_SECONDS = 5.0  # after which an engine whose processes were killed durin
 
 THREAD = "vllm-loading"  # the name of each thread that loads an engine
 
-_engines: WeakSet[AsyncLLM] = WeakSet()  # loaded engines
 _loading = defaultdict[int, asyncio.Lock](asyncio.Lock)  # by GPU
 
 SOCKETS = ("input_socket", "output_socket", "first_req_send_socket", "first_req_rcv_socket", "stats_update_socket")
@@ -65,7 +63,6 @@ async def load_engine(create: Callable[[], AsyncLLM]) -> AsyncLLM:
     so that its death is noticed immediately.
     """
     engine = await _in_own_thread(create)
-    _engines.add(engine)
     try:
         await _warm_up(engine)
     except BaseException:
@@ -158,7 +155,6 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
     It does not end the wait for a core that started to load but does not connect. Nothing else needs the thread, so
     it is left to vLLM's own timeout.
     """
-    others = _children()
     result: Future[AsyncLLM] = Future()
     thread = threading.Thread(target=_run, args=(create, result), name=THREAD, daemon=True)
     thread.start()
@@ -166,7 +162,7 @@ async def _in_own_thread(create: Callable[[], AsyncLLM]) -> AsyncLLM:
     try:
         return await asyncio.shield(loading)
     except asyncio.CancelledError:
-        for process_id in _started_by(thread, others):
+        for process_id in _started_by(thread):
             kill_with_children(process_id)  # SIGTERM is delayed, and nothing would be lost yet
         await asyncio.wait({loading}, timeout=ABANDON_SECONDS)
         loading.add_done_callback(note_exception)
@@ -196,24 +192,15 @@ def _discard(loaded: "Future[AsyncLLM]") -> None:
         shut_down(loaded.result())
 
 
-def _started_by(thread: threading.Thread, others: set[int]) -> set[int]:
-    """Return the processes of an engine that a thread still loads, because other threads may load engines at the same
-    time.
-
-    If the system does not report their parents, they are all processes except `others`, unless another thread loads.
-    """
+def _started_by(thread: threading.Thread) -> set[int]:
+    """Return the processes of an engine that a thread still loads; other threads may load engines at the same time."""
     if not thread.is_alive():
         return set()
-    with suppress(OSError):
+    with suppress(OSError):  # only Linux reports the thread; elsewhere, the engine is ended once it has loaded
         children = Path(f"/proc/self/task/{thread.native_id}/children").read_text(encoding="ascii")
-        return _children() & {int(process_id) for process_id in children.split()}
-    if any(other.name == THREAD and other is not thread for other in threading.enumerate()):
-        return set()
-    return _children() - others - {process_id for engine in _engines for process_id in core_process_ids(engine)}
-
-
-def _children() -> set[int]:
-    return {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+        started = {int(process_id) for process_id in children.split()}
+        return started & {process.pid for process in multiprocessing.active_children() if process.pid is not None}
+    return set()
 
 
 async def shut_down_and_release(engine: AsyncLLM) -> None:

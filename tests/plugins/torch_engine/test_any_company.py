@@ -166,7 +166,7 @@ def test_an_answer_is_the_same_in_any_company(
     assert found.exact == alone.exact
     assert found.log_probs == pytest.approx(alone.log_probs, abs=LOG_PROB_BOUND)
     assert crowded.pool.free == BLOCKS
-    assert not crowded.parts.requests.groups
+    assert not crowded.requests.groups
 
 
 @settings(max_examples=10, deadline=None, derandomize=True, database=None)

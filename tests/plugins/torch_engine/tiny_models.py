@@ -110,7 +110,7 @@ def save_configured(
 
 
 def make_engine(directory: Path, **options: Any) -> Engine:
-    return Engine.load(EngineOptions(str(directory), **options), HuggingFaceTokenizer.load(str(directory)))
+    return Engine(EngineOptions(str(directory), **options), HuggingFaceTokenizer.load(str(directory)))
 
 
 def request(request_id: str, prompt_ids: list[int], **parameters: Any) -> EngineRequest:

@@ -1,6 +1,6 @@
 """Low-rank deltas, added to the outputs of a model's linear modules; each token gets those of its own adapter."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from typing import Any
 
@@ -153,15 +153,23 @@ def module_shape(module: torch.nn.Module) -> tuple[int, int]:
 def _find_modules(model: PreTrainedModel, run_tokens: Callable[[int], object]) -> dict[str, torch.nn.Module]:
     """Return the linear modules that all tokens of a step pass once, in order; this excludes those of experts."""
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
-    passed: dict[torch.nn.Module, list[int]] = {module: [] for module in linear.values()}
+    passed: dict[str, list[int]] = {name: [] for name in linear}
+    for name, inputs in calls_of(linear, lambda: run_tokens(PROBED_TOKENS)):
+        passed[name].append(inputs.numel() // inputs.shape[-1])
+    return {name: module for name, module in linear.items() if passed[name] == [PROBED_TOKENS]}
 
-    def note(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-        passed[module].append(inputs[0].numel() // inputs[0].shape[-1])
 
-    hooks = [module.register_forward_pre_hook(note) for module in linear.values()]
+def calls_of(modules: Mapping[str, torch.nn.Module], run: Callable[[], object]) -> list[tuple[str, torch.Tensor]]:
+    """Return the calls of modules in a forward pass, in order, with their inputs."""
+    calls: list[tuple[str, torch.Tensor]] = []
+
+    def noting(name: str) -> Callable[..., None]:
+        return lambda _, inputs: calls.append((name, inputs[0]))
+
+    hooks = [module.register_forward_pre_hook(noting(name)) for name, module in modules.items()]
     try:
-        run_tokens(PROBED_TOKENS)
+        run()
     finally:
         for hook in hooks:
             hook.remove()
-    return {name: module for name, module in linear.items() if passed[module] == [PROBED_TOKENS]}
+    return calls

@@ -1,11 +1,14 @@
-"""The amount of memory that the KV cache gets."""
+"""The memory that weights and the KV cache get, and whether they fit."""
 
 import logging
 
 import psutil
 import torch
 
+from lmi_core.errors.sizes import readable
 from lmi_core.host.memory import free_main_memory
+from lmi_core.inspection.checkpoint import Checkpoint
+from lmi_core.inspection.safetensors_header import weight_bytes
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 
@@ -59,3 +62,18 @@ def free_memory(device: torch.device) -> int:
         return free
     known = free_main_memory()
     return int(psutil.virtual_memory().available) if known is None else known
+
+
+def too_little_memory(weights: int, cache: int, device: torch.device) -> str | None:
+    """Return why weights and KV cache of these sizes do not fit on a device; None if they fit."""
+    free = free_memory(device)
+    if weights + cache <= free:
+        return None
+    keys = f" and the KV cache {readable(cache)}" if cache else ""
+    where = "in main memory" if device.type == "cpu" else f"on {device}"
+    return f"too little memory: the weights need {readable(weights)}{keys}, but {readable(free)} are free {where}"
+
+
+def least_bytes(checkpoint: Checkpoint) -> int:
+    """Return the bytes of the weights in their saved types; 0 if unknown."""
+    return sum(map(weight_bytes, checkpoint.weights.values()))

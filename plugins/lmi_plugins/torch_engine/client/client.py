@@ -31,7 +31,6 @@ from lmi_plugins.torch_engine.messages.requests import (
     EngineOptions,
     EngineRequest,
     SamplingParameters,
-    TensorData,
 )
 
 
@@ -131,11 +130,7 @@ class EngineClient:
         await self._change(name, lambda worker: worker.unload_adapter(name))
 
     def generate(
-        self,
-        prompt_ids: list[int],
-        parameters: SamplingParameters,
-        adapter: str | None = None,
-        soft_prompt: TensorData | None = None,
+        self, prompt_ids: list[int], parameters: SamplingParameters, adapter: str | None = None
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield steps until every sequence has a finish reason. Closing the generator aborts the request."""
         num_sequences = parameters.num_sequences
@@ -148,7 +143,7 @@ class EngineClient:
                 raise GenerationFailed(
                     f"the request cannot continue: the adapter `{adapter}` was replaced after it started"
                 )
-            request = EngineRequest("", prompt_ids, parameters, adapter, soft_prompt, given=given)
+            request = EngineRequest("", prompt_ids, parameters, adapter, given=given)
             return worker.run(request, partial.unfinished, presence)
 
         work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)

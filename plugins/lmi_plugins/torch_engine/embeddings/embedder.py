@@ -82,6 +82,8 @@ class Embedder:
     @torch.inference_mode()
     def _vectors(self, inputs: Items[EmbeddingInput]) -> Items[torch.Tensor]:
         """Return the vectors, [numbers] each, in main memory."""
+        if self._states.adapters is not None:
+            self._states.adapters.begin([])  # without those of the previous generation step
         states = self._states.run(inputs)
         vectors = [
             self._vector(pool(of_text, self._recipe.modes), each) for of_text, each in zip(states, inputs, strict=True)

@@ -10,6 +10,7 @@ import torch
 from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import GenerationFailed
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.model.threads import Threads
 
@@ -46,6 +47,7 @@ class EmbeddingEngine:
         self._max_tokens = max_tokens
         self._threads = threads
         self._waiting: OrderedDict[str, deque[WaitingInput]] = OrderedDict()  # by request
+        self._allowed = 0  # tokens, beside a generating model
 
     @property
     def has_work(self) -> bool:
@@ -61,6 +63,23 @@ class EmbeddingEngine:
     def abort(self, request_id: str) -> None:
         """Drop the rest of a request; ignore unknown and finished ones."""
         self._waiting.pop(request_id, None)
+
+    def step_beside(self, generation: Engine | None) -> EmbeddingResults:
+        """Run a step if it is its turn; called after each generation step, and when nothing generates.
+
+        Streams are delayed no more than by prompts: each generation step adds a budget of tokens, a step spends its
+        tokens, possibly more than the budget, and the next one waits until the budget is positive again.
+        """
+        if not self.has_work or generation is None or not generation.has_work:
+            self._allowed = 0
+            return self.step() if self.has_work else EmbeddingResults()
+        unnoticed = generation.scheduler.unnoticed_tokens
+        self._allowed = min(self._allowed, 0) + unnoticed  # an unused allowance does not accumulate
+        if self._allowed <= 0:
+            return EmbeddingResults()
+        results = self.step(unnoticed)
+        self._allowed -= results.num_tokens
+        return results
 
     def step(self, max_tokens: int | None = None) -> EmbeddingResults:
         """Run the model once over waiting inputs, and return the results."""

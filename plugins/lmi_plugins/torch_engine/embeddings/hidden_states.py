@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength, applied_to_texts
 
@@ -17,6 +18,8 @@ MAX_PADDING = 0.25  # of the tokens computed in one pass
 
 class HiddenStates(ABC):
     """A model that returns the hidden states of its last layer."""
+
+    adapters: AdapterStore | None = None  # those of a model that also generates, which are not applied
 
     @abstractmethod
     def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:

@@ -1,7 +1,6 @@
 """Loading of an embedding model, of a reranker, or of a generating model that also embeds."""
 
 import logging
-from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from transformers import (
 
 from lmi_core.embedding_backend import EmbeddingModel
 from lmi_core.errors import ConfigurationError
-from lmi_plugins.torch_engine.adapters.store import AdapterStore
 from lmi_plugins.torch_engine.checkpoint.weights_check import wrong_weights_of_base, wrong_weights_of_scorer
 from lmi_plugins.torch_engine.embeddings.embedder import Embedder, activation
 from lmi_plugins.torch_engine.embeddings.engine import EmbeddingEngine
@@ -30,7 +28,7 @@ from lmi_plugins.torch_engine.embeddings.task import (
     is_encoder_of_two,
     reads_left_to_right,
 )
-from lmi_plugins.torch_engine.engine.parts import EngineParts
+from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import context_length, load_weights, read_config
@@ -53,18 +51,6 @@ class PaddedScores(PaddedStates):
         return logits[:, None]
 
 
-class BaseModelStates(HiddenStates):
-    """Hidden states of the base model, without the adapters of the previous generation step."""
-
-    def __init__(self, states: HiddenStates, adapters: AdapterStore) -> None:
-        self._states = states
-        self._adapters = adapters
-
-    def run(self, texts: Items[EmbeddingInput]) -> list[torch.Tensor]:
-        self._adapters.begin([])
-        return self._states.run(texts)
-
-
 ACCELERATOR_TOKENS = 8192  # the minimum per step if nothing else runs: fewer do not fill a GPU
 
 
@@ -84,26 +70,25 @@ def load_embedding_engine(options: EngineOptions) -> EmbeddingEngine:
     return _engine(states, model, recipe, options, length, max_tokens, Threads(model, options.threads))
 
 
-def embedding_engine_of(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine | None:
+def embedding_engine_of(generation: Engine, options: EngineOptions) -> EmbeddingEngine | None:
     """Return an embedding engine that uses a generating model, at no cost while idle; None if unsupported."""
     try:
-        return _beside_generation(parts, options)
+        return _beside_generation(generation, options)
     except ConfigurationError as error:
         logger.warning("The model generates, but makes no embeddings: %s", error.message)
     except Exception as error:
-        logger.info("%s makes no embeddings: the attempt failed: %s", type(parts.model).__name__, error)
+        logger.info("%s makes no embeddings: the attempt failed: %s", type(generation.model).__name__, error)
     return None
 
 
-def _beside_generation(parts: EngineParts, options: EngineOptions) -> EmbeddingEngine:
-    model = parts.model.base_model
+def _beside_generation(generation: Engine, options: EngineOptions) -> EmbeddingEngine:
+    model = generation.model.base_model
     assert isinstance(model, PreTrainedModel), model
     recipe = read_recipe(Path(options.model), default_pooling(model.config), options.embedding)
-    states: HiddenStates = (PackedStates if parts.runner.paged else PaddedStates)(model, parts.runner.rope)
-    if parts.adapters is not None:
-        states = BaseModelStates(states, parts.adapters)
-    length = min(parts.limits.max_length, recipe.max_length or parts.limits.max_length)
-    return _engine(states, model, recipe, options, length, options.max_prefill_tokens, parts.threads)
+    states: HiddenStates = (PackedStates if generation.runner.paged else PaddedStates)(model, generation.runner.rope)
+    states.adapters = generation.runner.adapters
+    length = min(generation.limits.max_length, recipe.max_length or generation.limits.max_length)
+    return _engine(states, model, recipe, options, length, options.max_prefill_tokens, generation.threads)
 
 
 def _engine(
@@ -150,7 +135,7 @@ def _load_scorer(options: EngineOptions) -> PreTrainedModel:
 
 def _max_input_length(model: PreTrainedModel, options: EngineOptions, recipe: Recipe) -> int:
     """Return the maximum number of tokens of an input."""
-    length = context_length(model, options.max_model_len)
+    length = context_length(model.config, options.max_model_len)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             # RoBERTa and related models start counting positions after the padding's.

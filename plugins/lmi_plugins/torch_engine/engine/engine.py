@@ -2,16 +2,18 @@
 
 import logging
 import time
-from typing import Self
 
 import torch
 
 from lmi_core.host.out_of_memory import is_out_of_memory
+from lmi_core.texts.bad_texts.text_ban import TokenIndexes
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, require_store
+from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source, open_store, require_store
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
-from lmi_plugins.torch_engine.engine.output_processor import StepOutput
-from lmi_plugins.torch_engine.engine.parts import EngineParts, load_parts
+from lmi_plugins.torch_engine.cache.memory import count_blocks
+from lmi_plugins.torch_engine.cache.prefix_cache import PrefixCache
+from lmi_plugins.torch_engine.engine.output_processor import OutputProcessor
+from lmi_plugins.torch_engine.guides.compiling import GuideCompiler
 from lmi_plugins.torch_engine.messages.requests import (
     OWN_NAMES,
     EngineOptions,
@@ -20,11 +22,22 @@ from lmi_plugins.torch_engine.messages.requests import (
     SamplingParameters,
 )
 from lmi_plugins.torch_engine.messages.results import Results, StepFailed
-from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
-from lmi_plugins.torch_engine.requests.input_processor import EngineLimits
-from lmi_plugins.torch_engine.sampling.outcome import read_outcomes
+from lmi_plugins.torch_engine.model.loading import check_tokenizer, context_length, eos_token_ids, load_model
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
+from lmi_plugins.torch_engine.model.runner_choice import choose_runner
+from lmi_plugins.torch_engine.model.threads import Threads
+from lmi_plugins.torch_engine.requests.active_requests import ActiveRequests
+from lmi_plugins.torch_engine.requests.input_processor import EngineLimits, InputProcessor
+from lmi_plugins.torch_engine.sampling.outcome import Outcome, read_outcomes
+from lmi_plugins.torch_engine.sampling.sampler import Sampler
+from lmi_plugins.torch_engine.scheduling.guide_queue import GuideQueue
+from lmi_plugins.torch_engine.scheduling.prefill_budget import PrefillBudget
+from lmi_plugins.torch_engine.scheduling.scheduler import Scheduler
 from lmi_plugins.torch_engine.sequences.step_batch import Chunk, StepBatch
-from lmi_plugins.torch_engine.speculation.verification import begin_checks
+from lmi_plugins.torch_engine.sequences.token_texts import TokenTexts
+from lmi_plugins.torch_engine.speculation.draft_model import DraftModel, load_draft_model
+from lmi_plugins.torch_engine.speculation.speculation import Speculation
+from lmi_plugins.torch_engine.speculation.verification import Check, begin_checks
 
 logger = logging.getLogger(__name__)
 
@@ -34,30 +47,58 @@ MAX_FAILED_STEPS = 5  # in a row; more are the fault of the engine itself
 class Engine:
     """A model that serves many requests. Use it from one thread: `add`, `abort`, and `step` while `has_work`."""
 
-    def __init__(self, parts: EngineParts) -> None:
-        self.parts = parts
+    def __init__(self, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> None:
+        """Load the model in the options; raise ConfigurationError if it cannot be loaded or does not fit them."""
+        self.model = model = load_model(options)
+        check_tokenizer(model, tokenizer)
+        self.threads = Threads(model, options.threads)
+        length = context_length(model.config, options.max_model_len)
+        self.runner = runner = choose_runner(model, length, options)
+        draft_model = load_draft_model(options, model, runner, length)
+        self.pool, cache_bytes = _allocate_cache(options, runner, draft_model, length, model.device)
+        runner.adapters = open_store(options, model, runner.run_tokens) if options.enable_lora else None
+        self.limits = EngineLimits(
+            max_length=min(length, self.pool.size * self.pool.block_size),
+            max_batch_size=options.max_batch_size,
+            vocabulary=model.config.get_text_config().vocab_size,
+            cache_bytes=cache_bytes,
+            eos_token_ids=eos_token_ids(model),
+        )
+        ends, vocabulary = self.limits.eos_token_ids, self.limits.vocabulary
+        self.guides = GuideQueue(GuideCompiler(tokenizer, vocabulary, ends, options.guide_limits))
+        caches_prefixes = options.enable_prefix_caching and runner.rewinds
+        self.prefix_cache = PrefixCache(self.pool, draft_model is not None) if caches_prefixes else None
+        self.scheduler = Scheduler(
+            self.pool,
+            options.max_batch_size,
+            PrefillBudget(options.max_prefill_tokens, model.device.type == "cuda"),
+            options.max_loras,
+            self.prefix_cache,
+            set if runner.adapters is None else runner.adapters.pinned,
+            runner.splits_prompts,
+        )
+        self.requests = ActiveRequests(self.scheduler, self.guides)
+        texts, token_indexes = TokenTexts(tokenizer, ends, vocabulary), TokenIndexes(tokenizer, vocabulary, ends)
+        self.inputs = InputProcessor(model, self.limits, runner, self.pool, texts, token_indexes)
+        self.sampler = Sampler()
+        self.speculation = Speculation(draft_model, options.speculative_length, options.record_acceptance_rate)
+        self.outputs = OutputProcessor(self.requests, texts, self.sampler, self.speculation, self.prefix_cache)
         self.latest_chunks: list[Chunk] = []  # what the most recent step computed
         self._failed_steps = 0  # in a row
-        self._speculates = parts.speculation.has_draft_model  # or once a request has brought a draft
-
-    @classmethod
-    def load(cls, options: EngineOptions, tokenizer: HuggingFaceTokenizer) -> Self:
-        """Load the model in the options; raise ConfigurationError if it cannot be loaded."""
-        engine = cls(load_parts(options, tokenizer))
+        self._speculates = draft_model is not None  # or once a request has brought a draft
         logger.info(
             "Cache of %d tokens (at most %.1f MB), sequences of up to %d",
-            engine.pool.size * engine.pool.block_size,
-            engine.limits.cache_bytes / 1e6,
-            engine.limits.max_length,
+            self.pool.size * self.pool.block_size,
+            cache_bytes / 1e6,
+            self.limits.max_length,
         )
-        if engine.parts.model.device.type == "cuda":
-            engine.warm_up(options.max_prefill_tokens)
-        return engine
+        if model.device.type == "cuda":
+            self.warm_up(options.max_prefill_tokens)
 
     @torch.inference_mode()
     def warm_up(self, longest: int) -> None:
         """Compute prompts of up to `longest` tokens, because CUDA loads the kernels for a size when it first occurs."""
-        if not self.parts.runner.paged:
+        if not self.runner.paged:
             return
         longest = min(longest, self.limits.max_length - 1)
         for shift in reversed(range(longest.bit_length())):
@@ -74,7 +115,7 @@ class Engine:
     def _try_prompt(self, length: int) -> None:
         """Compute a prompt, its second half again as a chunk with a context, and one token after it."""
         parameters = SamplingParameters(temperature=1.0, top_p=0.5, seed=0)
-        (group,) = self.parts.inputs.groups(EngineRequest("warm-up", [0] * length, parameters), OWN_NAMES)
+        (group,) = self.inputs.groups(EngineRequest("warm-up", [0] * length, parameters), OWN_NAMES)
         (sequence,) = group.sequences
         new_blocks = self.pool.extend(sequence.block_table, length + 1)
         assert new_blocks is not None
@@ -82,27 +123,14 @@ class Engine:
             for start, end in (0, length), (length // 2, length), (length, length + 1):
                 sequence.token_ids[length:end] = [0] * (end - length)
                 batch = StepBatch([Chunk(group, sequence, start, end)])
-                self._sample(batch, self.parts.runner.run(batch, new_blocks))
+                self._sample(batch, self.runner.run(batch, new_blocks))
         finally:
             self.pool.release(sequence.block_table)
 
     @property
-    def limits(self) -> EngineLimits:
-        return self.parts.limits
-
-    @property
-    def pool(self) -> BlockPool:
-        return self.parts.pool
-
-    @property
-    def hidden_size(self) -> int:
-        """The size of the model's embeddings."""
-        return embedding_weight(self.parts.model).shape[1]
-
-    @property
     def adapters(self) -> AdapterStore:
         """The adapters that a request can name; AdapterNotFound is raised without `enable_lora`."""
-        return require_store(self.parts.adapters)
+        return require_store(self.runner.adapters)
 
     def load_adapter(self, name: str, source: Source) -> None:
         """Load an adapter under a name; running requests keep a previous one of that name.
@@ -111,33 +139,22 @@ class Engine:
         """
         self.adapters.add(name, source, self.adapters.read(source))
 
-    def unload_adapter(self, name: str) -> None:
-        """Unload an adapter; running requests keep it. Raise AdapterNotFound if there is none."""
-        self.adapters.remove(name)
-
-    @property
-    def unnoticed_tokens(self) -> int:
-        """The number of prompt tokens, or tokens of other work, that one step may add without delaying decoding
-        much.
-        """
-        return self.parts.scheduler.unnoticed_tokens
-
     @property
     def has_work(self) -> bool:
-        return bool(self.parts.requests.groups)
+        return bool(self.requests.groups)
 
     def add(self, request: EngineRequest, names: ParameterNames = OWN_NAMES) -> None:
         """Start a request; raise InvalidParameter or ContextLengthExceeded, with the caller's names, if it cannot
         run.
         """
-        self.parts.requests.check_unused(request.request_id)
-        groups = self.parts.inputs.groups(request, names)
+        self.requests.check_unused(request.request_id)
+        groups = self.inputs.groups(request, names)
         self._speculates |= groups[0].sequences[0].draft is not None
-        self.parts.requests.add(groups, request.parameters.guide)
+        self.requests.add(groups, request.parameters.guide)
 
     def abort(self, request_id: str) -> None:
         """Drop a request and free its memory; ignore unknown and finished ones."""
-        self.parts.requests.abort(request_id)
+        self.requests.abort(request_id)
 
     @torch.inference_mode()
     def step(self) -> Results:
@@ -148,45 +165,43 @@ class Engine:
         try:
             begun = time.perf_counter()
             batch, logits = self._run(chunks)
-            output = self._sample(batch, logits)
-            self.parts.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
+            outcomes, checks = self._sample(batch, logits)
+            self.scheduler.prefill_budget.record(chunks, time.perf_counter() - begun)
         except torch.AcceleratorError:  # the device can no longer be used
             raise
         except Exception as error:
             return ended + self._fail(chunks, error)
         self._failed_steps = 0
-        return ended + self.parts.outputs.publish(output)
+        return ended + self.outputs.publish(batch, logits, outcomes, checks)
 
     def _schedule(self) -> tuple[list[Chunk], Results]:
         """Return the chunks to compute, and the ends of requests that cannot run."""
-        parts = self.parts
-        ended = parts.requests.admit_guided()
-        chunks = parts.scheduler.schedule()
-        failed = {} if parts.adapters is None else parts.adapters.prepare(chunks)
+        ended = self.requests.admit_guided()
+        chunks = self.scheduler.schedule()
+        failed = {} if self.runner.adapters is None else self.runner.adapters.prepare(chunks)
         if failed:
             for chunk in chunks:
                 if chunk.sequence.adapter in failed:
-                    ended += parts.requests.fail_all([chunk.sequence.request_id], failed[chunk.sequence.adapter])
+                    ended += self.requests.fail_all([chunk.sequence.request_id], failed[chunk.sequence.adapter])
             chunks = [chunk for chunk in chunks if chunk.sequence.adapter not in failed]
         self.latest_chunks = chunks
         return chunks, ended
 
     def _run(self, chunks: list[Chunk]) -> tuple[StepBatch, torch.Tensor]:
         """Run the model over the chunks and their drafts; return the batch and its logits."""
-        parts = self.parts
         if self._speculates:
-            parts.speculation.extend(chunks, parts.scheduler, parts.sampler)
+            self.speculation.extend(chunks, self.scheduler, self.sampler)
         batch = StepBatch(chunks)
-        parts.threads.use(batch.num_tokens)
-        if parts.scheduler.copies:
-            parts.runner.copy(parts.scheduler.copies)
-        return batch, parts.runner.run(batch, parts.scheduler.new_blocks)
+        self.threads.use(batch.num_tokens)
+        if self.scheduler.copies:
+            self.runner.copy(self.scheduler.copies)
+        return batch, self.runner.run(batch, self.scheduler.new_blocks)
 
-    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> StepOutput:
-        """Choose tokens by the logits of a batch, and remove its drafts from their sequences."""
-        outcomes = read_outcomes(batch, logits, self.parts.sampler)
-        checks = begin_checks(batch, logits, self.parts.speculation.acceptance) if self._speculates else []
-        return StepOutput(batch, logits, outcomes, checks)
+    def _sample(self, batch: StepBatch, logits: torch.Tensor) -> tuple[list[Outcome], list[Check]]:
+        """Choose a token for each chunk of a batch, and remove its drafts from their sequences."""
+        outcomes = read_outcomes(batch, logits, self.sampler)
+        checks = begin_checks(batch, logits, self.speculation.acceptance) if self._speculates else []
+        return outcomes, checks
 
     def _fail(self, chunks: list[Chunk], error: Exception) -> Results:
         """End the requests of a failed step; raise the error if the engine itself is at fault."""
@@ -195,4 +210,18 @@ class Engine:
             raise error  # a new process starts with all of its memory
         logger.exception("A step of %d requests failed", len(chunks))
         request_ids = [chunk.sequence.request_id for chunk in chunks]
-        return self.parts.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))
+        return self.requests.fail_all(request_ids, StepFailed(f"The generation failed: {error}"))
+
+
+def _allocate_cache(
+    options: EngineOptions, runner: ModelRunner, draft_model: DraftModel | None, length: int, device: torch.device
+) -> tuple[BlockPool, int]:
+    """Allocate the KV cache; return its blocks and its bytes."""
+    block_bytes = runner.block_bytes + (0 if draft_model is None else draft_model.block_bytes)
+    # Two copies, because they are copied when the sequences of a step change.
+    states = 2 * runner.state_bytes * options.max_batch_size
+    blocks = count_blocks(options, block_bytes, length, device, runner.block_size, states)
+    runner.allocate(blocks)
+    if draft_model is not None:
+        draft_model.allocate(blocks)
+    return BlockPool(blocks, runner.block_size), blocks * block_bytes

@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
 
 import torch
 
@@ -26,16 +25,6 @@ logger = logging.getLogger(__name__)
 NO_TOKEN = "the model's logits are not numbers, or the request's parameters exclude all tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutput:
-    """The logits of a batch, and how to use them."""
-
-    batch: StepBatch
-    logits: torch.Tensor  # [rows, vocabulary]
-    outcomes: Items[Outcome]  # one per chunk
-    checks: Items[Check]  # verified drafts, removed from their sequences
-
-
 class OutputProcessor:
     """The last part of a step, which adds chosen tokens to their sequences and ends those that they finish."""
 
@@ -53,14 +42,16 @@ class OutputProcessor:
         self._speculation = speculation
         self._prefix_cache = prefix_cache
 
-    def publish(self, output: StepOutput) -> Results:
-        """Return the new final steps by request."""
-        pairs = zip(output.batch.chunks, output.outcomes, strict=True)
+    def publish(
+        self, batch: StepBatch, logits: torch.Tensor, outcomes: Items[Outcome], checks: Items[Check]
+    ) -> Results:
+        """Return the new final steps by request, given an outcome for each chunk, and the drafts to verify."""
+        pairs = zip(batch.chunks, outcomes, strict=True)
         results = [result for chunk, outcome in pairs if (result := self._advance(chunk, outcome)) is not None]
-        if output.checks:
-            results += self._verify(output.checks)
-        for search, rows in _beam_rows(output.batch):
-            results += self._search(search, output.logits[rows])
+        if checks:
+            results += self._verify(checks)
+        for search, rows in _beam_rows(batch):
+            results += self._search(search, logits[rows])
         return results
 
     def _advance(self, chunk: Chunk, outcome: Outcome) -> tuple[str, Result] | None:

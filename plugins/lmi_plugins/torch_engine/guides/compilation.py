@@ -3,9 +3,8 @@
 import hashlib
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +14,7 @@ from lmi_core.errors import GenerationFailed, Overloaded
 from lmi_core.forks.forked_function import Cancellation
 from lmi_plugins.torch_engine.messages.requests import Guide
 
+PLACES = 6  # guides compiled at the same time
 PATIENCE = 3.0  # seconds for which a guide keeps its slot while others wait for one
 
 
@@ -45,30 +45,35 @@ class Compilation:
 class Compilations:
     """The running and waiting compilations."""
 
-    def __init__(self, places: int) -> None:
-        self._places = places
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
         self._lock = threading.Lock()
         self._by_key: dict[bytes, Compilation] = {}
 
-    def join(self, key: bytes) -> Compilation | None:
-        """Join the running compilation of the same guide, if any, and return it."""
+    def submit(self, guide: Guide, work: Callable[[Compilation], object]) -> Compilation:
+        """Join the running compilation of the same guide, or start one, which does the work.
+
+        Its future raises Overloaded if others needed its slot.
+        """
+        key = guide_key(guide)
         with self._lock:
-            compilation = self._by_key.get(key)
-            if compilation is None or compilation.cancellation.cancelled:
-                return None
-            compilation.num_waiting += 1
+            known = self._by_key.get(key)
+            if known is not None and not known.cancellation.cancelled:
+                known.num_waiting += 1
+                return known
+            compilation = Compilation(key, guide)
+            compilation.future = self._threads.submit(self._run, compilation, work)
+            self._by_key[key] = compilation
             return compilation
 
-    def add(self, compilation: Compilation) -> None:
-        with self._lock:
-            self._by_key[compilation.key] = compilation
+    def stop(self) -> None:
+        """Start no more compilations."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
-    @contextmanager
-    def place(self, compilation: Compilation) -> Iterator[None]:
-        """Hold a slot for a compilation while it runs. Raise Overloaded if others needed the slot."""
+    def _run(self, compilation: Compilation, work: Callable[[Compilation], object]) -> object:
         compilation.begun = time.monotonic()
         try:
-            yield
+            return work(compilation)
         except GenerationFailed:
             if compilation.made_room:
                 raise Overloaded(
@@ -94,7 +99,7 @@ class Compilations:
         """End the compilation that has held its slot longest, if it has taken too long and another waits."""
         with self._lock:
             begun = [each for each in self._by_key.values() if each.begun is not None]
-            if len(self._by_key) == len(begun) or len(begun) < self._places:
+            if len(self._by_key) == len(begun) or len(begun) < PLACES:
                 return
             longest = min(begun, key=lambda each: each.begun or 0.0)
         if not longest.made_room and time.monotonic() - (longest.begun or 0.0) > PATIENCE:

@@ -1,7 +1,6 @@
 """Compilation of guides, which constrain texts, into grammars over the model's tokens, with xgrammar."""
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import InvalidParameter, Overloaded
@@ -11,14 +10,12 @@ from lmi_plugins.torch_engine.guides.compilation import Compilation, Compilation
 from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, too_costly
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar, TokenizerInfo
 
 DEFAULT_LIMITS = GuideLimits()
-PLACES = 6  # guides compiled at the same time
 MAX_STUCK = 4  # masks that were given up but are still being computed; with more, new guides are refused
 
 
@@ -42,8 +39,7 @@ class GuideCompiler:
         self.cache = GrammarCache()
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
-        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
-        self._compilations = Compilations(PLACES)
+        self.compilations = Compilations()
         self._lock = threading.Lock()
         self._info: TokenizerInfo | None = None
         self._process: CompileProcess | None = None
@@ -55,25 +51,11 @@ class GuideCompiler:
         The future's exception is InvalidParameter, Overloaded or GenerationFailed.
         """
         key = guide_key(guide)
-        joined = self._compilations.join(key)
-        if joined is not None:
-            return joined
+        if not self.cache.has(key) and self._takes_more():
+            return self.compilations.submit(guide, lambda each: self.compile(each.guide, each.cancellation))
         compilation = Compilation(key, guide)
-        if self.cache.has(key) or not self._takes_more():
-            compilation.future = Future()
-            self._complete(compilation)
-        else:
-            self._compilations.add(compilation)
-            compilation.future = self._threads.submit(self._run, compilation)
+        self._complete(compilation)
         return compilation
-
-    def leave(self, compilation: Compilation) -> None:
-        """Stop waiting for a guide that nothing else waits for, and end its compilation."""
-        self._compilations.leave(compilation)
-
-    def make_room(self) -> None:
-        """End a compilation that has taken long while others wait."""
-        self._compilations.make_room()
 
     def compile(self, guide: Guide, cancellation: Cancellation | None = None) -> "CompiledGrammar":
         """Return the guide's grammar. Raise InvalidParameter if the guide is invalid or exceeds the limits."""
@@ -123,10 +105,6 @@ class GuideCompiler:
             compilation.future.set_result(known)
         except (InvalidParameter, Overloaded) as error:
             compilation.future.set_exception(error)
-
-    def _run(self, compilation: Compilation) -> "CompiledGrammar":
-        with self._compilations.place(compilation):
-            return self.compile(compilation.guide, compilation.cancellation)
 
     def _load(self) -> "tuple[CompileProcess, TokenizerInfo]":
         with self._lock:

@@ -14,10 +14,10 @@ MAX_ENTRIES = 2000
 
 
 class GrammarCache:
-    """The outcomes of the most recently used guides."""
+    """The outcomes of the most recently used guides: a grammar, None for one that vLLM compiles, or a refusal."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[bytes, CompiledGrammar | str] = OrderedDict()
+        self._entries: OrderedDict[bytes, CompiledGrammar | str | None] = OrderedDict()
         self._lock = threading.Lock()
         self.bytes = 0  # size of the grammars
 
@@ -32,20 +32,20 @@ class GrammarCache:
         """Return a guide's grammar, None if it is unknown; raise InvalidParameter if it was refused."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is not None:
+            if key in self._entries:
                 self._entries.move_to_end(key)
         if isinstance(entry, str):
             raise InvalidParameter(entry)
         return entry
 
-    def keep(self, key: bytes, grammar: "CompiledGrammar") -> None:
+    def keep(self, key: bytes, grammar: "CompiledGrammar | None") -> None:
         self._put(key, grammar)
 
     def refuse(self, key: bytes, message: str) -> None:
         """Make later requests with this guide raise InvalidParameter."""
         self._put(key, message)
 
-    def _put(self, key: bytes, entry: "CompiledGrammar | str") -> None:
+    def _put(self, key: bytes, entry: "CompiledGrammar | str | None") -> None:
         with self._lock:
             self.bytes += _bytes(entry) - _bytes(self._entries.pop(key, ""))
             self._entries[key] = entry
@@ -53,5 +53,5 @@ class GrammarCache:
                 self.bytes -= _bytes(self._entries.popitem(last=False)[1])
 
 
-def _bytes(entry: "CompiledGrammar | str") -> int:
-    return 0 if isinstance(entry, str) else int(entry.memory_size_bytes)
+def _bytes(entry: "CompiledGrammar | str | None") -> int:
+    return 0 if entry is None or isinstance(entry, str) else int(entry.memory_size_bytes)

@@ -6,8 +6,8 @@ import msgspec
 
 from lmi_core.generation.output import Given
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
 
+MIB = 2**20
 GREEDY_BELOW = 1e-5  # dividing by a temperature below this overflows
 
 DataType = Literal["auto", "fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "half", "float"]
@@ -40,6 +40,15 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     kind: Literal["choice", "json", "regex", "grammar", "structural_tag"]
     content: str | list[str]  # a list only for `choice`
     reasoning: list[str] | None = None  # the begin and end markers of a text before it, as in LMI's `guided_reasoning`
+
+
+class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
+    """The limits of one guide; requests that exceed them are refused or ended."""
+
+    size: int = MIB  # bytes of text
+    compile_seconds: int = 20  # of CPU time
+    memory: int = 512 * MIB  # bytes, during compilation
+    mask_seconds: float = 0.05  # of CPU time, to compute the next allowed tokens of one sequence
 
 
 class ReasoningLimit(msgspec.Struct, array_like=True, frozen=True):

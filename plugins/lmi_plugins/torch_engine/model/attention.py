@@ -43,9 +43,9 @@ class AttentionStep(ABC):
     ) -> torch.Tensor:
         """Return the output, [1, tokens, heads, size of a value], given [1, heads, tokens, size] each."""
 
-    @abstractmethod
     def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
         """Return the output of a layer with a state, a StateLayer: [1, tokens, hidden], like `hidden`."""
+        raise NotImplementedError
 
 
 _RUNNING: ContextVar[AttentionStep] = ContextVar("_RUNNING")

@@ -93,9 +93,6 @@ class DecodeStep(AttentionStep):
         self._cache.write(layer, self._slots, key, value)  # all three: [rows, heads, size]
         return self._attention.attend(query, *self._cache.read(layer, self._tables), options)[None]
 
-    def mix(self, layer: Any, hidden: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError("layers with a state are not captured")
-
 
 class DecodeGraphs:
     """The captured decode steps of one model and cache."""

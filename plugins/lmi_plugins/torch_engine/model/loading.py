@@ -25,7 +25,7 @@ from lmi_core.inspection.checkpoint import configured_weights, read_checkpoint
 from lmi_core.inspection.model_folder import CONFIG, absurd_sizes, tokens_beyond, wrong_files
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_core.texts.reason import reason
-from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
+from lmi_plugins.torch_engine.cache.memory import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import wrong_pickles
 from lmi_plugins.torch_engine.checkpoint.quietness import quiet
 from lmi_plugins.torch_engine.checkpoint.weight_files import check_weight_files
@@ -210,13 +210,8 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def context_length(model: PreTrainedModel, max_model_len: int | None) -> int:
-    """Return the context length, in tokens, of a prompt and its continuation."""
-    return max_context_length(model.config, max_model_len)
-
-
-def max_context_length(config: PreTrainedConfig, max_model_len: int | None) -> int:
-    """Return the context length, in tokens, from a configuration and the option."""
+def context_length(config: PreTrainedConfig, max_model_len: int | None) -> int:
+    """Return the context length, in tokens, of a prompt and its continuation, by a configuration and the option."""
     config = config.get_text_config()
     limits = [limit for key in LENGTH_KEYS if isinstance(limit := getattr(config, key, None), int) and limit > 0]
     rope: dict[str, Any] = getattr(config, "rope_parameters", None) or {}

@@ -8,6 +8,7 @@ import torch
 from torch.nn import Linear, Module, Parameter
 from torch.nn.functional import pad
 
+from lmi_plugins.torch_engine.adapters.lora_layers import calls_of
 from lmi_plugins.torch_engine.model import onednn
 
 ROWS = 512  # the layout of the weights is chosen for this many; it is no worse with fewer
@@ -91,7 +92,7 @@ def pack_linears(model: Module, run: Callable[[], object]) -> None:
 
 def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
     """Return the names of the modules to pack, grouped by consecutive calls with the same input."""
-    calls = _calls(model, run)
+    calls = calls_of({name: module for name, module in model.named_modules() if _can_be_packed(module)}, run)
     names = [name for name, _ in calls]
     groups: list[list[str]] = []
     latest: tuple[torch.Tensor, bool] | None = None  # the input, and whether there is a bias
@@ -105,23 +106,6 @@ def _groups(model: Module, run: Callable[[], object]) -> list[list[str]]:
             groups.append([name])
         latest = input, biased
     return groups
-
-
-def _calls(model: Module, run: Callable[[], object]) -> list[tuple[str, torch.Tensor]]:
-    """Return the calls of packable modules, in order, with their inputs."""
-    calls: list[tuple[str, torch.Tensor]] = []
-
-    def noting(name: str) -> Callable[..., None]:
-        return lambda _, inputs: calls.append((name, inputs[0]))
-
-    modules = {name: module for name, module in model.named_modules() if _can_be_packed(module)}
-    hooks = [module.register_forward_pre_hook(noting(name)) for name, module in modules.items()]
-    try:
-        run()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return calls
 
 
 def _can_be_packed(module: Module) -> bool:

@@ -11,12 +11,12 @@ from transformers import PreTrainedModel
 from lmi_core.errors import ContextLengthExceeded, InvalidParameter
 from lmi_core.generation.output import Given
 from lmi_core.texts.bad_texts.text_ban import TextBan, TokenIndexes
-from lmi_plugins.torch_engine.adapters.store import AdapterStore, require_store
+from lmi_plugins.torch_engine.adapters.store import require_store
 from lmi_plugins.torch_engine.beams.search import BeamSearch, check_beams
 from lmi_plugins.torch_engine.cache.block_pool import BlockPool
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, ParameterNames, SamplingParameters
 from lmi_plugins.torch_engine.messages.tensors import to_bytes
-from lmi_plugins.torch_engine.model.rope_by_length import RopeByLength
+from lmi_plugins.torch_engine.model.model_runner import ModelRunner
 from lmi_plugins.torch_engine.model.soft_prompt import with_soft_prompt
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.draft import Draft, read_draft
@@ -43,10 +43,7 @@ class InputProcessor:
 
     model: PreTrainedModel
     limits: EngineLimits
-    paged: bool  # see ModelRunner
-    rewinds: bool
-    rope: RopeByLength | None
-    adapters: AdapterStore | None
+    runner: ModelRunner
     pool: BlockPool
     texts: TokenTexts
     token_indexes: TokenIndexes
@@ -61,20 +58,20 @@ class InputProcessor:
             request, soft_prompt = with_soft_prompt(request, request.soft_prompt, self.model)
         self._check(request, 0 if soft_prompt is None else len(soft_prompt))
         parameters = request.parameters
-        adapter = None if request.adapter is None else require_store(self.adapters).get(request.adapter)
+        adapter = None if request.adapter is None else require_store(self.runner.adapters).get(request.adapter)
         ban = self._text_ban(parameters)
         draft: Draft | None = None
         if request.draft_ids or request.draft_logits is not None:
-            draft = read_draft(request, self.limits.vocabulary, self.rewinds, names)
+            draft = read_draft(request, self.limits.vocabulary, self.runner.rewinds, names)
         sequences = [self._sequence(request, index) for index in range(parameters.num_samples)]
         for sequence in sequences:
             _condition(sequence, adapter, soft_prompt)
             sequence.draft = draft
             sequence.state.text_ban = ban
-            if self.rope is not None:
-                self.rope.prepare(sequence)
+            if self.runner.rope is not None:
+                self.runner.rope.prepare(sequence)
         if parameters.num_beams > 1:
-            check_beams(sequences[0], self.pool, self.limits.max_batch_size, self.paged, names)
+            check_beams(sequences[0], self.pool, self.limits.max_batch_size, self.runner.paged, names)
             return [BeamSearch(sequences[0], self.pool, self.texts)]
         for sequence, given in zip(sequences, request.given, strict=False):
             _resume(sequence, given)

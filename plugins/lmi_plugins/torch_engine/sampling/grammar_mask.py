@@ -8,26 +8,26 @@ import torch
 
 from lmi_plugins.torch_engine.guides.grammar_matcher import Matcher
 from lmi_plugins.torch_engine.sampling.mask_thread import Masks, MaskThread
-from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor, ProcessedSequence
+from lmi_plugins.torch_engine.sequences.sequence import Sequence
 
 logger = logging.getLogger(__name__)
 
 BITS = 32  # tokens of the vocabulary per number of a mask
 
 
-class GrammarMask(LogitsProcessor):
+class GrammarMask:
     """A mask over the tokens that a sequence's guide does not allow."""
 
     def __init__(self) -> None:
         self._thread: MaskThread | None = None
 
-    def process(self, scores: torch.Tensor, sequences: Items[ProcessedSequence]) -> torch.Tensor:
+    def process(self, scores: torch.Tensor, sequences: Items[Sequence]) -> torch.Tensor:
         bitmask = self._bitmask(sequences, -(-scores.shape[1] // BITS))
         bits = torch.arange(BITS, dtype=torch.int32, device=scores.device)
         allowed = (bitmask.to(scores.device)[..., None] >> bits) & 1  # [rows, numbers, bits]
         return scores.masked_fill(allowed.flatten(1)[:, : scores.shape[1]] == 0, float("-inf"))
 
-    def _bitmask(self, sequences: Items[ProcessedSequence], numbers: int) -> torch.Tensor:
+    def _bitmask(self, sequences: Items[Sequence], numbers: int) -> torch.Tensor:
         """Return the masks of all sequences; one whose mask takes too long fails alone."""
         bitmask = torch.full((len(sequences), numbers), -1, dtype=torch.int32)
         first = 0
@@ -50,12 +50,12 @@ class GrammarMask(LogitsProcessor):
         return bitmask
 
 
-def _matcher(sequence: ProcessedSequence) -> Matcher:
+def _matcher(sequence: Sequence) -> Matcher:
     assert sequence.state.matcher is not None, "a guide must be compiled before its sequence runs"
     return sequence.state.matcher
 
 
-def _fill(bitmask: torch.Tensor, row: int, sequence: ProcessedSequence) -> None:
+def _fill(bitmask: torch.Tensor, row: int, sequence: Sequence) -> None:
     """Set the bits of a sequence's row; a sequence that does not follow its guide fails alone."""
     try:
         _matcher(sequence).fill(bitmask, row, sequence.token_ids)

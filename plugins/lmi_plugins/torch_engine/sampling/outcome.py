@@ -62,43 +62,27 @@ def choose(
     """Choose the next token of each sequence by its row of the logits, [sequences, vocabulary]."""
     ids, log_probs = sampler.sample(logits, sequences, drafts)
     outcomes = [Outcome(*chosen) for chosen in zip(ids.tolist(), log_probs.tolist(), strict=True)]
-    for sequence in sequences:
-        parameters = sequence.parameters
-        if parameters.ranks or parameters.num_top_tokens or parameters.top_ids:
-            _read_ranks(sequences, logits, outcomes)
-            _read_top_logprobs(sequences, logits, outcomes)
-            _read_named_tokens(sequences, logits, outcomes)
-            break
+    if any(each.parameters.ranks or each.parameters.num_top_tokens or each.parameters.top_ids for each in sequences):
+        _describe(sequences, logits, outcomes)
     return outcomes
 
 
-def _read_ranks(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in `rank` for the sequences that ask for it; logits: [sequences, vocabulary]."""
-    rows = [row for row, sequence in enumerate(sequences) if sequence.parameters.ranks]
-    if rows:
+def _describe(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
+    """Fill in the ranks and top tokens of the sequences that ask for them; logits: [sequences, vocabulary]."""
+    parameters = [sequence.parameters for sequence in sequences]
+    if rows := [row for row, each in enumerate(parameters) if each.ranks]:
         ids = torch.tensor([outcomes[row].token_id for row in rows], device=logits.device)
-        ranks = ranks_of(logits[torch.tensor(rows, device=logits.device)].float(), ids).tolist()
-        for row, rank in zip(rows, ranks, strict=True):
+        for row, rank in zip(rows, ranks_of(logits[rows].float(), ids).tolist(), strict=True):
             outcomes[row].rank = rank
-
-
-def _read_top_logprobs(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in `top_logprobs` for the sequences that ask for them; logits: [sequences, vocabulary]."""
-    rows = [row for row, sequence in enumerate(sequences) if sequence.parameters.num_top_tokens]
-    if rows:
-        counts = [sequences[row].parameters.num_top_tokens for row in rows]
-        found = read_top_logprobs(logits[torch.tensor(rows, device=logits.device)], counts)
+    if rows := [row for row, each in enumerate(parameters) if each.num_top_tokens]:
+        found = read_top_logprobs(logits[rows], [parameters[row].num_top_tokens for row in rows])
         for row, top_logprobs in zip(rows, found, strict=True):
             outcomes[row].top_logprobs = top_logprobs
-
-
-def _read_named_tokens(sequences: Items[Sequence], logits: torch.Tensor, outcomes: Items[Outcome]) -> None:
-    """Fill in the chosen token of each row of logits, [sequences, vocabulary], then the tokens named in the request."""
-    for row, (sequence, outcome) in enumerate(zip(sequences, outcomes, strict=True)):
-        if sequence.parameters.top_ids and outcome.token_id is not None:
-            ids = list(dict.fromkeys([outcome.token_id, *sequence.parameters.top_ids]))
-            values = logits[row].float().log_softmax(-1)[ids].tolist()
-            outcome.top_logprobs = list(zip(ids, values, strict=True))
+    for row, (each, outcome) in enumerate(zip(parameters, outcomes, strict=True)):
+        if each.top_ids and outcome.token_id is not None:  # the chosen token, then those named in the request
+            named = list(dict.fromkeys([outcome.token_id, *each.top_ids]))
+            values = logits[row].float().log_softmax(-1)[named].tolist()
+            outcome.top_logprobs = list(zip(named, values, strict=True))
 
 
 def _read_prompt(chunk: Chunk, logits: torch.Tensor, outcome: Outcome) -> None:

@@ -2,30 +2,37 @@
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
+from functools import partial
 
 import torch
 
 from lmi_plugins.torch_engine.messages.requests import SamplingParameters
-from lmi_plugins.torch_engine.sampling.exclusions import BadSequences, BadTexts, MinLength, NoRepeatNgram
+from lmi_plugins.torch_engine.sampling.exclusions import (
+    bad_sequences,
+    early_ends,
+    end_reasoning,
+    exclude,
+    exclude_bad_texts,
+    keep_allowed_tokens,
+    repeated_ngrams,
+)
 from lmi_plugins.torch_engine.sampling.grammar_mask import GrammarMask
-from lmi_plugins.torch_engine.sampling.penalties import Bias, FrequencyPenalty, RepetitionPenalty
-from lmi_plugins.torch_engine.sampling.selections import AllowedTokens, EndOfReasoning
-from lmi_plugins.torch_engine.sampling.warpers import SAMPLING
-from lmi_plugins.torch_engine.sequences.logits_processor import Condition, LogitsProcessor
-from lmi_plugins.torch_engine.sequences.sequence import Sequence
+from lmi_plugins.torch_engine.sampling.penalties import add_bias, penalize_frequency, penalize_repetition
+from lmi_plugins.torch_engine.sampling.warpers import SAMPLING, Condition
+from lmi_plugins.torch_engine.sequences.sequence import LogitsProcessor, Sequence
 
 # The same order as in transformers, here and in SAMPLING.
 CHOICE: dict[LogitsProcessor, Condition] = {
-    Bias(): lambda parameters: bool(parameters.logit_bias) or parameters.embedding_bias is not None,
-    RepetitionPenalty(): lambda parameters: parameters.repetition_penalty != 1,
-    FrequencyPenalty(): lambda parameters: parameters.frequency_penalty != 0 or parameters.presence_penalty != 0,
-    NoRepeatNgram(): lambda parameters: parameters.no_repeat_ngram_size > 0,
-    BadSequences(): lambda parameters: bool(parameters.bad_sequences),
-    BadTexts(): lambda parameters: bool(parameters.bad_texts),
-    AllowedTokens(): lambda parameters: parameters.allowed_ids is not None,
-    MinLength(): lambda parameters: parameters.min_length > 0,
-    GrammarMask(): lambda parameters: parameters.guide is not None,
-    EndOfReasoning(): lambda parameters: parameters.reasoning_limit is not None,
+    add_bias: lambda parameters: bool(parameters.logit_bias) or parameters.embedding_bias is not None,
+    penalize_repetition: lambda parameters: parameters.repetition_penalty != 1,
+    penalize_frequency: lambda parameters: parameters.frequency_penalty != 0 or parameters.presence_penalty != 0,
+    partial(exclude, repeated_ngrams): lambda parameters: parameters.no_repeat_ngram_size > 0,
+    partial(exclude, bad_sequences): lambda parameters: bool(parameters.bad_sequences),
+    exclude_bad_texts: lambda parameters: bool(parameters.bad_texts),
+    keep_allowed_tokens: lambda parameters: parameters.allowed_ids is not None,
+    partial(exclude, early_ends): lambda parameters: parameters.min_length > 0,
+    GrammarMask().process: lambda parameters: parameters.guide is not None,
+    end_reasoning: lambda parameters: parameters.reasoning_limit is not None,
 }
 
 
@@ -55,9 +62,9 @@ def _apply(
 ) -> torch.Tensor:
     """Return the scores after one processor, applied only to these rows."""
     if len(rows) == len(sequences):
-        return processor.process(scores, sequences)
+        return processor(scores, sequences)
     index = torch.tensor(rows, device=scores.device)
-    return scores.index_copy(0, index, processor.process(scores[index], [sequences[row] for row in rows]))
+    return scores.index_copy(0, index, processor(scores[index], [sequences[row] for row in rows]))
 
 
 def processors_of(parameters: SamplingParameters) -> tuple[LogitsProcessor, ...]:

@@ -38,7 +38,7 @@ class GuideQueue:
         """Drop a request; return whether it was here."""
         waiting = self.waiting.pop(request_id, None)
         if waiting is not None:
-            self._compiler.leave(waiting.compilation)
+            self._compiler.compilations.leave(waiting.compilation)
         return waiting is not None
 
     def wait(self) -> None:
@@ -47,7 +47,7 @@ class GuideQueue:
 
     def take(self) -> tuple[list[SequenceGroup], list[tuple[str, LmiError]]]:
         """Return the groups that can run now, and the requests that have failed."""
-        self._compiler.make_room()
+        self._compiler.compilations.make_room()
         ready: list[SequenceGroup] = []
         refused: list[tuple[str, LmiError]] = []
         for request_id in [name for name, waiting in self.waiting.items() if waiting.compilation.future.done()]:

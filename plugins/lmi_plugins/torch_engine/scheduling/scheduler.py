@@ -43,10 +43,6 @@ class Scheduler:
         return bool(self._waiting or self._running)
 
     @property
-    def num_running(self) -> int:
-        return len(self._running)
-
-    @property
     def running_ids(self) -> list[str]:
         """The ids of the running requests, once per requested sequence."""
         return [group.request_id for group in self._running]

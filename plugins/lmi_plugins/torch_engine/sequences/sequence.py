@@ -1,5 +1,7 @@
 """One sequence of tokens while it is generated."""
 
+from collections.abc import Callable
+from collections.abc import Sequence as Items
 from copy import copy
 from dataclasses import dataclass, field
 from time import monotonic
@@ -14,9 +16,12 @@ from lmi_core.texts.token_stream import TokenStream
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, SamplingParameters
 from lmi_plugins.torch_engine.sequences.adapter import Adapter
 from lmi_plugins.torch_engine.sequences.draft import Acceptance, Draft
-from lmi_plugins.torch_engine.sequences.logits_processor import LogitsProcessor
 from lmi_plugins.torch_engine.sequences.processor_state import ProcessorState
 from lmi_plugins.torch_engine.sequences.top_logprobs import TopLogprobs
+
+# Returns new scores for the sequences of requests that need it, given their scores, [rows, vocabulary], which stay
+# unchanged. What it remembers of a sequence is in `Sequence.state`.
+LogitsProcessor = Callable[[torch.Tensor, Items["Sequence"]], torch.Tensor]
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +62,7 @@ class Sequence:
     eos_token_ids: frozenset[int] = frozenset()
     processors: tuple[LogitsProcessor, ...] | None = None  # set when the parameters have been examined
     state: ProcessorState = field(default_factory=ProcessorState)
-    failure: LmiError | str | None = None  # why it cannot continue
+    failure: LmiError | str | None = None  # why it cannot continue; set by a logits processor
 
     @classmethod
     def of(cls, request: EngineRequest, max_length: int, stream: TokenStream, index: int = 0) -> "Sequence":

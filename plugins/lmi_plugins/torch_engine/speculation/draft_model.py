@@ -34,7 +34,7 @@ class DraftModel:
             raise ConfigurationError(
                 f"speculative_draft_model: {name} has a vocabulary of {sizes[1]} tokens, but the model has {sizes[0]}"
             )
-        context = context_length(draft, None)
+        context = context_length(draft.config, None)
         if context < max_length:
             raise ConfigurationError(
                 f"speculative_draft_model: the context of {name} has {context} tokens, but the model's has "

@@ -21,10 +21,6 @@ class Speculation:
         self._length = length
         self._record = record_acceptance_rate
 
-    @property
-    def has_draft_model(self) -> bool:
-        return self._draft_model is not None
-
     def extend(self, chunks: list[Chunk], scheduler: Scheduler, sampler: Sampler) -> None:
         """Append drafts to the chunks, which changes their order."""
         lengths = {chunk.sequence: length for chunk in chunks if (length := self._draft_length(chunk, scheduler))}

@@ -1,11 +1,11 @@
-"""Loading of adapters in a thread, so that running requests do not wait for it."""
+"""Changes of adapters: they are read in a thread, so that running requests do not wait for it."""
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
-from lmi_core.errors import AdapterNotFound, InvalidAdapter, LmiError
-from lmi_plugins.torch_engine.adapters.store import Source
+from lmi_core.errors import InvalidAdapter, LmiError
+from lmi_plugins.torch_engine.adapters.store import AdapterStore, Source
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.protocol import AdapterAnswer, LoadAdapter, PinAdapter, UnloadAdapter, failure
 from lmi_plugins.torch_engine.sequences.adapter import AdapterWeights
@@ -24,42 +24,37 @@ class Loading(NamedTuple):
 class AdapterLoader:
     """A loader that reads in its own thread, and changes the engine between steps, in the engine's thread."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine | None) -> None:
+        """Create a loader; without an engine, the model generates no text and has no adapters."""
         self._engine = engine
         self._thread = ThreadPoolExecutor(1, "adapters")
         self._loading: dict[str, Loading] = {}  # by call
         self._answers: list[AdapterAnswer] = []
 
     @property
-    def busy(self) -> bool:
+    def has_work(self) -> bool:
         return bool(self._loading or self._answers)
 
-    def load(self, call: LoadAdapter) -> None:
-        """Start reading the adapter of a call."""
-        source = Path(call.source) if isinstance(call.source, str) else call.source
-        try:
-            weights = self._thread.submit(self._engine.adapters.read, source)
-        except AdapterNotFound as error:
-            self._answer(call.call_id, error)
-        else:
-            self._loading[call.call_id] = Loading(call.name, source, weights)
+    @property
+    def _adapters(self) -> AdapterStore:
+        if self._engine is None:
+            raise InvalidAdapter("the model makes embeddings without adapters")
+        return self._engine.adapters
 
-    def pin(self, call: PinAdapter) -> None:
-        """Pin or unpin the adapter of a call immediately."""
+    def begin(self, call: LoadAdapter | PinAdapter | UnloadAdapter) -> None:
+        """Start reading the adapter of a call; pin, unpin or unload one immediately."""
         try:
-            self._engine.adapters.pin(call.name, call.pinned)
-        except LmiError as error:
-            self._answer(call.call_id, error)
+            match call:
+                case LoadAdapter(call_id, name, given):
+                    source = Path(given) if isinstance(given, str) else given
+                    weights = self._thread.submit(self._adapters.read, source)
+                    self._loading[call_id] = Loading(name, source, weights)
+                    return
+                case PinAdapter(_, name, pinned):
+                    self._adapters.pin(name, pinned)
+                case UnloadAdapter(_, name):
+                    self._adapters.remove(name)
         except Exception as error:  # the device's libraries may raise anything
-            self._answer(call.call_id, InvalidAdapter(f"the adapter cannot be pinned: {type(error).__name__}: {error}"))
-        else:
-            self._answer(call.call_id)
-
-    def unload(self, call: UnloadAdapter) -> None:
-        """Remove the adapter of a call immediately."""
-        try:
-            self._engine.unload_adapter(call.name)
-        except AdapterNotFound as error:
             self._answer(call.call_id, error)
         else:
             self._answer(call.call_id)
@@ -74,16 +69,18 @@ class AdapterLoader:
         for call_id in [call_id for call_id, loading in self._loading.items() if loading.weights.done()]:
             loading = self._loading.pop(call_id)
             try:
-                self._engine.adapters.add(loading.name, loading.source, loading.weights.result())
-            except LmiError as error:
-                self._answer(call_id, error)
+                self._adapters.add(loading.name, loading.source, loading.weights.result())
             except Exception as error:  # libraries may raise anything for a broken file
-                self._answer(call_id, InvalidAdapter(f"the adapter cannot be loaded: {type(error).__name__}: {error}"))
+                self._answer(call_id, error)
             else:
                 self._answer(call_id)
         answers, self._answers = self._answers, []
         return answers
 
-    def _answer(self, call_id: str, error: LmiError | None = None) -> None:
-        names = [] if error is not None else self._engine.adapters.names
-        self._answers.append(AdapterAnswer(call_id, names, None if error is None else failure(call_id, error)))
+    def _answer(self, call_id: str, error: Exception | None = None) -> None:
+        if error is None:
+            self._answers.append(AdapterAnswer(call_id, self._adapters.names, None))
+            return
+        if not isinstance(error, LmiError):
+            error = InvalidAdapter(f"the adapter cannot be used: {type(error).__name__}: {error}")
+        self._answers.append(AdapterAnswer(call_id, [], failure(call_id, error)))

@@ -23,8 +23,8 @@ from lmi_core.serving_runtime import Note
 from lmi_core.texts.reason import reason
 from lmi_plugins.torch_engine.adapters.peft_adapter import read_config as read_adapter_config
 from lmi_plugins.torch_engine.cache.block_pool import BLOCK_SIZE, blocks_for
+from lmi_plugins.torch_engine.cache.memory import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.dry_run import load_without_data
-from lmi_plugins.torch_engine.checkpoint.memory_check import least_bytes, too_little_memory
 from lmi_plugins.torch_engine.checkpoint.pickled import add_pickled
 from lmi_plugins.torch_engine.checkpoint.weights_check import (
     wrong_weights,
@@ -39,7 +39,7 @@ from lmi_plugins.torch_engine.model.loading import (
     DATA_TYPES,
     check_decoder,
     choose_device,
-    max_context_length,
+    context_length,
     read_config,
     text_factory,
 )
@@ -82,7 +82,7 @@ def inspect_model(options: EngineOptions) -> Iterator[str]:
         yield error.message
         return
     try:
-        max_context_length(config, options.max_model_len)
+        context_length(config, options.max_model_len)
     except ConfigurationError as error:
         yield f"{options.model}: {error.message}"
     yield from inspect_tokenizer(folder, checkpoint, options.trust_remote_code)
@@ -131,7 +131,7 @@ def _inspect_weights(
 
 def _path(model: PreTrainedModel, options: EngineOptions) -> Iterator[str]:
     try:
-        check_model(model, max_context_length(model.config, options.max_model_len))
+        check_model(model, context_length(model.config, options.max_model_len))
     except ConfigurationError:  # the length is a separate fault
         return
     except UnsupportedAttention as reason:
@@ -159,5 +159,5 @@ def _max_cache_bytes(options: EngineOptions, config: PreTrainedConfig) -> int:
     asked: object = DATA_TYPES[options.dtype]
     dtype = asked if isinstance(asked, torch.dtype) else text.dtype
     width = dtype.itemsize if isinstance(dtype, torch.dtype) else torch.float32.itemsize
-    length = min(options.max_model_len or 1 << 62, max_context_length(config, None))
+    length = min(options.max_model_len or 1 << 62, context_length(config, None))
     return int(options.max_batch_size * blocks_for(length) * BLOCK_SIZE * numbers * width)

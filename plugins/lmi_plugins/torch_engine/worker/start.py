@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 
@@ -67,19 +66,13 @@ def _import_service() -> None:
     import lmi_plugins.torch_engine.worker.service  # noqa: F401 -- found imported by whoever needs it
 
 
-class Sender(Protocol):
-    """The interface of a sender of messages to the server."""
-
-    def send(self, message: bytes) -> None: ...
-
-
 class Reporter:
     """A sender of progress to the server, a few times per second.
 
     Any thread may call it, but only one sends at a time.
     """
 
-    def __init__(self, channel: Sender) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._lock = threading.Lock()
         self._begun = ""

@@ -7,15 +7,14 @@ import asyncio
 import json
 import logging
 import threading
-from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.compilation import PATIENCE, Compilation, Compilations, guide_key, guide_size
+from lmi_plugins.torch_engine.guides.grammar_cache import GrammarCache
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, Engine, too_costly
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 from lmi_plugins.vllm_engine.library import xgrammar_lacks
 from lmi_plugins.vllm_engine.loading import note_exception
 
@@ -23,8 +22,6 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 GUIDANCE = "guidance"  # vLLM's name for llguidance
-PLACES = 6  # guides tried at the same time
-MAX_OUTCOMES = 5000  # outcomes kept, of the most recent guides
 
 
 def by_guidance(guide: Guide, library: str) -> bool:
@@ -43,9 +40,8 @@ class GuideTrials:
     def __init__(self, tokenizer: HuggingFaceTokenizer, limits: GuideLimits) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
-        self._threads = ThreadPoolExecutor(PLACES, thread_name_prefix="guide")
-        self._compilations = Compilations(PLACES)
-        self._outcomes: OrderedDict[bytes, str | None] = OrderedDict()  # why a guide is refused; None: it is accepted
+        self._compilations = Compilations()
+        self._cache = GrammarCache()
         self._lock = threading.Lock()
         self._process: CompileProcess | None = None
         self._stopped = False
@@ -59,16 +55,10 @@ class GuideTrials:
         if guide_size(guide) > self._limits.size:
             raise too_costly(guide, "size", self._limits)
         key = guide_key(guide)
-        if key in self._outcomes:
-            self._outcomes.move_to_end(key)
-            if (refusal := self._outcomes[key]) is not None:
-                raise InvalidParameter(refusal)
+        if self._cache.has(key):
+            self._cache.get(key)
             return
-        compilation = self._compilations.join(key)
-        if compilation is None:
-            compilation = Compilation(key, guide)
-            self._compilations.add(compilation)
-            compilation.future = self._threads.submit(self._run, compilation, vocabulary, library)
+        compilation = self._compilations.submit(guide, partial(self._run, vocabulary=vocabulary, library=library))
         trial = asyncio.wrap_future(compilation.future)
         trial.add_done_callback(note_exception)
         try:
@@ -76,30 +66,23 @@ class GuideTrials:
                 self._compilations.make_room()
         finally:
             self._compilations.leave(compilation)
-        refusal = trial.result()
-        self._outcomes[key] = refusal
-        if len(self._outcomes) > MAX_OUTCOMES:
-            self._outcomes.popitem(last=False)
-        if refusal is not None:
-            raise InvalidParameter(refusal)
+        trial.result()
 
     async def stop(self) -> None:
         """End the process and its work."""
         self._stopped = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._compilations.stop()
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
 
-    def _run(self, compilation: Compilation, vocabulary: int, library: str) -> str | None:
-        """Return why a guide is refused; None if it is accepted."""
-        process = self._start(vocabulary)  # before the guide gets its slot, because the first start takes long
+    def _run(self, compilation: Compilation, vocabulary: int, library: str) -> None:
+        engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"
         try:
-            with self._compilations.place(compilation):
-                engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"
-                process.compile(compilation.guide, compilation.cancellation, engine)
+            self._start(vocabulary).compile(compilation.guide, compilation.cancellation, engine)
         except InvalidParameter as error:
-            return error.message
-        return None
+            self._cache.refuse(compilation.key, error.message)
+            raise
+        self._cache.keep(compilation.key, None)
 
     def _start(self, vocabulary: int) -> CompileProcess:
         with self._lock:

@@ -143,7 +143,7 @@ def test_no_more_adapters_run_at_once_than_max_loras(
     engine = make_engine(
         model_directory("llama"), adapters={name: str(adapter(name)) for name in NAMES}, max_loras=1, max_batch_size=8
     )
-    assert isinstance(engine.parts.runner, PagedRunner)
+    assert isinstance(engine.runner, PagedRunner)
     seen: list[list[str | None]] = []
     begin = engine.adapters.begin
 
@@ -176,7 +176,7 @@ def test_loading_and_unloading_while_others_run(
     engine.load_adapter("b", adapter("b"))
     engine.add(adapted("two", "b", PROMPT, max_new_tokens=COUNT))
     step(2)
-    engine.unload_adapter("a")
+    engine.adapters.remove("a")
     with pytest.raises(AdapterNotFound, match=r"there is no adapter `a`\. Known: b"):
         engine.add(adapted("three", "a", PROMPT))
     assert engine.adapters.names == ["b"]
@@ -234,7 +234,7 @@ def test_an_unloaded_one_takes_no_place_in_main_memory(
     engine = make_engine(model_directory("llama"), max_loras=2, max_cpu_loras=2)
     for name in ("a", "b"):
         engine.load_adapter(name, adapter_tensors(adapter(name)))
-    engine.unload_adapter("b")
+    engine.adapters.remove("b")
     engine.load_adapter("c", adapter_tensors(adapter("c")))
     assert engine.adapters.names == ["a", "c"]
 
@@ -299,7 +299,7 @@ def test_unknown_and_disabled(model_directory: ModelDirectory, adapter: AdapterD
     with pytest.raises(AdapterNotFound, match=r"`frensh`\. Did you mean `french`"):
         engine.add(adapted("x", "frensh", PROMPT))
     with pytest.raises(AdapterNotFound):
-        engine.unload_adapter("frensh")
+        engine.adapters.remove("frensh")
     disabled = make_engine(model_directory("llama"), enable_lora=False)
     with pytest.raises(AdapterNotFound, match="enable_lora is false"):
         disabled.add(adapted("x", "french", PROMPT))
@@ -335,7 +335,7 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
 def test_without_adapters_nothing_is_hooked(model_directory: ModelDirectory) -> None:
     engine = make_engine(model_directory("llama"))
     run(engine, request("a", PROMPT))
-    assert not any(module._forward_hooks for module in engine.parts.model.modules())
+    assert not any(module._forward_hooks for module in engine.model.modules())
 
 
 def test_with_beams_and_drafts(

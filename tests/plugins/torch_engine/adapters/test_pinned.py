@@ -116,7 +116,7 @@ def test_one_slot_is_left_for_the_others(engine: Engine) -> None:
         "adapter c cannot be pinned: at most 2 can, so that other adapters can be used too (option.max_loras=3). "
         "Pinned: a, b"
     )
-    engine.unload_adapter("a")
+    engine.adapters.remove("a")
     engine.adapters.pin("c", True)
     with pytest.raises(AdapterNotFound):
         engine.adapters.pin("a", False)

@@ -249,8 +249,8 @@ def test_hundreds_of_mixed_requests_leave_nothing_behind(model_directory: ModelD
         collect(engine, alive, gained, ended)
     assert not alive
     assert engine.pool.free == engine.pool.size
-    assert engine.parts.prefix_cache is not None
-    assert engine.parts.prefix_cache.cached_tokens > 0
+    assert engine.prefix_cache is not None
+    assert engine.prefix_cache.cached_tokens > 0
     for each, generated in ended[::40]:
         assert ids(run(roomy, each)[each.request_id]) == generated
 

@@ -90,7 +90,7 @@ def test_one_that_fails_fails_the_request_once(
     model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(model_directory("llama"))
-    sample = engine.parts.sampler.sample
+    sample = engine.sampler.sample
 
     def fail(logits: torch.Tensor, sequences: list[Sequence], *further: Any) -> tuple[torch.Tensor, torch.Tensor]:
         ids, log_probs = sample(logits, sequences, *further)
@@ -99,7 +99,7 @@ def test_one_that_fails_fails_the_request_once(
                 log_probs[row] = math.nan
         return ids, log_probs
 
-    monkeypatch.setattr(engine.parts.sampler, "sample", fail)
+    monkeypatch.setattr(engine.sampler, "sample", fail)
     results = run(
         engine,
         request("bad", PROMPT, max_new_tokens=5, temperature=1.0, num_samples=4),

@@ -25,8 +25,8 @@ from tests.plugins.torch_engine.tiny_models import (
 
 
 def cache_of(engine: Engine) -> PrefixCache:
-    assert engine.parts.prefix_cache is not None
-    return engine.parts.prefix_cache
+    assert engine.prefix_cache is not None
+    return engine.prefix_cache
 
 
 def cached_counts(results: list[Result]) -> list[int | None]:
@@ -149,11 +149,11 @@ def test_heads_go_when_others_need_the_room(model_directory: ModelDirectory, ref
 def test_can_be_switched_off(model_directory: ModelDirectory) -> None:
     engine = make_engine(model_directory("llama"), enable_prefix_caching=False)
     results = [run(engine, request("a", [7] * 40, max_new_tokens=5))["a"] for _ in range(2)]
-    assert engine.parts.prefix_cache is None
+    assert engine.prefix_cache is None
     assert tokens(results[0]) == tokens(results[1])
     assert [cached_counts(result) for result in results] == [[0, None, None, None, None]] * 2
 
 
 @pytest.mark.parametrize("architecture", ["trocr", *WITH_STATE])
 def test_models_that_cannot_go_back_have_none(architecture: str, model_directory: ModelDirectory) -> None:
-    assert make_engine(model_directory(architecture)).parts.prefix_cache is None
+    assert make_engine(model_directory(architecture)).prefix_cache is None

@@ -92,9 +92,9 @@ def test_decoders_that_make_vectors_only(architecture: str, directory: Directory
 @pytest.mark.parametrize("architecture", DECODERS)
 def test_models_that_generate_too(architecture: str, directory: Directory) -> None:
     folder = directory(architecture)
-    parts = make_engine(folder).parts
+    generation = make_engine(folder)
     last, mean = (
-        embedding_engine_of(parts, EngineOptions(str(folder), embedding=embedding))
+        embedding_engine_of(generation, EngineOptions(str(folder), embedding=embedding))
         for embedding in (EmbeddingOptions(), EmbeddingOptions(pooling="mean"))
     )
     assert last is not None
@@ -256,6 +256,6 @@ def test_recipe_that_cannot_be_followed(tmp_path: Path) -> None:
 def test_what_makes_no_vectors_still_generates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save_decoder(tmp_path, "llama")
     save_recipe(tmp_path, {"pooling_mode": "median"})
-    parts = make_engine(tmp_path).parts
-    assert embedding_engine_of(parts, EngineOptions(str(tmp_path))) is None
+    generation = make_engine(tmp_path)
+    assert embedding_engine_of(generation, EngineOptions(str(tmp_path))) is None
     assert "The model generates, but makes no embeddings: the pooling median is unknown" in caplog.text

@@ -59,7 +59,7 @@ def test_warming_up_leaves_nothing(architecture: str, model_directory: ModelDire
     assert engine.pool.free == engine.pool.size
     assert not engine.has_work
     assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == expected
-    cache = engine.parts.prefix_cache
+    cache = engine.prefix_cache
     assert cache is None or (cache.prompt_tokens, cache.cached_tokens) == (len(PROMPT), 0)
 
 
@@ -74,7 +74,7 @@ def test_warming_up_reaches_all_sizes_and_says_which_one_does_not_fit(
             raise torch.OutOfMemoryError
         return torch.zeros(1, VOCABULARY)
 
-    monkeypatch.setattr(engine.parts.runner, "run", compute)
+    monkeypatch.setattr(engine.runner, "run", compute)
     engine.warm_up(127)
     assert sizes == [1, 1, 1, 3, 2, 1, 7, 4, 1, 15, 8, 1, 31, 16, 1, 63]
     (record,) = caplog.records
@@ -239,7 +239,7 @@ def test_hundreds_of_requests_leave_nothing_behind(architecture: str, model_dire
     while engine.has_work:
         engine.step()
     assert engine.pool.free == engine.pool.size
-    assert not engine.parts.requests.groups
+    assert not engine.requests.groups
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ class BrittleDetokenizer(Detokenizer):
 def test_an_exception_in_one_row_fails_it_alone(
     model_directory: ModelDirectory, tokenizer: HuggingFaceTokenizer, greedy_ids: list[int]
 ) -> None:
-    engine = Engine.load(EngineOptions(str(model_directory("llama"))), BrittleTokenizer(tokenizer.pretrained))
+    engine = Engine(EngineOptions(str(model_directory("llama"))), BrittleTokenizer(tokenizer.pretrained))
     results = run(engine, request("bad", [7]), request("good", PROMPT, max_new_tokens=20))
     assert [str(result) for result in results["bad"]] == ["The generation failed: broken"]
     assert ids(results["good"]) == greedy_ids
@@ -299,12 +299,12 @@ def test_a_step_that_fails_fails_its_requests(
 
     errors: list[Exception] = [torch.OutOfMemoryError("on the device"), ValueError("broken")]
     with monkeypatch.context() as patch:
-        patch.setattr(engine.parts.runner, "run", fail)
+        patch.setattr(engine.runner, "run", fail)
         results = run(engine, request("a", PROMPT), request("b", PROMPT))
     assert [type(result) for each in results.values() for result in each] == [StepFailed] * 2
     assert ids(run(engine, request("a", PROMPT, max_new_tokens=20))["a"]) == greedy_ids
     with monkeypatch.context() as patch:
-        patch.setattr(engine.parts.runner, "run", fail)
+        patch.setattr(engine.runner, "run", fail)
         with pytest.raises(torch.OutOfMemoryError):  # which ends the process
             run(engine, request("a", PROMPT))
 
@@ -317,7 +317,7 @@ def test_an_engine_whose_every_step_fails_ends(
     def fail(batch: StepBatch, new_blocks: list[int]) -> torch.Tensor:
         raise ValueError("broken")
 
-    monkeypatch.setattr(engine.parts.runner, "run", fail)
+    monkeypatch.setattr(engine.runner, "run", fail)
     for _ in range(MAX_FAILED_STEPS - 1):
         assert isinstance(run(engine, request("a", PROMPT))["a"][0], StepFailed)
     with pytest.raises(ValueError, match="broken"):

@@ -12,8 +12,7 @@ from lmi_core.errors import GenerationFailed, InvalidParameter, LmiError
 from lmi_core.forks.forked_function import CallEndedError, Cancellation
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess, failure
-from lmi_plugins.torch_engine.messages.guide_limits import MIB, GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import MIB, Guide, GuideLimits
 from tests.plugins.torch_engine.tiny_models import VOCABULARY
 
 SLOW = Guide("grammar", "root ::= " + " ".join(f'"{"abcdefghij"[i % 10]}"?' for i in range(10_000)))

@@ -225,8 +225,8 @@ class SlowCompiler(GuideCompiler):
 
 @pytest.fixture
 def slow(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, SlowCompiler]:
-    compiler = SlowCompiler(engine.parts.guides._compiler)
-    monkeypatch.setattr(engine.parts.guides, "_compiler", compiler)
+    compiler = SlowCompiler(engine.guides._compiler)
+    monkeypatch.setattr(engine.guides, "_compiler", compiler)
     return engine, compiler
 
 
@@ -255,7 +255,7 @@ def test_a_request_can_be_aborted_before_its_guide_is_there(slow: tuple[Engine, 
 
 
 def test_compiled_guides_are_kept(engine: Engine) -> None:
-    compiler = engine.parts.guides._compiler
+    compiler = engine.guides._compiler
     grammar = compiler.compile(Guide("regex", "[a-z]{1,20}kept"))
     assert compiler.compile(Guide("regex", "[a-z]{1,20}kept")) is grammar
     assert compiler.cache.bytes >= grammar.memory_size_bytes > 0

@@ -53,12 +53,12 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_context_length(reference: ReferenceModel) -> None:
-    assert context_length(reference("llama"), None) == CONTEXT
-    assert context_length(reference("gpt2"), 50) == 50
-    assert context_length(reference("mamba"), None) == 2048
-    assert context_length(reference("mamba"), 100_000) == 100_000
+    assert context_length(reference("llama").config, None) == CONTEXT
+    assert context_length(reference("gpt2").config, 50) == 50
+    assert context_length(reference("mamba").config, None) == 2048
+    assert context_length(reference("mamba").config, 100_000) == 100_000
     with pytest.raises(ConfigurationError, match="max_model_len is 129, but the model's context holds 128"):
-        context_length(reference("llama"), CONTEXT + 1)
+        context_length(reference("llama").config, CONTEXT + 1)
 
 
 @pytest.mark.parametrize(

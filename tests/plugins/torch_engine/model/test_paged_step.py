@@ -169,7 +169,7 @@ def test_each_layer_has_its_own(cache: CountingCache, sequences: list[Sequence])
 
 
 def test_each_layer_of_a_long_prefill_is_a_sign(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, heard = len(engine.parts.model.model.layers), list[int]()
-    monkeypatch.setattr(engine.parts.runner, "progress", lambda: heard.append(1))
+    layers, heard = len(engine.model.model.layers), list[int]()
+    monkeypatch.setattr(engine.runner, "progress", lambda: heard.append(1))
     run(engine, request("a", list(range(5, 45)), max_new_tokens=1))
     assert len(heard) >= layers

@@ -103,7 +103,7 @@ def test_alone_and_together(
     if not paged:
         monkeypatch.setattr(runner_choice, "choose_paged_runner", refuse_cache)
     engine = make_engine(directory, max_prefill_tokens=max_prefill_tokens)
-    assert engine.parts.runner.paged is paged
+    assert engine.runner.paged is paged
     requests, expected = expect(directory)
     assert generate(engine, requests) == expected
     assert [generate(engine, [each])[0] for each in requests] == expected  # with their prefixes in the cache
@@ -121,7 +121,7 @@ def test_models_with_a_form_of_their_own_are_not_split(directory: Path, monkeypa
 
     monkeypatch.setattr(RopeByLength, "of", find_nothing)
     engine = make_engine(directory, max_prefill_tokens=6)
-    assert isinstance(engine.parts.runner, RowRunner)
+    assert isinstance(engine.runner, RowRunner)
     requests, expected = expect(directory, [ORIGINAL + 30, ORIGINAL - 3])
     assert [generate(engine, [each])[0] for each in requests] == expected
 
@@ -135,8 +135,8 @@ def test_conversations_find_their_prefixes(directory: Path) -> None:
             answer = ids(run(engine, request("turn", prompt, max_new_tokens=COUNT))["turn"])
             assert answer == expected_ids(directory, prompt)
         prompt = prompt + answer + [7]
-    assert engine.parts.prefix_cache is not None
-    assert engine.parts.prefix_cache.cached_tokens > 0
+    assert engine.prefix_cache is not None
+    assert engine.prefix_cache.cached_tokens > 0
 
 
 def test_preempted_sequences_go_on(directory: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_draft_model_of_the_same_kind(directory: Path) -> None:
 
 def test_beams(directory: Path) -> None:
     engine = make_engine(directory)
-    switches = engine.parts.runner.rope is not None and not engine.parts.runner.rope.grows
+    switches = engine.runner.rope is not None and not engine.runner.rope.grows
     for length, count in ((ORIGINAL - 8, 9), (ORIGINAL + 20, COUNT), (ORIGINAL - 8, COUNT)):
         (prompt,) = make_prompts([length])
         asked = request("beams", prompt, max_new_tokens=count, num_beams=2)
@@ -176,7 +176,7 @@ def test_beams(directory: Path) -> None:
 
 def test_openvino_leaves_it_to_pytorch(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     engine = make_engine(directory, cpu_runner="openvino")
-    assert not isinstance(engine.parts.runner, OpenVinoRunner)
+    assert not isinstance(engine.runner, OpenVinoRunner)
     assert "its rotary embedding depends on the length of the sequence" in caplog.text
     requests, expected = expect(directory, LENGTHS[:3])
     assert generate(engine, requests) == expected

@@ -23,15 +23,15 @@ def test_an_exception_in_one_sequence_fails_it_alone(
     model_directory: ModelDirectory, reference: ReferenceModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine(model_directory("trocr"))
-    assert isinstance(engine.parts.runner, RowRunner)
-    forward = engine.parts.runner._forward
+    assert isinstance(engine.runner, RowRunner)
+    forward = engine.runner._forward
 
     def fail_at_7(token_ids: list[int], *arguments: Any) -> tuple[torch.Tensor, object]:
         if 7 in token_ids:
             raise RuntimeError("broken")
         return forward(token_ids, *arguments)
 
-    monkeypatch.setattr(engine.parts.runner, "_forward", fail_at_7)
+    monkeypatch.setattr(engine.runner, "_forward", fail_at_7)
     results = run(engine, request("bad", [3, 7]), request("good", PROMPT, max_new_tokens=8))
     assert [type(result) for result in results["bad"]] == [GenerationFailed]
     assert ids(results["good"]) == reference_ids(reference("trocr"), PROMPT, 8)

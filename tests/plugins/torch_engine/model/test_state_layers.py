@@ -21,7 +21,7 @@ COUNT = 12
 
 
 def states(engine: Engine) -> list[object]:
-    groups = [group for groups in engine.parts.requests.groups.values() for group in groups]
+    groups = [group for groups in engine.requests.groups.values() for group in groups]
     return [sequence.row_cache for group in groups for sequence in group.sequences]
 
 
@@ -32,7 +32,7 @@ def test_one_pass_decodes_all_and_copies_nothing(architecture: str, model_direct
         engine.add(request(str(place), prompt, max_new_tokens=COUNT))
     for _ in range(3):
         engine.step()
-    runner, before = engine.parts.runner, states(engine)
+    runner, before = engine.runner, states(engine)
     assert isinstance(runner, PagedRunner)
     layer = runner.state_layers[0]
     layer.run = Mock(wraps=layer.run)  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ def test_preempted_sequences_are_computed_again(
     steps = 0
     while engine.has_work:
         if steps in (3, 4, 7):
-            engine.parts.scheduler._preempt()
+            engine.scheduler._preempt()
         for request_id, result in engine.step():
             assert isinstance(result, GenerationStep), result
             found[request_id] += [token.id for token in result.tokens]
@@ -92,7 +92,7 @@ def test_a_request_resumes(architecture: str, model_directory: ModelDirectory, r
 
 def test_states_take_memory_from_the_blocks(model_directory: ModelDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = model_directory("qwen3_5_text")
-    runner = make_engine(directory).parts.runner
+    runner = make_engine(directory).runner
     assert runner.state_bytes == 4 * (3 * 16 * 4 + 2 * 8 * 8), "a convolution over 4 tokens, and 2 heads"
     memory = 2 * 4 * runner.state_bytes + 5 * runner.block_bytes
     monkeypatch.setattr("lmi_plugins.torch_engine.cache.memory.available_memory", lambda *_: memory)
@@ -106,7 +106,7 @@ def test_layers_of_unknown_kinds_that_mix_tokens_are_noticed(
         return layer.try_out(hidden)[0]
 
     monkeypatch.setattr(LayoutProbe, "mix", mix)
-    assert not make_engine(model_directory("qwen3_5_text")).parts.runner.paged
+    assert not make_engine(model_directory("qwen3_5_text")).runner.paged
     assert "some of its layers mix tokens in their own way" in caplog.text
 
 
@@ -118,7 +118,7 @@ def test_rounding_in_other_company_is_not_taken_for_mixing(
         return layer.try_out(hidden)[0] * 0.004
 
     monkeypatch.setattr(LayoutProbe, "mix", mix)
-    runner = make_engine(model_directory("qwen3_5_text"), dtype=dtype, cpu_runner="torch").parts.runner
+    runner = make_engine(model_directory("qwen3_5_text"), dtype=dtype, cpu_runner="torch").runner
     assert runner.paged is is_rounding
 
 

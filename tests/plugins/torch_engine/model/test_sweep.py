@@ -61,7 +61,7 @@ def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
     requests = [request(str(place), prompt, max_new_tokens=COUNT) for place, prompt in enumerate(prompts)]
     for max_prefill_tokens in (6, 512):
         engine = make_engine(tmp_path, max_prefill_tokens=max_prefill_tokens)
-        assert engine.parts.runner.paged is (model_type in PAGED)
+        assert engine.runner.paged is (model_type in PAGED)
         results = run(engine, *requests)
         assert [ids(results[each.request_id]) for each in requests] == expected
         assert ids(run(engine, requests[0])["0"]) == expected[0]  # with its prefix in the cache
@@ -70,7 +70,7 @@ def test_text_is_that_of_transformers(model_type: str, tmp_path: Path) -> None:
     for index in range(2):
         assert [each.id for step in steps if step.sequence_index == index for each in step.tokens] == expected[2]
     check_log_probs(reference, prompts[0], tokens(results["0"]))
-    if engine.parts.runner.paged:
+    if engine.runner.paged:
         best = run(engine, request("beams", prompts[0], max_new_tokens=COUNT, num_beams=3))["beams"][0]
         assert isinstance(best, GenerationStep)
         assert [token.id for token in best.tokens] == reference_ids(reference, prompts[0], COUNT, num_beams=3)

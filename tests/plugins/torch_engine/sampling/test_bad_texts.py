@@ -10,7 +10,7 @@ from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.engine.engine import Engine
 from lmi_plugins.torch_engine.messages.requests import EngineRequest, Guide, SamplingParameters
 from lmi_plugins.torch_engine.messages.results import Result
-from lmi_plugins.torch_engine.sampling.exclusions import BadTexts
+from lmi_plugins.torch_engine.sampling.exclusions import exclude_bad_texts
 from lmi_plugins.torch_engine.sampling.processing import processors_of
 from tests.plugins.torch_engine.conftest import ModelDirectory
 from tests.plugins.torch_engine.tiny_models import ids, make_engine, request, run, text
@@ -140,7 +140,7 @@ def test_special_tokens_and_other_bytes_remain(tokenizer: HuggingFaceTokenizer, 
 
 def test_costs_nothing_where_nothing_is_bad(model_directory: ModelDirectory) -> None:
     assert processors_of(SamplingParameters()) == ()
-    assert [type(each) for each in processors_of(SamplingParameters(bad_texts=["a"]))] == [BadTexts]
+    assert processors_of(SamplingParameters(bad_texts=["a"])) == (exclude_bad_texts,)
     fresh = make_engine(model_directory("llama"))
     run(fresh, request("a", PROMPT))
-    assert fresh.parts.inputs.token_indexes._indexes == {}, "no index of the vocabulary is made"
+    assert fresh.inputs.token_indexes._indexes == {}, "no index of the vocabulary is made"

@@ -82,7 +82,7 @@ def test_greedy_text_is_the_same_in_fewer_steps(
             logits = reference(architecture)(whole).logits[0]
         likeliest = logits.log_softmax(-1)[len(each.prompt_ids) - 1 : -1].max(-1).values
         assert [token.log_prob for token in generated] == pytest.approx(likeliest.tolist(), abs=1e-4)
-    assert 0.1 < engine.parts.speculation.acceptance.rate < 1
+    assert 0.1 < engine.speculation.acceptance.rate < 1
     assert engine.pool.free == engine.pool.size
 
 
@@ -92,7 +92,7 @@ def test_a_draft_model_that_is_always_right(model_directory: ModelDirectory, ref
     results = run(engine, request("a", PROMPT, max_new_tokens=50))["a"]
     assert ids(results) == reference_ids(reference("llama"), PROMPT, 50)
     assert [len(tokens([result])) for result in results] == [5] * 10
-    assert engine.parts.speculation.acceptance.rate == 1
+    assert engine.speculation.acceptance.rate == 1
 
 
 def test_requests_join_and_leave_and_are_preempted(
@@ -110,7 +110,7 @@ def test_requests_join_and_leave_and_are_preempted(
         for each in requests:
             expected = reference_ids(reference("llama"), each.prompt_ids, each.parameters.max_new_tokens)
             assert generated[each.request_id] == expected
-        assert engine.parts.speculation.acceptance.accepted > 0
+        assert engine.speculation.acceptance.accepted > 0
         assert engine.pool.free == engine.pool.size
 
 
@@ -138,7 +138,7 @@ def test_every_parameter_means_the_same(
         assert (token.text, token.top_tokens is None) == (expected.text, expected.top_tokens is None)
         assert token.log_prob == pytest.approx(expected.log_prob, abs=1e-4)
         assert [top.id for top in token.top_tokens or []] == [top.id for top in expected.top_tokens or []]
-    assert speculating.parts.speculation.acceptance.accepted > 0
+    assert speculating.speculation.acceptance.accepted > 0
 
 
 def test_stop_sequences_end_within_a_draft(model_directory: ModelDirectory, engine: Engine) -> None:
@@ -157,13 +157,13 @@ def test_stop_sequences_end_within_a_draft(model_directory: ModelDirectory, engi
 @pytest.mark.parametrize(("right", "steps"), [(9, 1), (5, 4), (0, 9)])
 def test_drafts_of_requests(right: int, steps: int, engine: Engine, reference: ReferenceModel) -> None:
     expected = reference_ids(reference("llama"), PROMPT, 10)
-    before = engine.parts.speculation.acceptance.accepted
+    before = engine.speculation.acceptance.accepted
     guess = expected[:right] + [(expected[right] + 1) % VOCABULARY] * (9 - right)
     other = request("other", PROMPT[1:], max_new_tokens=12)
     results = run(engine, other, drafted("a", PROMPT, guess, max_new_tokens=10))
     assert ids(results["a"]) == expected
     assert len(results["a"]) == (10 - right)
-    assert engine.parts.speculation.acceptance.accepted - before == right
+    assert engine.speculation.acceptance.accepted - before == right
     assert ids(results["other"]) == reference_ids(reference("llama"), PROMPT[1:], 12)
 
 
@@ -212,7 +212,7 @@ def test_sampling_with_a_draft_model_keeps_the_distribution(
     directory = model_directory("llama")
     engine = with_draft_model(directory, perturbed(directory, tmp_path, amount), speculative_length=2)
     torch.manual_seed(0)
-    engine.parts.sampler._generator.manual_seed(0)
+    engine.sampler._generator.manual_seed(0)
     requests = [request(str(i), PROMPT, max_new_tokens=3, temperature=1.0, top_k=12) for i in range(DRAWS)]
     results = [ids(each) for each in run(engine, *requests).values()]
     first = filtered(distribution(reference("llama"), PROMPT))
@@ -220,7 +220,7 @@ def test_sampling_with_a_draft_model_keeps_the_distribution(
     (token_id, _), *_ = Counter(each[0] for each in results).most_common(1)
     second = filtered(distribution(reference("llama"), [*PROMPT, token_id]))
     assert_distributed(Counter(each[1] for each in results if each[0] == token_id), second)
-    rate = engine.parts.speculation.acceptance.rate
+    rate = engine.speculation.acceptance.rate
     assert rate > 0.99 if amount == 0 else 0.1 < rate < 0.9
 
 
@@ -236,7 +236,7 @@ def test_sampling_with_drafts_of_requests_keeps_the_distribution(
     with_logits: bool, engine: Engine, reference: ReferenceModel
 ) -> None:
     numbers = torch.Generator().manual_seed(0)
-    engine.parts.sampler._generator.manual_seed(0)
+    engine.sampler._generator.manual_seed(0)
     target = distribution(reference("llama"), PROMPT)
     logits = target.log() + torch.randn(VOCABULARY, generator=numbers)
     parameters = SamplingParameters(max_new_tokens=2, temperature=1.0, top_k=12)
@@ -257,8 +257,8 @@ def test_a_shared_head_is_read_by_the_draft_model_once(
     for tail in ([5], [6, 7], [8]):
         results = run(engine, request("a", head + tail, max_new_tokens=20))["a"]
         assert ids(results) == reference_ids(reference("llama"), head + tail, 20)
-    assert engine.parts.prefix_cache is not None
-    assert engine.parts.prefix_cache.cached_tokens == 2 * len(head)
+    assert engine.prefix_cache is not None
+    assert engine.prefix_cache.cached_tokens == 2 * len(head)
 
 
 def test_beams_run_beside_speculation(model_directory: ModelDirectory, draft_directory: Path, engine: Engine) -> None:
@@ -305,7 +305,7 @@ def test_hundreds_of_requests_leave_nothing_behind(model_directory: ModelDirecto
     while engine.has_work:
         engine.step()
     assert engine.pool.free == engine.pool.size
-    assert engine.parts.speculation.acceptance.accepted > 0
+    assert engine.speculation.acceptance.accepted > 0
 
 
 def test_refuses_drafts_that_do_not_fit(engine: Engine, model_directory: ModelDirectory) -> None:

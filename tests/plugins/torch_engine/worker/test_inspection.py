@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.sizes import readable
 from lmi_core.serving_runtime import Note
-from lmi_plugins.torch_engine.checkpoint import memory_check
+from lmi_plugins.torch_engine.cache import memory
 from lmi_plugins.torch_engine.embeddings.loading import load_embedding_engine
 from lmi_plugins.torch_engine.messages.requests import EngineOptions
 from lmi_plugins.torch_engine.model.loading import load_model
@@ -102,7 +102,7 @@ def test_unknown_architecture(copy: Path) -> None:
 def test_device_and_memory_that_are_not_there(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (fault,) = inspection.inspect_device("cuda:77")
     assert fault.startswith("option.device: device 'cuda:77' cannot be used")
-    monkeypatch.setattr(memory_check, "free_memory", lambda device: 70_000)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 70_000)
     numbers = sum(weight.numel() for weight in load_file(copy / "model.safetensors").values())
     needed = "too little memory: the weights need {}{}, but 70 kB are free in main memory"
     assert faults(copy) == [needed.format(readable(numbers * 4), "")]
@@ -111,7 +111,7 @@ def test_device_and_memory_that_are_not_there(copy: Path, monkeypatch: pytest.Mo
 
 
 def test_what_does_not_fit_is_not_loaded(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_check, "free_memory", lambda device: 70_000)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 70_000)
     with pytest.raises(ConfigurationError, match=r"too little memory: the weights need .* but 70 kB are free in main"):
         load_model(EngineOptions(str(copy)))
 

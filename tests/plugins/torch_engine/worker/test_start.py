@@ -1,6 +1,7 @@
 """The start of the torch worker, and its reports while it loads a model."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -51,7 +52,7 @@ async def test_the_stages_of_a_start_and_every_byte_of_the_weights() -> None:
 def test_reports_are_few_but_the_last_is_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     sent = SentMessages()
-    reporter = Reporter(sent)
+    reporter = Reporter(cast(Any, sent))
     reporter.begin("importing")
     for done in range(0, 1001, 10):
         reporter.report("reading weights", done, 1000)

@@ -12,8 +12,7 @@ import pytest_asyncio
 from lmi_core.errors import GenerationFailed, InvalidParameter
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
 from lmi_plugins.torch_engine.guides.isolated.compile_process import CompileProcess
-from lmi_plugins.torch_engine.messages.guide_limits import MIB, GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import MIB, Guide, GuideLimits
 from lmi_plugins.vllm_engine.requests.guides import GuideTrials
 from tests.conftest import Answer
 from tests.plugins.costly_guides import BOMBS, SOON, eventually, forks, is_running, next_fork, optional_letters

@@ -22,8 +22,7 @@ from lmi_plugins.torch_engine.guides.isolated.trial import (
     token_lengths,
     try_masks,
 )
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 
 
 def prepare(tokenizer: bytes) -> Callable[[Guide, GuideLimits, Engine], tuple[str, str]]:

@@ -12,8 +12,7 @@ from lmi_core.forks.forked_function import (
     Cancellation,
     ForkedFunction,
 )
-from lmi_plugins.torch_engine.messages.guide_limits import GuideLimits
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, GuideLimits
 
 logger = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 
 from lmi_plugins.torch_engine.model.attention import AttentionOptions, AttentionStep, running
 from lmi_plugins.torch_engine.model.soft_prompt import embedding_weight
-from lmi_plugins.torch_engine.model.state_layers import StateLayer
 
 INPUTS = ("inputs_embeds", "position_ids", "logits_indices")
 ATTENTION = "attention."
@@ -102,9 +101,6 @@ class _TracedStep(AttentionStep):
         rows = [states[0].transpose(0, 1).flatten(1) for states in (query, key, value)]
         output: torch.Tensor = _attention(*rows, layer)
         return output.view(1, query.shape[2], query.shape[1], value.shape[3])
-
-    def mix(self, layer: StateLayer, hidden: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("PyTorch computes models with states")
 
 
 class _TracedLinears(TorchFunctionMode):

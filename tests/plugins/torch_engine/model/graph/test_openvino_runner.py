@@ -53,7 +53,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def openvino_engine(directory: Path, **options: Any) -> Engine:
     engine = make_engine(directory, cpu_runner="openvino", **options)
-    assert isinstance(engine.parts.runner, OpenVinoRunner)
+    assert isinstance(engine.runner, OpenVinoRunner)
     return engine
 
 
@@ -144,7 +144,7 @@ def test_libraries_share_the_cache_of_short_types(
 def quiet(model_directory: ModelDirectory, adapters: dict[str, Path]) -> Engine:
     given = {name: str(folder) for name, folder in adapters.items()}
     engine = make_engine(model_directory("llama"), cpu_runner="torch", enable_prefix_caching=False, adapters=given)
-    assert type(engine.parts.runner) is PagedRunner
+    assert type(engine.runner) is PagedRunner
     return engine
 
 
@@ -206,7 +206,7 @@ class LongStep:
 
 def test_signs_of_life(model_directory: ModelDirectory) -> None:
     engine = openvino_engine(model_directory("llama"))
-    runner, beats = engine.parts.runner, list[None]()
+    runner, beats = engine.runner, list[None]()
     assert isinstance(runner, OpenVinoRunner)
     runner.progress = lambda: beats.append(None)
     runner._request = LongStep(runner._request)
@@ -228,7 +228,7 @@ def test_quantized_weights_are_as_good(quantize: str) -> None:
     texts = [tokenizer.encode(story(random.Random(f"unseen {number}"))) for number in range(8)]
     whole = perplexity(make_engine(HELLO, cpu_runner="torch"), texts)
     quantized = make_engine(HELLO, quantize=quantize)
-    assert isinstance(quantized.parts.runner, OpenVinoRunner)
+    assert isinstance(quantized.runner, OpenVinoRunner)
     found = perplexity(quantized, texts)
     assert found != whole
     assert found == pytest.approx(whole, rel=0.01)
@@ -250,7 +250,7 @@ def test_pytorch_computes_other_models(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = make_engine(model_directory(architecture), cpu_runner="openvino", **options)
-    assert type(engine.parts.runner) is PagedRunner
+    assert type(engine.runner) is PagedRunner
     (record,) = [each for each in caplog.records if each.getMessage().startswith("PyTorch computes ")]
     assert record.getMessage().endswith(f": {reason}")
     assert record.levelno == logging.WARNING
@@ -277,7 +277,7 @@ def test_a_graph_that_cannot_be_compiled_or_run(
 
     monkeypatch.setattr(openvino_runner, fault, refuse)
     engine = make_engine(model_directory("llama"), cpu_runner="openvino")
-    assert type(engine.parts.runner) is PagedRunner
+    assert type(engine.runner) is PagedRunner
     assert "PyTorch computes LlamaForCausalLM: OpenVINO does not support it: no such operation" in caplog.messages
 
 
@@ -287,7 +287,7 @@ def test_embeddings_beside_generation(model_directory: ModelDirectory) -> None:
     made = []
     for runner in ("torch", "openvino"):
         engine = make_engine(model_directory("llama"), cpu_runner=runner)
-        base = engine.parts.model.base_model
+        base = engine.model.base_model
         assert isinstance(base, PreTrainedModel)
         with torch.inference_mode():
             made.append(torch.cat(PackedStates(base).run([EmbeddingInput(text) for text in texts])))
