@@ -253,8 +253,8 @@ async def test_page(server: RunningServer) -> None:
         ("/v1/chat/completions", "OpenAiError"),
         ("/v1/messages", "AnthropicError"),
         ("/generate", "TgiError"),
-        ("/v2/models/{model}/generate", "TritonError"),
-        ("/api/chat", "OllamaError"),
+        ("/v2/models/{model}/generate", "PlainError"),
+        ("/api/chat", "PlainError"),
     ],
 )
 async def test_routes_that_ask_for_a_key_say_how_they_refuse(document: dict[str, Any], path: str, name: str) -> None:
