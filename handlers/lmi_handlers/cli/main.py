@@ -22,15 +22,11 @@ from lmi_core.remote.errors import Unreachable
 from lmi_handlers.cli.arguments import (
     AccessLog,
     ApiKeyVariable,
-    CheckedAccessLog,
-    CheckedDrainSeconds,
-    CheckedLogFormat,
     ConfigFile,
     Directory,
     DrainSeconds,
     GrpcPort,
     Host,
-    Install,
     Items,
     LogFormat,
     LogFormatOption,
@@ -50,7 +46,6 @@ from lmi_handlers.cli.arguments import (
     Target,
     Temperature,
     TgiEnvironment,
-    Workflows,
 )
 from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
@@ -136,8 +131,6 @@ def serve(
     access_log: AccessLog = True,
     strict: Strict = False,
     tgi_environment: TgiEnvironment = False,
-    workflows: Workflows = None,
-    install: Install = None,
 ) -> None:
     """Serve model directories over HTTP, and optionally gRPC, until Ctrl-C.
 
@@ -222,11 +215,6 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     every_option: Annotated[bool, typer.Option("--all", help="Also show options with default values.")] = False,
     tgi_environment: TgiEnvironment = False,
-    workflows: Workflows = None,
-    install: Install = None,
-    drain_seconds: CheckedDrainSeconds = 30,
-    log_format: CheckedLogFormat = LogFormat.TEXT,
-    access_log: CheckedAccessLog = True,
 ) -> None:
     """Print what `lmi serve` would do with the same arguments, without starting anything.
 
