@@ -100,8 +100,8 @@ async def test_ignored_fields_of_a_request_without_a_prompt(server: RunningServe
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"template": "{{ .Prompt }}"}, "`template` must be empty: it is a program in Go's template language"),
-        ({"context": [1, 2]}, "`context` must be empty: answers contain no context; use /api/chat for conversations"),
+        ({"template": "{{ .Prompt }}"}, "`template` must be null or '': it is a program in Go's template language"),
+        ({"context": [1, 2]}, "`context` must be null or []: answers contain no context; use /api/chat for"),
         ({"raw": True, "system": "x"}, "`raw` and `system` cannot be used together"),
         ({"raw": True, "suffix": "x"}, "`raw` and `suffix` cannot be used together"),
         ({"suffix": "x", "images": ["x"]}, "`suffix` and `images` cannot be used together"),
