@@ -207,7 +207,7 @@ def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     given, own = take_own(body, model, ChatRequest)
     payload, ignored = read_chat(given, model)
-    call = payload.with_id(call)
+    call = payload.identify(call)
     generation = chat_generation(payload, call, model, _chat_form(model, bool(payload.stream)))
     return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 
