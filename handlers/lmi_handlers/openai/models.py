@@ -146,7 +146,7 @@ def _root(model: ManagedModel) -> str:
 def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
     """Return the capabilities of the model; None while unknown."""
     known = known_capabilities(model)
-    return known and {name.replace("_", ""): value for name, value in asdict(known).items()}  # `logprobs`
+    return {name.replace("_", ""): value for name, value in asdict(known).items()} if known is not None else None
 
 
 def _longest(model: ManagedModel) -> int | None:
