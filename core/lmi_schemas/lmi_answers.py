@@ -9,12 +9,7 @@ from lmi_core.generation.output import FinishReason
 AsyncFinishReason = Literal["stop", "length", "abort"]
 
 
-class LmiTopToken(TypedDict):
-    """One of the most likely tokens at a position."""
-
-    id: int
-    text: str
-    log_prob: float | None
+LmiTopToken = TypedDict("LmiTopToken", {"id": int, "text": str, "log_prob": float | None})
 
 
 class LmiToken(LmiTopToken):
@@ -23,20 +18,19 @@ class LmiToken(LmiTopToken):
     top_tokens: NotRequired[list[LmiTopToken]]
 
 
-class LmiSequence(TypedDict):
+LmiEnd = TypedDict("LmiEnd", {"finish_reason": FinishReason, "generated_tokens": int})
+
+
+class LmiSequence(LmiEnd):
     """A further sequence of an answer."""
 
-    finish_reason: FinishReason
-    generated_tokens: int
     tokens: list[LmiToken]
     generated_text: str
 
 
-class LmiStreamDetails(TypedDict):
+class LmiStreamDetails(LmiEnd):
     """The details at the end of a stream, if requested."""
 
-    finish_reason: FinishReason
-    generated_tokens: int
     inputs: str
     prefill: NotRequired[list[LmiToken]]
 
@@ -49,11 +43,7 @@ class LmiDetails(LmiStreamDetails):
     best_of_sequences: NotRequired[list[LmiSequence]]
 
 
-class LmiAnswer(TypedDict):
-    """A whole answer to `inputs`."""
-
-    generated_text: str
-    details: NotRequired[LmiDetails]
+LmiAnswer = TypedDict("LmiAnswer", {"generated_text": str, "details": NotRequired[LmiDetails]})
 
 
 class LmiChunk(TypedDict):
@@ -77,35 +67,29 @@ class TgiCompatToken(TgiCompatTopToken):
     top_tokens: NotRequired[list[TgiCompatTopToken]]
 
 
-class TgiCompatDetails(TypedDict):
-    """The details of a whole answer with `option.tgi_compat`, if requested."""
+class TgiCompatEnd(LmiEnd):
+    """The details of the end with `option.tgi_compat`."""
 
-    finish_reason: FinishReason
-    generated_tokens: int
     inputs: str
     seed: int | None
     prefill: list[TgiCompatToken]
+
+
+class TgiCompatDetails(TgiCompatEnd):
+    """The details of a whole answer with `option.tgi_compat`, if requested."""
+
     tokens: list[TgiCompatTopToken]
     top_tokens: NotRequired[list[list[TgiCompatTopToken]]]
     best_of_sequences: NotRequired[list[LmiSequence]]
 
 
-class TgiCompatAnswer(TypedDict):
-    """The one object of a whole answer with `option.tgi_compat`."""
-
-    generated_text: str
-    details: NotRequired[TgiCompatDetails]
+TgiCompatAnswer = TypedDict("TgiCompatAnswer", {"generated_text": str, "details": NotRequired[TgiCompatDetails]})
 
 
-class TgiCompatStreamDetails(TypedDict):
+class TgiCompatStreamDetails(TgiCompatEnd):
     """The details of the last event with `option.tgi_compat`."""
 
-    finish_reason: FinishReason
-    generated_tokens: int
-    inputs: str
     input_length: int
-    seed: int | None
-    prefill: list[TgiCompatToken]
 
 
 class TgiCompatChunk(TypedDict):
@@ -118,37 +102,23 @@ class TgiCompatChunk(TypedDict):
     details: TgiCompatStreamDetails | None
 
 
-class AsyncToken(TypedDict):
-    """A token in LMI's asynchronous mode."""
-
-    id: int
-    text: str
-    logprob: float | None
+AsyncToken = TypedDict("AsyncToken", {"id": int, "text": str, "logprob": float | None})
+AsyncEnd = TypedDict("AsyncEnd", {"finish_reason": AsyncFinishReason, "generated_tokens": int, "seed": int | None})
 
 
-class AsyncDetails(TypedDict):
+class AsyncDetails(AsyncEnd):
     """The details of a whole answer in LMI's asynchronous mode, if requested."""
 
-    finish_reason: AsyncFinishReason
-    generated_tokens: int
-    seed: int | None
     prefill: list[AsyncToken]
     tokens: list[AsyncToken]
 
 
-class AsyncAnswer(TypedDict):
-    """A whole answer to `inputs` in LMI's asynchronous mode."""
-
-    generated_text: str
-    details: NotRequired[AsyncDetails]
+AsyncAnswer = TypedDict("AsyncAnswer", {"generated_text": str, "details": NotRequired[AsyncDetails]})
 
 
-class AsyncStreamDetails(TypedDict):
+class AsyncStreamDetails(AsyncEnd):
     """The details at the end of a stream in LMI's asynchronous mode, if requested."""
 
-    finish_reason: AsyncFinishReason
-    generated_tokens: int
-    seed: int | None
     input_length: int
 
 
@@ -161,24 +131,10 @@ class AsyncChunk(TypedDict):
     details: AsyncStreamDetails | None
 
 
-class DynamicBatchAnswer(TypedDict):
-    """The answer to one prompt of a dynamic batch."""
-
-    generated_text: str
-
-
-class DynamicBatchChunk(TypedDict):
-    """A line of a streamed dynamic batch: each prompt's new text, "" once it has ended."""
-
-    outputs: list[str]
-
-
-class DynamicBatchError(TypedDict):
-    """An error of a dynamic batch."""
-
-    code: Literal[424]
-    message: str
-    error: str
+DynamicBatchAnswer = TypedDict("DynamicBatchAnswer", {"generated_text": str})  # to one of the prompts
+# A line of a streamed dynamic batch: each prompt's new text, "" once it has ended.
+DynamicBatchChunk = TypedDict("DynamicBatchChunk", {"outputs": list[str]})
+DynamicBatchError = TypedDict("DynamicBatchError", {"code": Literal[424], "message": str, "error": str})
 
 
 class LmiFailedDetails(TypedDict):

@@ -26,11 +26,7 @@ ERROR_TYPES: Mapping[str, str] = {
 }
 
 
-class TgiError(TypedDict):
-    """An error in TGI's form."""
-
-    error: str
-    error_type: str
+TgiError = TypedDict("TgiError", {"error": str, "error_type": str})
 
 
 def error_object(error: LmiError) -> TgiError:

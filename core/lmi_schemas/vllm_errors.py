@@ -16,10 +16,8 @@ class VllmErrorInfo(TypedDict):
     code: Literal[500]
 
 
-class VllmError(TypedDict):
-    """The last line of a failed stream in LMI's asynchronous mode."""
-
-    error: VllmErrorInfo
+# The last line of a failed stream in LMI's asynchronous mode.
+VllmError = TypedDict("VllmError", {"error": VllmErrorInfo})
 
 
 def stream_error(error: LmiError) -> VllmError:

@@ -13,7 +13,7 @@ from anthropic.types.beta import message_create_params as beta_params
 from pydantic import BaseModel
 
 from lmi_handlers.anthropic.payload import CountTokensRequest, MessagesRequest
-from lmi_handlers.anthropic.tolerance import HINTS, IGNORED, REFUSED
+from lmi_handlers.anthropic.tolerance import HINTS, REFUSED
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.handlers.anthropic.asking import CALL, TEXT
@@ -266,7 +266,7 @@ async def test_beta_fields(server: RunningServer, client: AsyncAnthropic) -> Non
 
 
 def test_every_field_of_the_client_is_known() -> None:
-    others = HINTS | IGNORED.keys() | REFUSED.keys()
+    others = HINTS | REFUSED.keys() | {"compaction", "context_management"}  # the latter are ignored as unknown ones
     in_headers = {"betas", "user_profile_id", "workspace_id"}
     for fields, payload in (
         (message_create_params.MessageCreateParamsBase, MessagesRequest),

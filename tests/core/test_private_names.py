@@ -15,7 +15,6 @@ BY_NAME = ("getattr", "setattr", "hasattr", "delattr")
 
 USED = {
     # What has no public way: each file has the reason and a link, and a test of it fails if the name changes.
-    "handlers/lmi_handlers/testing/plugin.py": {"_fixtureinfo"},
     "plugins/lmi_plugins/torch_engine/checkpoint/dry_run.py": {"_subclasses"},
     "plugins/lmi_plugins/torch_engine/model/graph/attention_nodes.py": {"_PagedAttentionExtension"},
     "plugins/lmi_plugins/torch_engine/model/graph/tracing.py": {"_buffers", "_parameters"},

@@ -31,11 +31,7 @@ from lmi_schemas.lmi_answers import (
 )
 from lmi_schemas.vllm_errors import VllmError
 
-
-class LmiChatLogProbs(TypedDict):
-    """The log probabilities of a choice's tokens."""
-
-    content: list[TokenLogProb]
+LmiChatLogProbs = TypedDict("LmiChatLogProbs", {"content": list[TokenLogProb]})
 
 
 class LmiChatChoice(TypedDict):
@@ -47,15 +43,20 @@ class LmiChatChoice(TypedDict):
     finish_reason: FinishReason
 
 
-class LmiChatCompletion(TypedDict):
-    """A whole answer in LMI's chat schema."""
+class LmiChatMembers(TypedDict):
+    """The members of answers in LMI's chat schema, whole or in chunks."""
 
     id: str
-    object: Literal["chat.completion"]
     created: int
-    choices: list[LmiChatChoice]
     usage: NotRequired[ChatUsage]
     error: NotRequired[str]
+
+
+class LmiChatCompletion(LmiChatMembers):
+    """A whole answer in LMI's chat schema."""
+
+    object: Literal["chat.completion"]
+    choices: list[LmiChatChoice]
 
 
 class ChatDelta(TypedDict):
@@ -78,21 +79,15 @@ class LmiChatChunkChoice(TypedDict):
     finish_reason: FinishReason | None
 
 
-class LmiChatChunk(TypedDict):
+class LmiChatChunk(LmiChatMembers):
     """A line or an event of a streamed answer in LMI's chat schema."""
 
-    id: str
     object: Literal["chat.completion.chunk"]
-    created: int
     choices: list[LmiChatChunkChoice]
-    usage: NotRequired[ChatUsage]
-    error: NotRequired[str]
 
 
-class SessionResult(TypedDict):
-    """The answer to a request that starts or ends a session."""
-
-    result: str
+# The answer to a request that starts or ends a session.
+SessionResult = TypedDict("SessionResult", {"result": str})
 
 
 class LmiRefusal(TypedDict):

@@ -10,35 +10,20 @@ from lmi_core.calls.answer_form import EVENTS, AnswerForm, failures, stream_form
 ChatFinishReason = Literal["stop", "length", "tool_calls", "function_call", "error", "abort"]
 CompletionFinishReason = Literal["stop", "length", "error", "abort"]
 
-
-class PromptTokenDetails(TypedDict):
-    """The number of prompt tokens from the prefix cache."""
-
-    cached_tokens: int
-
-
-class CompletionTokenDetails(TypedDict):
-    """The number of reasoning tokens among the generated ones."""
-
-    reasoning_tokens: int
+AnswerHead = TypedDict("AnswerHead", {"id": str, "created": int, "model": str, "system_fingerprint": str})
+TokenCounts = TypedDict("TokenCounts", {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int})
+PromptTokenDetails = TypedDict("PromptTokenDetails", {"cached_tokens": int})
+CompletionTokenDetails = TypedDict("CompletionTokenDetails", {"reasoning_tokens": int})
 
 
-class ChatUsage(TypedDict):
-    """The number of tokens."""
+class ChatUsage(TokenCounts):
+    """The number of tokens, of prompt tokens from the prefix cache, and of reasoning tokens."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
     prompt_tokens_details: NotRequired[PromptTokenDetails]
     completion_tokens_details: NotRequired[CompletionTokenDetails]
 
 
-class LikelyToken(TypedDict):
-    """A token with its log probability."""
-
-    token: str
-    logprob: float | None
-    bytes: list[int]
+LikelyToken = TypedDict("LikelyToken", {"token": str, "logprob": float | None, "bytes": list[int]})
 
 
 class TokenLogProb(LikelyToken):
@@ -47,37 +32,21 @@ class TokenLogProb(LikelyToken):
     top_logprobs: list[LikelyToken]
 
 
-class ChatLogProbs(TypedDict):
-    """The log probabilities of a choice's tokens."""
-
-    content: list[TokenLogProb]
-    refusal: None
-
-
-class CalledFunction(TypedDict):
-    """The function of a call, and its arguments as JSON text."""
-
-    name: str
-    arguments: str
+ChatLogProbs = TypedDict("ChatLogProbs", {"content": list[TokenLogProb], "refusal": None})
+CalledFunction = TypedDict("CalledFunction", {"name": str, "arguments": str})
+CalledCustomTool = TypedDict("CalledCustomTool", {"name": str, "input": str})
 
 
 class AnsweredToolCall(TypedDict):
-    """A call of a tool."""
+    """A call of a function, whose arguments are JSON text."""
 
     id: str
     type: Literal["function"]
     function: CalledFunction
 
 
-class CalledCustomTool(TypedDict):
-    """The custom tool of a call, and its input as plain text."""
-
-    name: str
-    input: str
-
-
 class AnsweredCustomCall(TypedDict):
-    """A call of a custom tool."""
+    """A call of a custom tool, whose input is plain text."""
 
     id: str
     type: Literal["custom"]
@@ -98,15 +67,8 @@ class AnswerMessage(TypedDict):
     audio: NotRequired[None]
 
 
-class PromptTokenLogProb(TypedDict):
-    """A token of the prompt in vLLM's form."""
-
-    logprob: float | None
-    rank: int | None
-    decoded_token: str
-
-
-PromptLogProbs = list[dict[str, PromptTokenLogProb] | None]
+VllmLogProb = TypedDict("VllmLogProb", {"logprob": float | None, "rank": int | None, "decoded_token": str})
+PromptLogProbs = list[dict[str, VllmLogProb] | None]
 
 
 class PromptMembers(TypedDict):
@@ -123,11 +85,12 @@ class TransferMembers(TypedDict):
     ec_transfer_params: NotRequired[dict[str, Any] | None]
 
 
-class AnswerMembers(TransferMembers):
-    """vLLM's members of a whole answer."""
+class AnswerMembers(AnswerHead, TransferMembers):
+    """The members of a whole answer besides its choices, with vLLM's."""
 
     service_tier: None
     metrics: None
+    usage: ChatUsage
 
 
 class ChatChoice(TypedDict):
@@ -146,14 +109,8 @@ class ChatCompletion(PromptMembers, AnswerMembers):
     """A whole answer to a chat."""
 
     prompt_text: str | None
-
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
-    usage: ChatUsage
 
 
 class CompletionLogProbs(TypedDict):
@@ -165,59 +122,56 @@ class CompletionLogProbs(TypedDict):
     text_offset: list[int]
 
 
-class CompletionChoice(PromptMembers):
-    """A completion of a prompt."""
+class CompletionPart(TypedDict):
+    """The members of a choice, whole or in a chunk."""
 
     index: int
     text: str
     logprobs: CompletionLogProbs | None
-    finish_reason: CompletionFinishReason
     stop_reason: str | int | None
     token_ids: list[int] | None
+
+
+class CompletionChoice(CompletionPart, PromptMembers):
+    """A completion of a prompt."""
+
+    finish_reason: CompletionFinishReason
     routed_experts: None
 
 
 class TextCompletion(AnswerMembers):
     """A whole answer to prompts."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[CompletionChoice]
-    usage: ChatUsage
 
 
-class CompletionChunkChoice(TypedDict):
+class CompletionChunkChoice(CompletionPart):
     """The part of a chunk for one choice."""
 
-    index: int
-    text: str
-    logprobs: CompletionLogProbs | None
     finish_reason: CompletionFinishReason | None
-    stop_reason: str | int | None
     prompt_token_ids: list[int] | None
-    token_ids: list[int] | None
 
 
-class CompletionChunk(TypedDict):
+class CompletionChunk(AnswerHead):
     """An event of a streamed completion; the last one is `[DONE]`."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[CompletionChunkChoice]
     usage: NotRequired[ChatUsage | None]
 
 
-class EmbeddingUsage(TypedDict):
-    """The number of tokens of all texts."""
+EmbeddingUsage = TypedDict("EmbeddingUsage", {"prompt_tokens": int, "total_tokens": int})
 
-    prompt_tokens: int
-    total_tokens: int
+
+class ListHead(TypedDict):
+    """The members of a list of vectors or scores besides these."""
+
+    id: str
+    object: Literal["list"]
+    created: int
+    model: str
+    usage: EmbeddingUsage
 
 
 class TextEmbedding(TypedDict):
@@ -228,40 +182,22 @@ class TextEmbedding(TypedDict):
     embedding: list[float] | str
 
 
-class Embeddings(TypedDict):
+class Embeddings(ListHead):
     """The vectors of texts."""
 
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
     data: list[TextEmbedding]
-    usage: EmbeddingUsage
 
 
-class TextScore(TypedDict):
-    """The score of a pair of texts."""
-
-    index: int
-    object: Literal["score"]
-    score: float
+TextScore = TypedDict("TextScore", {"index": int, "object": Literal["score"], "score": float})
 
 
-class Scores(TypedDict):
+class Scores(ListHead):
     """The scores of pairs of texts."""
 
-    id: str
-    object: Literal["list"]
-    created: int
-    model: str
     data: list[TextScore]
-    usage: EmbeddingUsage
 
 
-class DocumentText(TypedDict):
-    """A document of the request."""
-
-    text: str
+DocumentText = TypedDict("DocumentText", {"text": str})
 
 
 class RankedDocument(TypedDict):
@@ -281,12 +217,8 @@ class RankedDocuments(TypedDict):
     results: list[RankedDocument]
 
 
-class RankedText(TypedDict):
-    """A text's place in the request, and its score, as Text Embeddings Inference gives them."""
-
-    index: int
-    text: NotRequired[str]
-    score: float
+# A text's place in the request, and its score, as Text Embeddings Inference gives them.
+RankedText = TypedDict("RankedText", {"index": int, "text": NotRequired[str], "score": float})
 
 
 class ModelCapabilities(TypedDict):
@@ -336,11 +268,7 @@ class OpenAiModel(TypedDict):
     capabilities: ModelCapabilities | None
 
 
-class OpenAiModels(TypedDict):
-    """The served models, and their adapters."""
-
-    object: Literal["list"]
-    data: list[OpenAiModel]
+OpenAiModels = TypedDict("OpenAiModels", {"object": Literal["list"], "data": list[OpenAiModel]})
 
 
 class TokenizedText(TypedDict):
@@ -352,39 +280,12 @@ class TokenizedText(TypedDict):
     token_strs: list[str] | None
 
 
-class DetokenizedText(TypedDict):
-    """The text of token ids."""
-
-    prompt: str
-
-
-class ServerVersion(TypedDict):
-    """The version of this server."""
-
-    version: str
-
-
-class ServerLoad(TypedDict):
-    """The number of requests in progress, including queued ones."""
-
-    server_load: int
-
-
-class OpenAiErrorContent(TypedDict):
-    """The details of an error: the message and the field."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class OpenAiError(TypedDict):
-    """An error in OpenAI's form."""
-
-    error: OpenAiErrorContent
-
-
+DetokenizedText = TypedDict("DetokenizedText", {"prompt": str})
+ServerVersion = TypedDict("ServerVersion", {"version": str})
+ServerLoad = TypedDict("ServerLoad", {"server_load": int})
+PlainError = TypedDict("PlainError", {"error": str})  # of dialects whose errors are a message alone
+OpenAiErrorContent = TypedDict("OpenAiErrorContent", {"message": str, "type": str, "param": str | None, "code": str})
+OpenAiError = TypedDict("OpenAiError", {"error": OpenAiErrorContent})
 ChatChunk = Annotated[
     dict[str, Any],
     Field(title="ChatCompletionChunk", description="An event of a streamed chat, as in OpenAI's API."),

@@ -71,7 +71,6 @@ def _chat(payload: CountTokensRequest, model: ServedModel, system_first: bool) -
     fields |= _thinking(payload, model) | {
         "messages": messages,
         "stop": payload.stop_sequences if payload.stop is None else payload.stop,
-        "user": payload.metadata.user_id if payload.metadata and payload.user is None else payload.user,
         "tools": [tool.for_chat for tool in own_tools(payload.tools)] if payload.tools else None,
         "tool_choice": payload.tool_choice.for_chat if payload.tool_choice else None,
         "parallel_tool_calls": not (payload.tool_choice and payload.tool_choice.disable_parallel_tool_use),

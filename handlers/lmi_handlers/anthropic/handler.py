@@ -81,7 +81,7 @@ class AnthropicHandler(OpenAiHandler):
         check_model(payload.model, call, model)
         payload.refuse_unshown("prompt_logprobs", "return_token_ids", "return_tokens_as_token_ids")
         ignored += budget_without_effect(payload, model)
-        call = payload.with_id(call)
+        call = payload.identify(call)
         generation = message_generation(payload, call, model, _form(payload, call, model))
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 

@@ -140,6 +140,10 @@ class CountTokensRequest(PassedFields):
     metadata: Metadata | None = Field(None, description="The end user.")
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Additional variables of the chat template.")
 
+    @property
+    def end_user(self) -> str | None:
+        return self.metadata.user_id if self.metadata and self.user is None else self.user
+
     @field_validator("system")
     @classmethod
     def _texts(cls, system: list[ContentBlock] | None) -> list[ContentBlock] | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from lmi_core.errors import InvalidPayload
 from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_handlers.anthropic.payload import CUSTOM, CountTokensRequest
@@ -11,7 +12,7 @@ from lmi_handlers.base.anthropic_errors import ThreadRefused
 from lmi_handlers.chat.reasoning import takes_limit
 from lmi_handlers.fields import openai_tolerance
 from lmi_handlers.fields.offered_tools import check_own_tools, hosted_names
-from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, without_effect
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance
 
 BUDGET = "thinking.budget_tokens"
 NO_BUDGET = "this model's reasoning has no end that could be forced (option.reasoning_parser)"
@@ -33,13 +34,6 @@ HINTS = frozenset(
         "stream_interval",
     }
 )
-# Ignored like unknown fields, so that the client is informed.
-IGNORED = MappingProxyType(
-    {
-        "compaction": "the conversation is used as it is",
-        "context_management": "the conversation is used as it is",
-    }
-)
 REFUSED = MappingProxyType(
     {
         "container": Refusal("this server does not run code"),
@@ -50,7 +44,7 @@ REFUSED = MappingProxyType(
     }
 )
 
-TOLERANCE = Tolerance(HINTS, IGNORED, REFUSED)
+TOLERANCE = Tolerance(HINTS, REFUSED)
 
 M = TypeVar("M", bound=CountTokensRequest)
 
@@ -76,5 +70,5 @@ def budget_without_effect(payload: CountTokensRequest, model: ServedModel) -> tu
     if payload.thinking is None or payload.thinking.budget_tokens is None or takes_limit(model):
         return ()
     if model.options.strict_parameters:
-        raise without_effect(BUDGET, NO_BUDGET)
+        raise InvalidPayload(f"`{BUDGET}` has no effect: {NO_BUDGET}. option.strict_parameters=true refuses it")
     return (BUDGET,)

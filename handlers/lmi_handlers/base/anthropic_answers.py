@@ -12,19 +12,8 @@ from lmi_handlers.base.anthropic_errors import OVERLOADED_STATUS
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 
 
-class MessageText(TypedDict):
-    """A block of text."""
-
-    type: Literal["text"]
-    text: str
-
-
-class MessageThinking(TypedDict):
-    """A block of reasoning."""
-
-    type: Literal["thinking"]
-    thinking: str
-    signature: str
+MessageText = TypedDict("MessageText", {"type": Literal["text"], "text": str})
+MessageThinking = TypedDict("MessageThinking", {"type": Literal["thinking"], "thinking": str, "signature": str})
 
 
 class MessageToolUse(TypedDict):
@@ -39,10 +28,7 @@ class MessageToolUse(TypedDict):
 MessageBlock = MessageText | MessageThinking | MessageToolUse
 
 
-class ThinkingTokens(TypedDict):
-    """The number of reasoning tokens among the generated ones."""
-
-    thinking_tokens: int
+ThinkingTokens = TypedDict("ThinkingTokens", {"thinking_tokens": int})
 
 
 class MessageUsage(TypedDict):
@@ -90,29 +76,16 @@ class AnthropicError(TypedDict):
     request_id: str | None
 
 
-class PingEvent(TypedDict):
-    """A sign of life."""
-
-    type: Literal["ping"]
-
-
+PingEvent = TypedDict("PingEvent", {"type": Literal["ping"]})
 MessageEvent = Annotated[
     dict[str, Any],
     Field(title="RawMessageStreamEvent", description="An event of a streamed message, as in Anthropic's API."),
 ]
 
 
-class ContextManagement(TypedDict):
-    """The number of tokens before context editing, which does not happen here."""
-
-    original_input_tokens: int
-
-
-class MessageTokens(TypedDict):
-    """The number of tokens of a message's prompt."""
-
-    input_tokens: int
-    context_management: ContextManagement
+# The number of tokens before context editing, which does not happen here.
+ContextManagement = TypedDict("ContextManagement", {"original_input_tokens": int})
+MessageTokens = TypedDict("MessageTokens", {"input_tokens": int, "context_management": ContextManagement})
 
 
 class AnthropicModel(TypedDict):

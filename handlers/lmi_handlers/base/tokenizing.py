@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.answer import json_answer
-from lmi_core.errors import InvalidPayload, ModelNotFound
+from lmi_core.errors import InvalidPayload, ModelNotFound, ModelNotReady
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.off_loop import read_in_steps, run_off_loop
@@ -20,8 +20,8 @@ from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
-from lmi_handlers.base.admission import check_tokenizer
 from lmi_handlers.base.openai_handler import asked_model
+from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
@@ -140,6 +140,25 @@ async def show_version(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def show_load(call: Call, dispatcher: ServedModels) -> Answer:
     return json_answer({"server_load": sum(model.admission.taken for model in dispatcher.all_models())})
+
+
+def described_model(call: Call, dispatcher: ServedModels) -> ManagedModel:
+    """Return the model named by a header, or the only one, for a call that only describes it.
+
+    The call takes no place in the queue. Raise ModelNotReady until it is loaded, or ModelNotFound for an unknown model,
+    and for a model function.
+    """
+    model = dispatcher.find(call.headers.get(TARGET_MODEL_HEADER))
+    if not model.ready:
+        raise ModelNotReady(f"model {model.name} is not ready")
+    check_tokenizer(model)
+    return model
+
+
+def check_tokenizer(model: ManagedModel) -> None:
+    """Raise ModelNotFound for a loaded model without a tokenizer."""
+    if not model.generates or not hasattr(model.backend, "tokenizer"):
+        raise ModelNotFound(f"model `{model.name}` has no tokenizer: its model function answers requests")
 
 
 # Reads a body as the dialect does, such as a `take_fields`; receives the payload's type and whether to be strict.

@@ -24,7 +24,6 @@ from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
-from lmi_handlers.fields.users import log_user
 
 UP_TO_THE_CONTEXT = 2**31  # a number of tokens that is lowered to what fits in the model's context
 
@@ -43,8 +42,6 @@ class ChatForm(NamedTuple):
 
 def chat_generation(payload: ChatRequest, call: Call, model: ServedModel, form: ChatForm) -> Generation:
     """Render the chat template and return the generation. Raise InvalidPayload if the chat is invalid."""
-    if payload.user is not None:
-        log_user(call, payload.user)
     template = _template(payload, model)
     tools = _tools(payload, model, template, model.options.enable_auto_tool_choice)
     guide = payload.guide(tools.guide, "function_call" if payload.functions else "tool_choice")

@@ -19,39 +19,7 @@ from lmi_core.errors.fault import unreadable
 from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.logs import flush_log
 from lmi_core.remote.errors import Unreachable
-from lmi_handlers.cli.arguments import (
-    AccessLog,
-    ApiKeyVariable,
-    CheckedAccessLog,
-    CheckedDrainSeconds,
-    CheckedLogFormat,
-    ConfigFile,
-    Directory,
-    DrainSeconds,
-    GrpcPort,
-    Host,
-    Install,
-    Items,
-    LogFormat,
-    LogFormatOption,
-    LogLevelOption,
-    MaxTokens,
-    ModelName,
-    Models,
-    ModelStore,
-    NewKind,
-    Options,
-    Pages,
-    PluginsDirectory,
-    Port,
-    RayAddress,
-    Servers,
-    Strict,
-    Target,
-    Temperature,
-    TgiEnvironment,
-    Workflows,
-)
+from lmi_handlers.cli import arguments as option
 from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP
 
 logger = logging.getLogger(__name__)
@@ -118,26 +86,24 @@ def _one_line_errors() -> Iterator[None]:
 
 @app.command()
 def serve(
-    models: Models = None,
-    items: Items = None,
-    model_store: ModelStore = None,
-    config_file: ConfigFile = None,
-    options: Options = None,
-    host: Host = None,
-    port: Port = None,
-    grpc_port: GrpcPort = None,
-    ray: RayAddress = None,
-    servers: Servers = 1,
-    pages: Pages = None,
-    plugins_directory: PluginsDirectory = None,
-    drain_seconds: DrainSeconds = 30,
-    log_level: LogLevelOption = None,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    access_log: AccessLog = True,
-    strict: Strict = False,
-    tgi_environment: TgiEnvironment = False,
-    workflows: Workflows = None,
-    install: Install = None,
+    models: option.Models = None,
+    items: option.Items = None,
+    model_store: option.ModelStore = None,
+    config_file: option.ConfigFile = None,
+    options: option.Options = None,
+    host: option.Host = None,
+    port: option.Port = None,
+    grpc_port: option.GrpcPort = None,
+    ray: option.RayAddress = None,
+    servers: option.Servers = 1,
+    pages: option.Pages = None,
+    plugins_directory: option.PluginsDirectory = None,
+    drain_seconds: option.DrainSeconds = 30,
+    log_level: option.LogLevelOption = None,
+    log_format: option.LogFormatOption = option.LogFormat.TEXT,
+    access_log: option.AccessLog = True,
+    strict: option.Strict = False,
+    tgi_environment: option.TgiEnvironment = False,
 ) -> None:
     """Serve model directories over HTTP, and optionally gRPC, until Ctrl-C.
 
@@ -193,7 +159,7 @@ def serve(
 
 @app.command()
 def demo(
-    port: Port = None,
+    port: option.Port = None,
     opens: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Open the chat page in a browser. Default: if there is a display."),
@@ -212,21 +178,16 @@ def demo(
 
 @app.command()
 def check(
-    models: Models = None,
-    items: Items = None,
-    model_store: ModelStore = None,
-    config_file: ConfigFile = None,
-    options: Options = None,
-    plugins_directory: PluginsDirectory = None,
-    strict: Strict = False,
+    models: option.Models = None,
+    items: option.Items = None,
+    model_store: option.ModelStore = None,
+    config_file: option.ConfigFile = None,
+    options: option.Options = None,
+    plugins_directory: option.PluginsDirectory = None,
+    strict: option.Strict = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     every_option: Annotated[bool, typer.Option("--all", help="Also show options with default values.")] = False,
-    tgi_environment: TgiEnvironment = False,
-    workflows: Workflows = None,
-    install: Install = None,
-    drain_seconds: CheckedDrainSeconds = 30,
-    log_format: CheckedLogFormat = LogFormat.TEXT,
-    access_log: CheckedAccessLog = True,
+    tgi_environment: option.TgiEnvironment = False,
 ) -> None:
     """Print what `lmi serve` would do with the same arguments, without starting anything.
 
@@ -250,7 +211,7 @@ def check(
 
 @app.command("try")
 def try_(
-    directory: Directory,
+    directory: option.Directory,
     prompt: Annotated[str | None, typer.Option(help="The prompt to send.")] = None,
     body: Annotated[Path | None, typer.Option(help="A file with the request body, instead of a prompt.")] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Ask for a stream.")] = False,
@@ -262,8 +223,8 @@ def try_(
     say: Annotated[str | None, typer.Option(help="The answer of the scripted backend.")] = None,
     real: Annotated[bool, typer.Option("--real", help="Use the model itself, not the scripted backend.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Repeat the request each time a file is saved.")] = False,
-    options: Options = None,
-    plugins_directory: PluginsDirectory = None,
+    options: option.Options = None,
+    plugins_directory: option.PluginsDirectory = None,
 ) -> None:
     """Send one request to the model directory DIR and print each chunk of the answer with its time.
 
@@ -290,19 +251,19 @@ def try_(
 
 @app.command()
 def generate(
-    target: Target,
+    target: option.Target,
     prompt: Annotated[
         str | None,
         typer.Argument(help="The text to continue. Without it, or with -, the text is read from standard input."),
     ] = None,
     as_chat: Annotated[bool, typer.Option("--chat", help="Send the text as a chat message.")] = False,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    model: ModelName = None,
-    options: Options = None,
-    plugins_directory: PluginsDirectory = None,
-    strict: Strict = False,
-    api_key_variable: ApiKeyVariable = None,
+    max_tokens: option.MaxTokens = None,
+    temperature: option.Temperature = None,
+    model: option.ModelName = None,
+    options: option.Options = None,
+    plugins_directory: option.PluginsDirectory = None,
+    strict: option.Strict = False,
+    api_key_variable: option.ApiKeyVariable = None,
 ) -> None:
     """Stream the text that a model generates from a prompt; tokens per second go to stderr."""
     import asyncio
@@ -319,15 +280,15 @@ def generate(
 
 @app.command()
 def chat(
-    target: Target,
+    target: option.Target,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    model: ModelName = None,
-    options: Options = None,
-    plugins_directory: PluginsDirectory = None,
-    strict: Strict = False,
-    api_key_variable: ApiKeyVariable = None,
+    max_tokens: option.MaxTokens = None,
+    temperature: option.Temperature = None,
+    model: option.ModelName = None,
+    options: option.Options = None,
+    plugins_directory: option.PluginsDirectory = None,
+    strict: option.Strict = False,
+    api_key_variable: option.ApiKeyVariable = None,
 ) -> None:
     """Chat with a model in the terminal. Type /help for the commands and keys.
 
@@ -353,7 +314,7 @@ def _without_none(**values: object) -> dict[str, object]:
 
 @app.command()
 def new(
-    kind: Annotated[NewKind, typer.Argument(help="The kind of plugin to write.")],
+    kind: Annotated[option.NewKind, typer.Argument(help="The kind of plugin to write.")],
     name: Annotated[str, typer.Argument(help="The name of the plugin and of its folder.")],
     package: Annotated[
         bool,
@@ -368,7 +329,7 @@ def new(
 
 
 @app.command()
-def plugins(plugins_directory: PluginsDirectory = None) -> None:
+def plugins(plugins_directory: option.PluginsDirectory = None) -> None:
     """List the backends, output formatters and handlers, and the origin of each."""
     _collect_no_garbage()
     from lmi_handlers.cli.report import print_plugins
@@ -378,7 +339,7 @@ def plugins(plugins_directory: PluginsDirectory = None) -> None:
 
 
 @app.command()
-def options(plugins_directory: PluginsDirectory = None) -> None:
+def options(plugins_directory: option.PluginsDirectory = None) -> None:
     """Print every option of serving.properties, with its default and a description."""
     _collect_no_garbage()
     from lmi_handlers.cli.report import print_options

@@ -4,18 +4,9 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-
-class Worker(TypedDict):
-    """A process that runs a model's engine or function."""
-
-    processId: int
-
-
-class ShownProgress(TypedDict):
-    """The current stage of loading a model, and the share of the bytes that is done, if known."""
-
-    what: str
-    share: float | None
+Worker = TypedDict("Worker", {"processId": int})  # runs a model's engine or function
+# The current stage of loading a model, and the share of the bytes that is done, if known.
+ShownProgress = TypedDict("ShownProgress", {"what": str, "share": float | None})
 
 
 class ShownModel(TypedDict):
@@ -46,28 +37,10 @@ class ShownModel(TypedDict):
     warnings: list[str]
 
 
-class MainMemory(TypedDict):
-    """Bytes of the host's main memory, within the container's limit."""
-
-    total: int | None
-    free: int | None
-
-
-class Gpu(TypedDict):
-    """A GPU's memory in bytes, including what other processes use."""
-
-    number: int
-    name: str
-    used: int
-    total: int
-
-
-class ShownMemory(TypedDict):
-    """The memory of the host, of its GPUs if known, and of the server with all its processes."""
-
-    main: MainMemory
-    gpus: list[Gpu]
-    server: int | None
+# In bytes: main memory within the container's limit, and that of GPUs including what other processes use.
+MainMemory = TypedDict("MainMemory", {"total": int | None, "free": int | None})
+Gpu = TypedDict("Gpu", {"number": int, "name": str, "used": int, "total": int})
+ShownMemory = TypedDict("ShownMemory", {"main": MainMemory, "gpus": list[Gpu], "server": int | None})
 
 
 class ConsoleState(TypedDict):
@@ -101,7 +74,4 @@ class ShownError(TypedDict):
     count: int
 
 
-class ConsoleErrors(TypedDict):
-    """The latest errors, newest first."""
-
-    errors: list[ShownError]
+ConsoleErrors = TypedDict("ConsoleErrors", {"errors": list[ShownError]})  # newest first

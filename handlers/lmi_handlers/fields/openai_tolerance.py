@@ -42,13 +42,6 @@ HINTS = frozenset(
         "verbosity",
     }
 )
-# Ignored like unknown fields, so that the client is informed.
-IGNORED = MappingProxyType(
-    {
-        "guided_whitespace_pattern": "the engine decides on white space in structured outputs",
-        "web_search_options": "there is no web search",
-    }
-)
 _NO_IMAGES = "only chats may contain images"
 REFUSED = MappingProxyType(
     {
@@ -65,22 +58,21 @@ REFUSED = MappingProxyType(
 
 
 class Tolerance(NamedTuple):
-    """The fields of a dialect without effect here: accepted ones, ignored ones, and refused ones."""
+    """The fields of a dialect without effect here: accepted ones, and refused ones; others are unknown fields."""
 
     hints: frozenset[str]
-    ignored: Mapping[str, str]
     refused: Mapping[str, Refusal]
 
 
-OPENAI = Tolerance(HINTS, IGNORED, REFUSED)
+OPENAI = Tolerance(HINTS, REFUSED)
 
 
 def take_fields(
     given: Mapping[str, Any], payload_type: type[M], strict: bool, tolerance: Tolerance = OPENAI
 ) -> tuple[M, tuple[str, ...]]:
-    """Return the payload and the names of the ignored fields.
+    """Return the payload and the names of the unknown fields.
 
-    Raise InvalidPayload for a refused or invalid field and, if `strict`, for an ignored one.
+    Raise InvalidPayload for a refused or invalid field and, if `strict`, for an unknown one.
     """
     kept: dict[str, Any] = {}
     fields = payload_type.model_fields
@@ -91,14 +83,7 @@ def take_fields(
             refuse(name, value, tolerance.refused[name])
         elif name not in tolerance.hints:
             kept[name] = value
-    for name in tolerance.ignored.keys() & kept.keys() if strict else ():
-        raise without_effect(name, tolerance.ignored[name])
     return take_known(kept, payload_type, strict)
-
-
-def without_effect(name: str, reason: str) -> InvalidPayload:
-    """Return the error for an ignored field where parameters are strict."""
-    return InvalidPayload(f"`{name}` has no effect: {reason}. option.strict_parameters=true refuses it")
 
 
 def refuse(name: str, value: object, refused: Refusal) -> None:

@@ -1,5 +1,6 @@
 """The fields of vLLM's chats and completions that are passed to its engine unchanged, or that name a request."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Self
@@ -14,6 +15,8 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.fields.guides import Guide
 from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
 from lmi_handlers.fields.sampling import CallFields
+
+logger = logging.getLogger(__name__)
 
 VLLM_FIELDS = "vllm_fields"  # the parameter of vLLM's backends that contains these fields
 TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
@@ -65,7 +68,7 @@ RequestId = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_
 
 
 class NamedRequest(BaseModel):
-    """A request whose body may have its id."""
+    """A request whose body may have its id and its end user."""
 
     request_id: RequestId | None = Field(
         None,
@@ -73,10 +76,18 @@ class NamedRequest(BaseModel):
         "overrides it.",
     )
 
-    def with_id(self, call: Call) -> Call:
-        """Return the call with the request's own id, unless a header sets one."""
+    @property
+    def end_user(self) -> str | None:
+        user: str | None = getattr(self, "user", None)
+        return user
+
+    def identify(self, call: Call) -> Call:
+        """Return the call with the request's own id, unless a header sets one, and log the end user, if given."""
         in_header = call.headers.get(REQUEST_ID_HEADER, "").startswith(call.request_id)
-        return call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
+        call = call if self.request_id is None or in_header else replace(call, request_id=self.request_id)
+        if self.end_user is not None:
+            logger.info("request %s was sent by user %s", call.request_id, quote(self.end_user))
+        return call
 
 
 class PassedFields(NamedRequest, AnswerFields):

@@ -5,27 +5,12 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import JSON_LINES, AnswerForm, failures, stream_forms
+from lmi_handlers.answers.openai import TokenCounts, VllmLogProb
 
 HappyFinishReason = Literal["stop", "length", "error", "abort", "None"]
 
 
-class HappyUsage(TypedDict):
-    """The number of a sequence's tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-
-
-class HappyLogProb(TypedDict):
-    """The log probability of a token, keyed by its id."""
-
-    logprob: float | None
-    rank: int | None
-    decoded_token: str
-
-
-HappyLogProbs = list[dict[str, HappyLogProb]]
+HappyLogProbs = list[dict[str, VllmLogProb]]
 
 
 class HappyAnswer(TypedDict):
@@ -33,23 +18,14 @@ class HappyAnswer(TypedDict):
 
     responses: list[str]
     finish_reasons: list[HappyFinishReason]
-    usages: list[HappyUsage]
+    usages: list[TokenCounts]
     prompt: NotRequired[str]
     logprobs: NotRequired[list[HappyLogProbs]]
     prompt_logprobs: NotRequired[HappyLogProbs]
 
 
-class HappyError(TypedDict):
-    """An error in happy_vllm's form."""
-
-    detail: str
-
-
-class AbortedRequest(TypedDict):
-    """An aborted request."""
-
-    request_id: str
-    aborted: Literal[True]
+HappyError = TypedDict("HappyError", {"detail": str})
+AbortedRequest = TypedDict("AbortedRequest", {"request_id": str, "aborted": Literal[True]})
 
 
 class HappyInfo(TypedDict):
@@ -63,31 +39,10 @@ class HappyInfo(TypedDict):
     max_length: int
 
 
-class Liveness(TypedDict):
-    """The answer of a running server."""
-
-    alive: Literal["ok"]
-
-
-class Readiness(TypedDict):
-    """Whether every model accepts requests."""
-
-    ready: Literal["ok", "ko"]
-
-
-class SplitChunks(TypedDict):
-    """The chunks of a text."""
-
-    split_text: list[str]
-
-
-class TextMetadata(TypedDict):
-    """The number of a text's tokens, and the part that truncation would remove."""
-
-    tokens_nb: int
-    truncated_text: str
-
-
+Liveness = TypedDict("Liveness", {"alive": Literal["ok"]})
+Readiness = TypedDict("Readiness", {"ready": Literal["ok", "ko"]})
+SplitChunks = TypedDict("SplitChunks", {"split_text": list[str]})
+TextMetadata = TypedDict("TextMetadata", {"tokens_nb": int, "truncated_text": str})
 ANSWER = (AnswerForm(HappyAnswer),)
 STREAM = stream_forms(HappyAnswer | HappyError, JSON_LINES)
 ERRORS = (failures(HappyError, 403, 404, 408, 413, 415, 422, 424, 499, 500, 503, 504),)

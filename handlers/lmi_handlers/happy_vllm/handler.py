@@ -18,6 +18,7 @@ from lmi_core.served_model import ServedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import Statuses
+from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.own_parameters import take_own, with_own
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedRequest
@@ -93,7 +94,7 @@ class HappyVllmHandler(Handler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         given, own = take_own(call.json_object(), model, HappyVllmPayload)
-        payload, ignored = take_known(given, HappyVllmPayload, model.options.strict_parameters)
+        payload, ignored = take_fields(given, HappyVllmPayload, model.options.strict_parameters)
         parameters, names = payload.translated()
         streams = call.path.endswith("_stream")
         if streams:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from lmi_core.errors import InvalidPayload
 from lmi_core.generation.parameters import GUIDES, as_list
@@ -85,15 +85,6 @@ class HappyVllmPayload(SamplingKeywords):
     )
     json_format_is_json_schema: bool = Field(False, description="Treat `json_format` as a JSON schema.")
     structured_outputs: StructuredOutputs | None = Field(None, description="Constraints on the output, in vLLM's form.")
-    logits_processors: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
-        None, description="Not supported: use `response_pool` or `json_format`."
-    )
-
-    @field_validator("logits_processors")
-    @classmethod
-    def _refuse_code(cls, value: object) -> None:
-        if value is not None:
-            raise ValueError("is not supported: use `response_pool` or `json_format`")
 
     @model_validator(mode="after")
     def _one_guide(self) -> Self:

@@ -1,11 +1,10 @@
 """Routes of happy_vllm without generation: information, health and tokenizer."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -16,14 +15,18 @@ from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.off_loop import read_in_steps, run_off_loop
 from lmi_core.payloads.json_list import encode_items, object_with_lists
-from lmi_core.payloads.payload import check_payload
-from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
+from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_core.route import inquiry, reading
-from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
-from lmi_core.tolerance import names_of
+from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
-from lmi_handlers.base.admission import described_model, generating_model
-from lmi_handlers.base.tokenizing import TOKENIZE_PAYLOADS, DetokenizeRequest, detokenize, tokenize
+from lmi_handlers.base.tokenizing import (
+    TOKENIZE_PAYLOADS,
+    DetokenizeRequest,
+    described_model,
+    detokenize,
+    read_call,
+    tokenize,
+)
 from lmi_handlers.happy_vllm.answers import HappyInfo, Liveness, Readiness, SplitChunks, TextMetadata
 
 SEPARATORS = [".", "!", "?", "|", " .", " !", " ?", " |"]
@@ -115,9 +118,6 @@ def metadata(payload: MetadataPayload, model: ServedModel) -> dict[str, Any]:
     return {"tokens_nb": len(ids), "truncated_text": tokenizer.decode(cut_off, skip_special_tokens=False)}
 
 
-P = TypeVar("P", bound=ToolPayload)
-
-
 async def info(call: Call, dispatcher: ServedModels) -> Answer:
     model = described_model(call, dispatcher)
     return json_answer(
@@ -145,31 +145,14 @@ async def readiness(call: Call, dispatcher: ServedModels) -> Answer:
 
 
 async def split_text(call: Call, dispatcher: ServedModels) -> Answer:
-    async with _admit(call, dispatcher, SplitPayload) as (payload, model, ignored):
-        steps = partial(split, payload, model.backend.tokenizer)
-        return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
+    payload, model, ignored = await read_call(call, dispatcher, SplitPayload)
+    steps = partial(split, payload, model.backend.tokenizer)
+    return Answer(200, "application/json", await read_in_steps(len(call.body), steps), ignored)
 
 
 async def metadata_text(call: Call, dispatcher: ServedModels) -> Answer:
-    async with _admit(call, dispatcher, MetadataPayload) as (payload, model, ignored):
-        return json_answer(await run_off_loop(len(call.body), partial(metadata, payload, model)), ignored=ignored)
-
-
-@asynccontextmanager
-async def _admit(
-    call: Call, dispatcher: ServedModels, payload_type: type[P]
-) -> AsyncIterator[tuple[P, ManagedModel, tuple[str, ...]]]:
-    """Admit a call and yield its payload, its model, and the names of ignored fields.
-
-    Raise InvalidPayload if a field is invalid.
-    """
-    given = call.json_object()
-    payload, ignored = await run_off_loop(len(call.body), partial(take_known, given, payload_type, strict=False))
-    async with generating_model(call, dispatcher, payload.model) as model:
-        if ignored and model.options.strict_parameters:
-            check_payload(given, payload_type)
-        model.ignored.report(ignored, lambda: names_of([payload_type]))
-        yield payload, model, ignored
+    payload, model, ignored = await read_call(call, dispatcher, MetadataPayload)
+    return json_answer(await run_off_loop(len(call.body), partial(metadata, payload, model)), ignored=ignored)
 
 
 def _version(distribution: str) -> str | None:

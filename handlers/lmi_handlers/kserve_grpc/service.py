@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
-from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from lmi_core.errors import InvalidPayload, LmiError
@@ -12,46 +11,18 @@ from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.served_model import ManagedModel
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
-from lmi_handlers.triton.metadata import (
-    configuration,
-    every_version,
-    find_version,
-    index,
-    model_description,
-    server_description,
-    statistics,
-)
-
-LOADS_NOTHING = "the models are those that the server was started with: they cannot be loaded or unloaded here"
-NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
-NOT_SERVED = {
-    **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), LOADS_NOTHING),
-    **{f"SystemSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
-    **{f"CudaSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
-    "TraceSetting": "requests are not traced here",
-    "LogSettings": "logging is set when the server is started, by --log-level",
-}
+from lmi_handlers.triton import metadata
 
 Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 class InferenceService:
-    """The service's methods by name; errors end a method with their status."""
+    """The service's methods by name; errors end a method with their status. gRPC itself refuses the others."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, write_timeout: float) -> None:
         self._dispatcher = dispatcher
         self._access = access
         self._write_timeout = write_timeout
-
-    def __getattr__(self, name: str) -> Method:
-        """Return a method of the service that is not implemented."""
-        if name not in NOT_SERVED:
-            raise AttributeError(name)
-
-        async def refuse(request: Any, context: Any) -> None:
-            await context.abort(StatusCode.UNIMPLEMENTED, NOT_SERVED[name])
-
-        return refuse
 
     async def ServerLive(self, request: Any, context: Any) -> Any:
         return service_pb2.ServerLiveResponse(live=True)
@@ -64,27 +35,29 @@ class InferenceService:
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:
         await self._check(context)
-        return _message(server_description(), service_pb2.ServerMetadataResponse)
+        return _message(metadata.server_description(), service_pb2.ServerMetadataResponse)
 
     async def ModelMetadata(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
-        return _message(model_description(model, self._dispatcher), service_pb2.ModelMetadataResponse)
+        return _message(metadata.model_description(model, self._dispatcher), service_pb2.ModelMetadataResponse)
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
         model = await self._model(request, context)
-        return _message({"config": configuration(model)}, service_pb2.ModelConfigResponse)
+        return _message({"config": metadata.configuration(model)}, service_pb2.ModelConfigResponse)
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
         await self._check(context)
-        models = [await self._model(request, context)] if request.name else every_version(self._dispatcher)
-        return _message({"model_stats": [statistics(model) for model in models]}, service_pb2.ModelStatisticsResponse)
+        models = [await self._model(request, context)] if request.name else metadata.every_version(self._dispatcher)
+        return _message(
+            {"model_stats": [metadata.statistics(model) for model in models]}, service_pb2.ModelStatisticsResponse
+        )
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
         await self._check(context)
         if request.repository_name:
             message = f"`repository_name` must be empty: there is only one. Given: {request.repository_name}"
             await abort(context, InvalidPayload(message))
-        models = await index(self._dispatcher, ready_only=request.ready)
+        models = await metadata.index(self._dispatcher, ready_only=request.ready)
         return _message({"models": models}, service_pb2.RepositoryIndexResponse)
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
@@ -111,7 +84,7 @@ class InferenceService:
 
 def _find(dispatcher: Dispatcher, request: Any) -> ManagedModel:
     """Return the model named in a request. Raise ModelNotFound for an unknown model or version."""
-    return find_version(request.name, request.version or None, dispatcher)
+    return metadata.find_version(request.name, request.version or None, dispatcher)
 
 
 async def _is_ready(dispatcher: Dispatcher, request: Any = None) -> bool:

@@ -107,17 +107,8 @@ class ListedAdapter(TypedDict):
     pin: bool
 
 
-class ListedAdapters(TypedDict):
-    """A page of the adapters of a model, by name."""
-
-    adapters: list[ListedAdapter]
-    nextPageToken: NotRequired[str]
-
-
-class Status(TypedDict):
-    """The result of a change."""
-
-    status: str
+ListedAdapters = TypedDict("ListedAdapters", {"adapters": list[ListedAdapter], "nextPageToken": NotRequired[str]})
+Status = TypedDict("Status", {"status": str})  # the result of a change
 
 
 def listed_adapters(model: ServedModel) -> list[ListedAdapter]:

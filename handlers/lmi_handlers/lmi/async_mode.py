@@ -27,7 +27,6 @@ from lmi_handlers.completions.generation import completion_generation, plain_com
 from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.users import log_user
 from lmi_schemas.vllm_errors import stream_error
 
 MODEL = "lmi"  # in LMI's containers, the name of every model without option.served_model_name
@@ -76,8 +75,7 @@ def completion(body: Mapping[str, Any], call: Call, model: ServedModel) -> Gener
     """Return the generation of a completion, answered in vLLM's form or that of `option.output_formatter`."""
     given, own = take_own(body, model, CompletionRequest)
     payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
-    call = payload.with_id(call)
-    log_user(call, payload.user)
+    call = payload.identify(call)
     if model.chat_formatters.everywhere:
         names = model.formatters
         generation = plain_completion(payload, model, names.stream if payload.stream else names.whole)

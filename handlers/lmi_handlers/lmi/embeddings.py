@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from lmi_core.embedding_backend import require_generation
 from lmi_core.embedding_call import EmbeddingCall, EmbeddingWriter
@@ -12,10 +12,13 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbeddi
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_core.serving.embedding_validation import AS_MANY_AS_FIT
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, take_fields
 from lmi_handlers.fields.parameter_fields import RequestPart
 from lmi_handlers.fields.vectors import CutSide, json_number, json_numbers, scores_of, sigmoid
 
 KEYS = ("text", "text_pair", "key", "value")
+NO_PROMPT = Refusal("no prompt is added: write it at the beginning of each text")
+TOLERANCE = Tolerance(frozenset(), {"prompt_name": NO_PROMPT})
 
 
 class TruncationFields(TolerantPayload):
@@ -34,14 +37,6 @@ class EmbeddingPayload(TruncationFields):
     inputs: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
     normalize: bool | None = Field(None, description="Normalize vectors to length 1. Default: as in the model.")
     dimensions: int | None = Field(None, ge=1, description="The size of each vector, if the model has several.")
-    prompt_name: str | None = Field(None, description="Must be null: texts are embedded without an added prompt.")
-
-    @field_validator("prompt_name")
-    @classmethod
-    def _refuse(cls, value: str | None) -> str | None:
-        if value is not None:
-            raise ValueError("must be null, because no prompt is added: write it at the beginning of each text")
-        return value
 
     def requests(self) -> tuple[EmbeddingRequest, ...]:
         """Return a request for each text."""
@@ -76,7 +71,7 @@ def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall
     """Return a parsed call for embeddings. Raise InvalidPayload, or ModelNotFound for a chat."""
     if "messages" in body:
         require_generation(model.backend, model.name)
-    payload, ignored = take_known(body, EmbeddingPayload, model.options.strict_parameters)
+    payload, ignored = take_fields(body, EmbeddingPayload, model.options.strict_parameters, TOLERANCE)
     return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)
 
 

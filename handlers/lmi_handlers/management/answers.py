@@ -19,32 +19,10 @@ class ListedModel(TypedDict):
     loadedAtStartup: bool
 
 
-class ListedModels(TypedDict):
-    """A page of the registered models."""
-
-    models: list[ListedModel]
-    nextPageToken: NotRequired[str]
-
-
-class ListedWorkflow(TypedDict):
-    """A version of a model in a list of workflows."""
-
-    workflowName: str
-    version: NotRequired[str]
-
-
-class ListedWorkflows(TypedDict):
-    """A page of the registered models as workflows."""
-
-    workflows: list[ListedWorkflow]
-    nextPageToken: NotRequired[str]
-
-
-class Device(TypedDict):
-    """The kind of a device, and its number."""
-
-    deviceType: str
-    deviceId: int
+ListedModels = TypedDict("ListedModels", {"models": list[ListedModel], "nextPageToken": NotRequired[str]})
+ListedWorkflow = TypedDict("ListedWorkflow", {"workflowName": str, "version": NotRequired[str]})
+ListedWorkflows = TypedDict("ListedWorkflows", {"workflows": list[ListedWorkflow], "nextPageToken": NotRequired[str]})
+Device = TypedDict("Device", {"deviceType": str, "deviceId": int})
 
 
 class ListedWorker(TypedDict):
@@ -91,9 +69,7 @@ class DescribedModel(TypedDict):
     warnings: list[str]
 
 
-class DescribedWorkflow(TypedDict):
+class DescribedWorkflow(ListedWorkflow):
     """DJLServing's workflow, which has one model."""
 
-    workflowName: str
-    version: NotRequired[str]
     models: list[DescribedModel]

@@ -76,7 +76,7 @@ class ChatHandler(OpenAiHandler):
             raise InvalidPayload(f"unknown fields of a chat: {', '.join(f'`{name}`' for name in ignored)}.{hint}")
         check_model(payload.model, call, model)
         _refuse_unreturned(payload)
-        call = payload.with_id(call)
+        call = payload.identify(call)
         form = ChatForm(OpenAiChatStreamFormatter if payload.stream else OpenAiChatFormatter)
         generation = chat_generation(payload, call, model, form)
         self.base: OutputFormatter = generation.formatter

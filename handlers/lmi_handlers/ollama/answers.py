@@ -5,15 +5,10 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import TEXT, AnswerForm, failures, stream_forms
+from lmi_handlers.answers.openai import PlainError
 
 LINES = "application/x-ndjson"
 OllamaFinishReason = Literal["stop", "length", "error", "abort", "load", "unload"]
-
-
-class OllamaError(TypedDict):
-    """An error in Ollama's form."""
-
-    error: str
 
 
 class OllamaLikelyToken(TypedDict):
@@ -46,19 +41,8 @@ class OllamaCounts(TypedDict):
     logprobs: NotRequired[list[OllamaLogProb]]
 
 
-class OllamaFunction(TypedDict):
-    """The function of a call, and its arguments."""
-
-    index: int
-    name: str
-    arguments: dict[str, Any]
-
-
-class OllamaToolCall(TypedDict):
-    """A call of a tool."""
-
-    id: str
-    function: OllamaFunction
+OllamaFunction = TypedDict("OllamaFunction", {"index": int, "name": str, "arguments": dict[str, Any]})
+OllamaToolCall = TypedDict("OllamaToolCall", {"id": str, "function": OllamaFunction})
 
 
 class OllamaAnswerMessage(TypedDict):
@@ -93,10 +77,7 @@ class OllamaVectorsAnswer(TypedDict):
     prompt_eval_count: NotRequired[int]
 
 
-class OllamaVectorAnswer(TypedDict):
-    """The vector of a text."""
-
-    embedding: list[float]
+OllamaVectorAnswer = TypedDict("OllamaVectorAnswer", {"embedding": list[float]})
 
 
 class OllamaDetails(TypedDict):
@@ -112,41 +93,33 @@ class OllamaDetails(TypedDict):
     embedding_length: NotRequired[int]
 
 
-class OllamaLoadedModel(TypedDict):
-    """A loaded model."""
+class OllamaModel(TypedDict):
+    """A model, or an adapter that can be named instead."""
 
     name: str
     model: str
     size: int
     digest: str
     details: OllamaDetails
+
+
+class OllamaLoadedModel(OllamaModel):
+    """A loaded model."""
+
     expires_at: str
     size_vram: int
     context_length: int
 
 
-class OllamaListedModel(TypedDict):
+class OllamaListedModel(OllamaModel):
     """A served model."""
 
-    name: str
-    model: str
     modified_at: str
-    size: int
-    digest: str
-    details: OllamaDetails
     capabilities: NotRequired[list[str]]
 
 
-class OllamaTags(TypedDict):
-    """The served models, and the adapters that can be named instead."""
-
-    models: list[OllamaListedModel]
-
-
-class OllamaProcesses(TypedDict):
-    """The loaded models."""
-
-    models: list[OllamaLoadedModel]
+OllamaTags = TypedDict("OllamaTags", {"models": list[OllamaListedModel]})
+OllamaProcesses = TypedDict("OllamaProcesses", {"models": list[OllamaLoadedModel]})
 
 
 class OllamaShown(TypedDict):
@@ -160,21 +133,10 @@ class OllamaShown(TypedDict):
     modified_at: str
 
 
-class OllamaVersion(TypedDict):
-    """The version of Ollama's API."""
-
-    version: str
-
-
-class OllamaStatus(TypedDict):
-    """A step of a pull."""
-
-    status: str
-
-
-GENERATED = (AnswerForm(OllamaGenerateAnswer), *stream_forms(OllamaGenerateAnswer | OllamaError, LINES))
-CHATTED = (AnswerForm(OllamaChatAnswer), *stream_forms(OllamaChatAnswer | OllamaError, LINES))
+OllamaStatus = TypedDict("OllamaStatus", {"status": str})
+GENERATED = (AnswerForm(OllamaGenerateAnswer), *stream_forms(OllamaGenerateAnswer | PlainError, LINES))
+CHATTED = (AnswerForm(OllamaChatAnswer), *stream_forms(OllamaChatAnswer | PlainError, LINES))
 PULLED = (AnswerForm(OllamaStatus), *stream_forms(OllamaStatus, LINES))
-REFUSED = (failures(OllamaError, 403),)
+REFUSED = (failures(PlainError, 403),)
 GREETING = (AnswerForm(None, TEXT),)
-ERRORS = (failures(OllamaError, 400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504),)
+ERRORS = (failures(PlainError, 400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504),)

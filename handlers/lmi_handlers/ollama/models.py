@@ -21,7 +21,8 @@ from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.capabilities import Capabilities, chat_template, known_capabilities
 from lmi_core.serving_runtime import ServingRuntime
-from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags, OllamaVersion
+from lmi_handlers.answers.openai import ServerVersion
+from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
 from lmi_handlers.ollama.formatters import format_time
 from lmi_handlers.ollama.management import NamedModel
@@ -203,7 +204,7 @@ ROUTES = (
     Route(
         "/", "GET", root, "Tell Ollama's clients that a server is running", access=Access.EVERYBODY, answers=GREETING
     ),
-    Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(OllamaVersion),)),
+    Route("/api/version", "GET", show_version, "The version of Ollama's API", answers=(AnswerForm(ServerVersion),)),
     Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
     Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
     inquiry("/api/show", show, "The details of a model", (ShowRequest,), AnswerForm(OllamaShown)),

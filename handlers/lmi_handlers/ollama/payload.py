@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, take_fields
 from lmi_handlers.fields.own_parameters import take_own
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.sampling import SEEDS
@@ -30,7 +31,6 @@ NAMES = MappingProxyType(
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
 P = TypeVar("P", bound="OllamaRequest")
-DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)", re.ASCII)
 ZERO = re.compile(r"[^1-9]*")
 GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
 CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
@@ -98,28 +98,17 @@ def _format(given: object) -> object:
     raise ValueError('must be "json", or a JSON schema, which is an object')
 
 
-def _keep_alive(given: float | str | None) -> float | str | None:
-    if isinstance(given, str) and not DURATION.fullmatch(given):
-        raise ValueError("must be a number of seconds, or a duration such as 5m or 1h30m")
-    return given
-
-
-KeepAlive = Annotated[float | str | None, AfterValidator(_keep_alive)]
-
-
-def _template(given: str | None) -> str | None:
-    if given:
-        raise ValueError(
-            "must be empty: it is a program in Go's template language, and the model's own chat template is Jinja "
-            "(option.chat_template); `raw` takes a prompt as it is"
-        )
-    return given
-
-
-def _context(given: list[int] | None) -> list[int] | None:
-    if given:
-        raise ValueError("must be empty: answers contain no context; use /api/chat for conversations")
-    return given
+TOLERANCE = Tolerance(
+    hints=frozenset(),
+    refused={
+        "template": Refusal(
+            "it is a program in Go's template language, and the model's own chat template is Jinja "
+            "(option.chat_template); `raw` takes a prompt as it is",
+            ("",),
+        ),
+        "context": Refusal("answers contain no context; use /api/chat for conversations", ([],)),
+    },
+)
 
 
 class OllamaRequest(TolerantPayload):
@@ -132,7 +121,7 @@ class OllamaRequest(TolerantPayload):
         BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
     ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
     options: OllamaOptions | None = Field(None, description="The sampling parameters.")
-    keep_alive: KeepAlive = Field(None, description="Ignored: the model always stays loaded.")
+    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
     think: Annotated[
         Think,
         BeforeValidator(_think, json_schema_input_type=Think),
@@ -164,13 +153,7 @@ class OllamaGenerate(OllamaRequest):
     prompt: str | None = Field(None, description="The prompt; may be empty to check the model.")
     suffix: str | None = Field(None, description="The text after the generated text (fill-in-the-middle).")
     system: str | None = Field(None, description="The system message before the prompt.")
-    template: Annotated[str | None, AfterValidator(_template)] = Field(
-        None, description="Must be empty: it is a program in Go's template language."
-    )
     raw: bool | None = Field(None, description="Use the prompt as it is, without the chat template.")
-    context: Annotated[list[int] | None, AfterValidator(_context)] = Field(
-        None, description="Must be empty: answers contain no context. Use `/api/chat` for conversations."
-    )
     images: list[str] | None = Field(None, description="Images in base64, for models that support them.")
 
 
@@ -191,10 +174,6 @@ class OllamaMessage(BaseModel):
     tool_name: str | None = Field(None, description="The function whose result a message with the role tool contains.")
 
 
-class OllamaTool(Tool):
-    type: Literal["function"] = "function"
-
-
 class OllamaChat(OllamaRequest):
     """A request for the next message of a chat."""
 
@@ -203,7 +182,7 @@ class OllamaChat(OllamaRequest):
     messages: list[OllamaMessage] | None = Field(
         None, description="The conversation so far. Without messages, the response reports that the model is loaded."
     )
-    tools: list[OllamaTool] | None = Field(None, description="The functions that the model may call.")
+    tools: list[Tool] | None = Field(None, description="The functions that the model may call.")
 
 
 def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -> tuple[P, tuple[str, ...]]:
@@ -215,7 +194,7 @@ def take_payload(body: Mapping[str, Any], payload_type: type[P], strict: bool) -
     kept = dict(body)
     if isinstance(options := body.get("options"), dict):
         kept["options"], dropped = drop_unknown_fields(options, OllamaOptions, strict)
-    payload, unknown = take_known(kept, payload_type, strict)
+    payload, unknown = take_fields(kept, payload_type, strict, TOLERANCE)
     unread = tuple(name for name in UNREAD if getattr(payload, name))
     for name in unread if strict else ():
         raise InvalidPayload(f"`{name}` must be false: prompts are not cut. option.strict_parameters refuses it")

@@ -76,7 +76,7 @@ def batch_generation(call: Call, model: ServedModel) -> Generation:
     for messages in chats:
         payload, ignored = read_chat({**given, "messages": messages}, model)
         check_model(payload.model, call, model)
-        call = payload.with_id(call)
+        call = payload.identify(call)
         generation = chat_generation(payload, call, model, ChatForm(OpenAiChatFormatter, details=True))
         requests.append(generation.requests[0])
         formatters.append(generation.formatter)
@@ -108,7 +108,7 @@ class OpenAiChatHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, ChatRequest)
         payload, ignored = read_chat(given, model)
         check_model(payload.model, call, model)
-        call = payload.with_id(call)
+        call = payload.identify(call)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 

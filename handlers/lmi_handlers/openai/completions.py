@@ -15,7 +15,6 @@ from lmi_handlers.completions.generation import completion_generation, plain_com
 from lmi_handlers.completions.request import CompletionRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.own_parameters import take_own, with_own
-from lmi_handlers.fields.users import log_user
 from lmi_handlers.openai.models import ERRORS as MODEL_ERRORS
 from lmi_handlers.openai.models import LISTED, SHOWN, list_models, show_model
 
@@ -41,8 +40,7 @@ class OpenAiCompletionsHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, CompletionRequest)
         payload, ignored = take_fields(given, CompletionRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.with_id(call)
-        log_user(call, payload.user)
+        call = payload.identify(call)
         generation = _generation(payload, call, model)
         return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
 

@@ -26,7 +26,6 @@ from lmi_handlers.chat.schema import JsonObject
 from lmi_handlers.completions.request import Prompts
 from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import NamedRequest
-from lmi_handlers.fields.users import log_user
 from lmi_handlers.fields.vectors import json_numbers
 
 Encoding = Literal["float", "base64", "bytes", "bytes_only"]
@@ -234,8 +233,7 @@ def _call(
     call: Call,
     model: ServedModel,
 ) -> EmbeddingCall:
-    call = payload.with_id(call)
-    log_user(call, payload.user)
+    call = payload.identify(call)
     encoding = payload.encoding_format or "float"
     writer_type = BytesEmbeddingWriter if encoding.startswith("bytes") else OpenAiEmbeddingWriter
     writer = writer_type(

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -145,19 +146,7 @@ def _root(model: ManagedModel) -> str:
 def _capabilities(model: ManagedModel) -> dict[str, Any] | None:
     """Return the capabilities of the model; None while unknown."""
     known = known_capabilities(model)
-    if known is None:
-        return None
-    return {
-        "completion": known.completion,
-        "chat": known.chat,
-        "tools": known.tools,
-        "insert": known.insert,
-        "reasoning": known.reasoning,
-        "logprobs": known.log_probs,
-        "images": known.images,
-        "embeddings": known.embeddings,
-        "rerank": known.rerank,
-    }
+    return {name.replace("_", ""): value for name, value in asdict(known).items()} if known is not None else None
 
 
 def _longest(model: ManagedModel) -> int | None:

@@ -16,7 +16,6 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.openai import RankedDocuments, RankedTexts, Scores
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.fields.openai_tolerance import take_fields
-from lmi_handlers.fields.users import log_user
 from lmi_handlers.fields.vectors import CutSide, json_number, scores_of, sigmoid
 from lmi_handlers.openai.embeddings import NAMES, InputFields, TextFields, usage
 
@@ -245,8 +244,7 @@ class RerankHandler(OpenAiHandler):
         payload: RerankRequest | ScoreRequest
         payload, ignored = take_fields(body, payload_type, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.with_id(call)
-        log_user(call, payload.user)
+        call = payload.identify(call)
         names = f"score-{call.request_id}", model.name_asked(payload.model)
         writer = ScoreWriter(*names)
         if isinstance(payload, RerankRequest):

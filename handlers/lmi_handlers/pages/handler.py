@@ -71,12 +71,7 @@ def _read(path: Path) -> StaticFile:
     return StaticFile(CONTENT_TYPES[path.suffix], body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-class ReachedPages(TypedDict):
-    """The pages that a client can reach with credentials."""
-
-    pages: list[Literal["chat", "docs", "console"]]
-
-
+ReachedPages = TypedDict("ReachedPages", {"pages": list[Literal["chat", "docs", "console"]]})
 FILES = tuple(
     AnswerForm(None, content_type.partition(";")[0], (200, NOT_CHANGED)) for content_type in CONTENT_TYPES.values()
 )

@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, AnswerForm, stream_forms
-from lmi_handlers.answers.openai import TokenLogProb, TransferMembers
+from lmi_handlers.answers.openai import CompletionTokenDetails, TokenLogProb, TransferMembers
 from lmi_handlers.responses.items import Status
 
 ResponseStatus = Literal["completed", "failed", "in_progress", "cancelled", "incomplete"]
@@ -21,71 +21,54 @@ class OutputText(TypedDict):
     logprobs: list[TokenLogProb]
 
 
-class ReasoningText(TypedDict):
-    """A text in the reasoning."""
-
-    type: Literal["reasoning_text"]
-    text: str
+ReasoningText = TypedDict("ReasoningText", {"type": Literal["reasoning_text"], "text": str})
+SummaryText = TypedDict("SummaryText", {"type": Literal["summary_text"], "text": str})
+OutputItem = TypedDict("OutputItem", {"id": str, "status": Status})
 
 
-class SummaryText(TypedDict):
-    """A text in a summary of the reasoning."""
-
-    type: Literal["summary_text"]
-    text: str
-
-
-class OutputMessage(TypedDict):
+class OutputMessage(OutputItem):
     """A message of the model."""
 
-    id: str
     type: Literal["message"]
-    status: Status
     role: Literal["assistant"]
     content: list[OutputText]
 
 
-class OutputReasoning(TypedDict):
+class OutputReasoning(OutputItem):
     """The reasoning of the model."""
 
-    id: str
     type: Literal["reasoning"]
-    status: Status
     summary: list[SummaryText]
     content: list[ReasoningText]
     encrypted_content: None
 
 
-class OutputCall(TypedDict):
-    """A call of a function."""
+class OutputNamedCall(OutputItem):
+    """The members of calls of functions and custom tools."""
 
-    id: str
-    type: Literal["function_call"]
-    status: Status
     call_id: str
     namespace: NotRequired[str]
     name: str
+
+
+class OutputCall(OutputNamedCall):
+    """A call of a function."""
+
+    type: Literal["function_call"]
     arguments: str
 
 
-class OutputCustomCall(TypedDict):
+class OutputCustomCall(OutputNamedCall):
     """A call of a custom tool."""
 
-    id: str
     type: Literal["custom_tool_call"]
-    status: Status
-    call_id: str
-    namespace: NotRequired[str]
-    name: str
     input: str
 
 
-class OutputSearchCall(TypedDict):
+class OutputSearchCall(OutputItem):
     """A call of the client's search for tools; the arguments are a text only if they are not valid JSON."""
 
-    id: str
     type: Literal["tool_search_call"]
-    status: Status
     call_id: str
     execution: Literal["client"]
     arguments: Any
@@ -94,44 +77,11 @@ class OutputSearchCall(TypedDict):
 ResponseItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall | OutputSearchCall
 
 
-class ResponseFailure(TypedDict):
-    """The reason why a response failed."""
-
-    code: str
-    message: str
-
-
-class IncompleteDetails(TypedDict):
-    """The reason why a response is incomplete."""
-
-    reason: Literal["max_output_tokens"]
-
-
-class AskedReasoning(TypedDict):
-    """The reasoning settings in the request."""
-
-    effort: str | None
-    summary: str | None
-
-
-class AskedText(TypedDict):
-    """The text format in the request."""
-
-    format: dict[str, Any]
-    verbosity: str
-
-
-class InputTokenDetails(TypedDict):
-    """The number of prompt tokens from the prefix cache."""
-
-    cached_tokens: int
-    cache_write_tokens: int
-
-
-class OutputTokenDetails(TypedDict):
-    """The number of reasoning tokens among the generated ones."""
-
-    reasoning_tokens: int
+ResponseFailure = TypedDict("ResponseFailure", {"code": str, "message": str})
+IncompleteDetails = TypedDict("IncompleteDetails", {"reason": Literal["max_output_tokens"]})
+AskedReasoning = TypedDict("AskedReasoning", {"effort": str | None, "summary": str | None})
+AskedText = TypedDict("AskedText", {"format": dict[str, Any], "verbosity": str})
+InputTokenDetails = TypedDict("InputTokenDetails", {"cached_tokens": int, "cache_write_tokens": int})
 
 
 class ResponseUsage(TypedDict):
@@ -140,7 +90,7 @@ class ResponseUsage(TypedDict):
     input_tokens: int
     input_tokens_details: InputTokenDetails
     output_tokens: int
-    output_tokens_details: OutputTokenDetails
+    output_tokens_details: CompletionTokenDetails
     total_tokens: int
 
 
@@ -197,12 +147,7 @@ ResponseEvent = Annotated[
 ]
 
 
-class DeletedResponse(TypedDict):
-    """A deleted response."""
-
-    id: str
-    object: Literal["response"]
-    deleted: Literal[True]
+DeletedResponse = TypedDict("DeletedResponse", {"id": str, "object": Literal["response"], "deleted": Literal[True]})
 
 
 class InputItems(TypedDict):
@@ -215,11 +160,5 @@ class InputItems(TypedDict):
     has_more: bool
 
 
-class InputTokens(TypedDict):
-    """The number of tokens of a response's prompt."""
-
-    object: Literal["response.input_tokens"]
-    input_tokens: int
-
-
+InputTokens = TypedDict("InputTokens", {"object": Literal["response.input_tokens"], "input_tokens": int})
 RESPONSES = (AnswerForm(OpenAiResponse), *stream_forms(ResponseEvent, EVENTS))

@@ -50,9 +50,8 @@ class ResponseChat(ChatRequest):
         return [Guide("guided_json", self.text_guide, "text.format"), *super()._guides()]
 
     def with_messages(self, messages: Sequence[PlacedMessage]) -> "ResponseChat":
-        """Return the chat with other messages, and without its user, who is already logged."""
-        own = {"placed": list(messages), "messages": [each.message for each in messages], "user": None}
-        return self.model_copy(update=own)
+        """Return the chat with other messages."""
+        return self.model_copy(update={"placed": list(messages), "messages": [each.message for each in messages]})
 
 
 def response_chat(payload: ResponsesRequest, items: Sequence[PlacedItem]) -> ResponseChat:

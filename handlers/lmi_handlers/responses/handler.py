@@ -84,7 +84,7 @@ class OpenAiResponsesHandler(OpenAiHandler):
         given, own = take_own(call.json_object(), model, ResponsesRequest)
         payload, ignored = read_fields(given, ResponsesRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
-        call = payload.with_id(call)
+        call = payload.identify(call)
         previous = previous_turn(payload, model, call.key)
         items = conversation(payload, previous, model, call.key)
         asked = _describe(payload, call, model, previous, items)

@@ -30,7 +30,9 @@ class InputItem(RequestPart):
 
     def listed(self) -> JsonObject:
         """Return the item in the form of the list of input items, always with an id."""
-        return {"id": self.id or f"{ID_PREFIXES[type(self)]}_{uuid4().hex}", "status": self.status or "completed"}
+        members = self.model_dump(exclude={"id", "status"}, exclude_none=True)
+        item_id = self.id or f"{ID_PREFIXES[type(self)]}_{uuid4().hex}"
+        return {"type": members.pop("type"), "id": item_id, "status": self.status or "completed", **members}
 
 
 class InputPart(RequestPart):
@@ -88,8 +90,7 @@ class MessageItem(InputItem):
     content: Parts = Field(description="A text, or a list of parts.")
 
     def listed(self) -> JsonObject:
-        content = [part.listed(self.role) for part in self.content]
-        return {"type": "message", **super().listed(), "role": self.role, "content": content}
+        return super().listed() | {"content": [part.listed(self.role) for part in self.content]}
 
 
 class CalledItem(InputItem):
@@ -103,19 +104,12 @@ class CalledItem(InputItem):
     def name_in_chat(self) -> str:
         return name_in_chat(self.namespace, self.name)
 
-    def listed(self) -> JsonObject:
-        namespace = {"namespace": self.namespace} if self.namespace else {}
-        return {**super().listed(), "call_id": self.call_id, **namespace, "name": self.name}
-
 
 class FunctionCallItem(CalledItem):
     """A call of a function."""
 
     type: Literal["function_call"]
     arguments: str = Field(description="A JSON object, as text.")
-
-    def listed(self) -> JsonObject:
-        return {"type": self.type, **super().listed(), "arguments": self.arguments}
 
 
 class CustomCallItem(CalledItem):
@@ -128,9 +122,6 @@ class CustomCallItem(CalledItem):
     def arguments(self) -> str:
         """The arguments of the function that represents the tool in chats."""
         return input_as_arguments(self.input)
-
-    def listed(self) -> JsonObject:
-        return {"type": self.type, **super().listed(), "input": self.input}
 
 
 class HostedCallItem(InputItem):
@@ -152,9 +143,6 @@ class HostedCallItem(InputItem):
     def unreadable(self) -> tuple[str, str]:
         return self.type, f"{self.type} belongs to a tool that another server ran"
 
-    def listed(self) -> JsonObject:
-        return {"type": self.type, **(self.model_extra or {}), **super().listed()}
-
 
 class FunctionOutputItem(InputItem):
     """The result of a called function, or of another tool of the client."""
@@ -166,7 +154,7 @@ class FunctionOutputItem(InputItem):
     def listed(self) -> JsonObject:
         (*others, last) = parts = [part.listed("user") for part in self.output] or [{"type": "input_text", "text": ""}]
         output = last["text"] if not others and last["type"] == "input_text" else parts
-        return {"type": self.type, **super().listed(), "call_id": self.call_id, "output": output}
+        return super().listed() | {"output": output}
 
 
 class ReasoningPart(RequestPart):
@@ -194,9 +182,7 @@ class ReasoningItem(InputItem):
         return "".join(part.text for part in self.content or self.summary or ())
 
     def listed(self) -> JsonObject:
-        return {
-            "type": "reasoning",
-            **super().listed(),
+        return super().listed() | {
             "summary": [{"type": "summary_text", "text": part.text} for part in self.summary or ()],
             "content": [{"type": "reasoning_text", "text": part.text} for part in self.content or ()],
             "encrypted_content": self.encrypted_content,
@@ -210,7 +196,7 @@ class AdditionalToolsItem(InputItem):
     tools: OfferedTools
 
     def listed(self) -> JsonObject:
-        return {"type": self.type, **super().listed(), "role": "developer", "tools": listed_tools(self.tools)}
+        return super().listed() | {"role": "developer", "tools": listed_tools(self.tools)}
 
 
 class SearchCallItem(InputItem):
@@ -228,9 +214,7 @@ class SearchCallItem(InputItem):
         return SEARCH
 
     def listed(self) -> JsonObject:
-        arguments = orjson.loads(self.arguments)
-        members = {"call_id": self.call_id, "execution": self.execution, "arguments": arguments}
-        return {"type": self.type, **super().listed(), **members}
+        return super().listed() | {"arguments": orjson.loads(self.arguments)}
 
 
 class SearchOutputItem(InputItem):
@@ -249,8 +233,7 @@ class SearchOutputItem(InputItem):
         return [InputPart(type="input_text", text=text)]
 
     def listed(self) -> JsonObject:
-        members = {"call_id": self.call_id, "execution": self.execution, "tools": listed_tools(self.tools)}
-        return {"type": self.type, **super().listed(), **members}
+        return super().listed() | {"tools": listed_tools(self.tools)}
 
 
 class ItemReference(InputItem):

@@ -16,15 +16,8 @@ from lmi_handlers.base.plain_handler import PlainHandler
 
 logger = logging.getLogger(__name__)
 
-
 DEFAULT_LEVEL = "info"  # DJLServing's
-
-
-class LevelChanged(TypedDict):
-    """The new log level."""
-
-    status: Literal["OK"]
-    level: str
+LevelChanged = TypedDict("LevelChanged", {"status": Literal["OK"], "level": str})
 
 
 async def set_level(call: Call, models: ServedModels) -> Answer:

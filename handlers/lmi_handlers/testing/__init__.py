@@ -16,7 +16,6 @@ from lmi_handlers.testing.plugin import (
     Serve,
     golden,
     model_dir,
-    pytest_pycollect_makeitem,
     serve,
 )
 
@@ -43,7 +42,6 @@ __all__ = [
     "golden",
     "model_dir",
     "plain_server",
-    "pytest_pycollect_makeitem",
     "running_server",
     "serve",
     "transcript",

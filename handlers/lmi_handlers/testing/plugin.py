@@ -1,8 +1,7 @@
 """The pytest plugin. pytest imports it at every start, so it imports its requirements on demand."""
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ try:
 except ImportError:  # then only plain tests work
     pytest_asyncio = None  # type: ignore[assignment]
 
-ASYNCIO = "asyncio"  # the name of pytest-asyncio's plugin and of its mark
+ASYNCIO = "asyncio"  # the name of pytest-asyncio's plugin
 IN_LOOP = "lmi_servers_in_loop"
 
 ModelDirectory = Callable[..., Path]  # the type of the fixture `model_dir`
@@ -85,26 +84,6 @@ if pytest_asyncio is not None:
                 return await stack.enter_async_context(running_server(directory, plugins, grpc=grpc))
 
             yield start
-
-
-@pytest.hookimpl(wrapper=True, trylast=True)  # before pytest-asyncio, whose strict mode looks for its mark
-def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """Mark the asynchronous tests that use `serve`, so that pytest-asyncio runs them in any mode."""
-    found = yield
-    if _has_asyncio(collector.config):
-        for item in found if isinstance(found, list) else [found]:
-            if isinstance(item, pytest.Function) and _needs_mark(item):
-                item.add_marker(ASYNCIO)
-    return found
-
-
-def _needs_mark(item: pytest.Function) -> bool:
-    if not inspect.iscoroutinefunction(item.obj) or any(map(item.get_closest_marker, (ASYNCIO, "anyio"))):
-        return False
-    # Others may have their own `serve`. pytest provides the names of a test's fixtures but not their definitions:
-    # https://github.com/pytest-dev/pytest/blob/main/src/_pytest/python.py. `tests/handlers/testing` checks the result.
-    fixtures = item._fixtureinfo.name2fixturedefs.get(serve.__name__, ())
-    return bool(fixtures) and fixtures[-1].func.__module__ == __name__
 
 
 def _has_asyncio(config: pytest.Config) -> bool:

@@ -23,12 +23,17 @@ class TgiToken(TgiPromptToken):
     special: bool
 
 
-class TgiSequenceDetails(TypedDict):
-    """The details of a sequence, if requested."""
+class TgiEnd(TypedDict):
+    """The details of a sequence's end."""
 
     finish_reason: FinishReason
     generated_tokens: int
     seed: int | None
+
+
+class TgiSequenceDetails(TgiEnd):
+    """The details of a sequence, if requested."""
+
     prefill: list[TgiPromptToken]
     tokens: list[TgiToken]
     top_tokens: NotRequired[list[list[TgiToken]]]
@@ -46,19 +51,12 @@ class TgiDetails(TgiSequenceDetails):
     best_of_sequences: NotRequired[list[TgiSequence]]
 
 
-class TgiAnswer(TypedDict):
-    """A whole answer."""
-
-    generated_text: str
-    details: NotRequired[TgiDetails]
+TgiAnswer = TypedDict("TgiAnswer", {"generated_text": str, "details": NotRequired[TgiDetails]})
 
 
-class TgiStreamDetails(TypedDict):
+class TgiStreamDetails(TgiEnd):
     """The details of the last event, if requested."""
 
-    finish_reason: FinishReason
-    generated_tokens: int
-    seed: int | None
     input_length: int
 
 

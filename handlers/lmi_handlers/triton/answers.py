@@ -7,20 +7,26 @@ from typing_extensions import TypedDict
 
 from lmi_core.calls.answer_form import EVENTS, JSON, AnswerForm, failures, stream_forms
 from lmi_core.generation.tensors import TensorType
+from lmi_handlers.answers.openai import PlainError
 
 BINARY = "application/octet-stream"
 
 
+class TritonHead(TypedDict):
+    """The first members of answers."""
+
+    id: NotRequired[str]
+    model_name: str
+    model_version: str
+
+
 @with_config(ConfigDict(extra="allow"))
-class TritonAnswer(TypedDict):
+class TritonAnswer(TritonHead):
     """An answer of the generate extension, with the requested outputs; lists for several sequences.
 
     A tensor model has a member for each of its outputs.
     """
 
-    id: NotRequired[str]
-    model_name: str
-    model_version: str
     text_output: NotRequired[str | list[str]]
     finish_reason: NotRequired[str | list[str]]
     cumulative_logprob: NotRequired[float | list[float]]
@@ -31,43 +37,22 @@ class TritonAnswer(TypedDict):
     output_log_probs: NotRequired[list[float | list[float | None] | None]]
 
 
-class TritonError(TypedDict):
-    """An error in Triton's form."""
-
-    error: str
-
-
-class BinarySize(TypedDict):
-    """The number of bytes of a tensor after the JSON object."""
-
-    binary_data_size: int
+# The number of bytes of a tensor after the JSON object; -1 in a model's shapes is a dimension of any size.
+BinarySize = TypedDict("BinarySize", {"binary_data_size": int})
+DescribedTensor = TypedDict("DescribedTensor", {"name": str, "datatype": TensorType, "shape": list[int]})
 
 
-class InferredTensor(TypedDict):
+class InferredTensor(DescribedTensor):
     """An output; its data in row-major order, or after the JSON object as bytes."""
 
-    name: str
-    datatype: TensorType
-    shape: list[int]
     data: NotRequired[list[Any]]
     parameters: NotRequired[BinarySize]
 
 
-class InferAnswer(TypedDict):
+class InferAnswer(TritonHead):
     """An answer of KServe's inference protocol."""
 
-    id: NotRequired[str]
-    model_name: str
-    model_version: str
     outputs: list[InferredTensor]
-
-
-class DescribedTensor(TypedDict):
-    """A tensor of a model; -1 is a dimension of any size."""
-
-    name: str
-    datatype: TensorType
-    shape: list[int]
 
 
 class TritonModel(TypedDict):
@@ -93,18 +78,8 @@ class TritonConfiguration(TypedDict):
     model_transaction_policy: dict[str, bool]
 
 
-class TritonStatistics(TypedDict):
-    """The statistics of one or all models."""
-
-    model_stats: list[dict[str, Any]]
-
-
-class TritonServer(TypedDict):
-    """The server's metadata."""
-
-    name: str
-    version: str
-    extensions: list[str]
+TritonStatistics = TypedDict("TritonStatistics", {"model_stats": list[dict[str, Any]]})
+TritonServer = TypedDict("TritonServer", {"name": str, "version": str, "extensions": list[str]})
 
 
 class IndexedModel(TypedDict):
@@ -120,10 +95,10 @@ FAILED_STREAM = (424, 499, 500, 504)  # statuses before the first event, which i
 STATUSES = (400, 403, 404, 408, 413, 415, 424, 499, 500, 503, 504)
 GENERATED = (AnswerForm(TritonAnswer),)
 STREAMED = (
-    *stream_forms(TritonAnswer | TritonError, EVENTS),
-    failures(TritonError, *FAILED_STREAM),
-    failures(TritonError, *FAILED_STREAM, content_type=EVENTS),
+    *stream_forms(TritonAnswer | PlainError, EVENTS),
+    failures(PlainError, *FAILED_STREAM),
+    failures(PlainError, *FAILED_STREAM, content_type=EVENTS),
 )
 INFERRED = (AnswerForm(InferAnswer), AnswerForm(None, BINARY))
 EMPTY = (AnswerForm(None, JSON),)
-ERRORS = (failures(TritonError, *STATUSES),)
+ERRORS = (failures(PlainError, *STATUSES),)

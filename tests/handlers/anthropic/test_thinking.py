@@ -121,7 +121,7 @@ async def test_model_that_keeps_to_no_budget(serve: Serve, model_dir: ModelDirec
         "`thinking.budget_tokens` has no effect: this model's reasoning has no end that could be forced"
     )
     assert (await refusal(strict, model="strict", context_management={})).startswith(
-        "`context_management` has no effect: the conversation is used as it is"
+        "`context_management` is not a field of this request"
     )
 
 

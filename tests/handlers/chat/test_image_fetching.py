@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from lmi_core.configuration.properties import RequestProperties
 from lmi_core.errors import InvalidPayload
-from lmi_handlers.chat.image_fetching import fetch_image
+from lmi_handlers.chat.images import fetch_image
 
 PLACE = "messages.0.content.0.image_url.url"
 CONTENT = b"not looked at here"

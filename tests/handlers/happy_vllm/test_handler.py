@@ -199,7 +199,7 @@ async def test_sampling_keywords_of_vllm(
         ({"prompt": "a", "max_tokens": 0}, "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (
             {"prompt": "a", "logits_processors": ["f"]},
-            "`logits_processors` is not supported: use `response_pool` or `json_format`",
+            "`logits_processors` must be null or []: requests cannot bring code",
         ),
         (
             {"prompt": "a", "response_pool": ["b"], "min_tokens": 1},

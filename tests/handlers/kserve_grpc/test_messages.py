@@ -18,7 +18,7 @@ from tests.handlers.kserve_grpc.asking import infer_request, stub_of
 
 FEW = 3
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-METHODS = ["ModelInfer", "ModelMetadata", "ModelReady", "RepositoryModelLoad"]
+METHODS = ["ModelInfer", "ModelMetadata", "ModelReady", "RepositoryIndex"]
 DAMAGED = 120
 TEXT = ("text_input", "BYTES", [1], {"bytes_contents": [b"hi"]})
 

@@ -64,7 +64,7 @@ async def test_fields(server: RunningServer) -> None:
         ({"inputs": []}, 424, "`inputs"),
         ({"inputs": ["a", ""]}, 424, "`inputs.1` must contain at least one token. Given: 0"),
         ({"inputs": "a " * 3000}, 424, "`inputs` must be at most 2048 tokens long. Given: 3001"),
-        ({"inputs": "a", "prompt_name": "query"}, 424, "`prompt_name` must be null, because no prompt is added"),
+        ({"inputs": "a", "prompt_name": "query"}, 424, "`prompt_name` must be null: no prompt is added"),
         ({"inputs": "a", "model": "other"}, 404, "`model` must be model, or be omitted. Given: 'other'"),
         (
             {"messages": [{"role": "user", "content": "Hi"}]},

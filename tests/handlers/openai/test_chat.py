@@ -271,7 +271,7 @@ async def test_guided_by_sglangs_names(server: RunningServer, field: str, parame
 
 
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lmi_handlers.fields.users")
+    caplog.set_level("INFO", "lmi_handlers.fields.passed")
     await chat(server, headers={"x-request-id": "mine"}, user="bob\n")
     assert "request mine was sent by user 'bob\\n'" in caplog.messages
 

@@ -325,7 +325,7 @@ async def test_suffix(server: RunningServer, stream: bool) -> None:
 
 
 async def test_user_is_in_the_log(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "lmi_handlers.fields.users")
+    caplog.set_level("INFO", "lmi_handlers.fields.passed")
     await complete(server, headers={"x-request-id": "mine"}, user="bob")
     assert "request mine was sent by user 'bob'" in caplog.messages
 

@@ -132,10 +132,9 @@ def test_asynchronous_tests_without_pytest_asyncio_say_so(tmp_path: Path) -> Non
     assert "`await serve(...)` needs pytest-asyncio; tests without async do not" in result.stdout
 
 
-@pytest.mark.parametrize("mode", ["strict", "auto"])
-def test_asynchronous_tests(mode: str, tmp_path: Path) -> None:
+def test_asynchronous_tests(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(ASYNCHRONOUS)
-    options = ("-o", f"asyncio_mode={mode}", "-o", "asyncio_default_fixture_loop_scope=function", "--strict-markers")
+    options = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function", "--strict-markers")
     result = run(tmp_path, *options, asynchronous=True)
     assert "4 passed" in result.stdout, result.stdout + result.stderr
 
@@ -144,22 +143,6 @@ def test_asynchronous_tests(mode: str, tmp_path: Path) -> None:
 def test_named_by_a_test_that_has_it_already(name: str, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(f"pytest_plugins = [{name!r}]\n{PLAIN}")
     assert "4 passed" in run(tmp_path).stdout
-
-
-def test_a_fixture_of_another_project_with_our_name(tmp_path: Path) -> None:
-    """Leave the asynchronous tests that use it unmarked."""
-    (tmp_path / "test_it.py").write_text(
-        "import pytest\n"
-        "@pytest.fixture\n"
-        "def serve(): return 1\n"
-        "async def test_theirs(serve): ...\n"
-        "def test_unmarked(request):\n"
-        "    theirs = next(item for item in request.session.items if item.name == 'test_theirs')\n"
-        "    assert theirs.get_closest_marker('asyncio') is None\n"
-    )
-    options = ("-o", "asyncio_default_fixture_loop_scope=function", "-k", "test_unmarked or test_theirs")
-    result = run(tmp_path, *options, asynchronous=True)
-    assert "1 failed, 1 passed" in result.stdout, result.stdout
 
 
 def test_the_start_imports_nothing_heavy(tmp_path: Path) -> None:

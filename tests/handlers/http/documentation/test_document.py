@@ -43,7 +43,7 @@ WITHOUT_CONTENT = {  # answered by status alone
     "/v2/models/{model}/ready",
     "/v2/models/{model}/versions/{version}/ready",
 }
-WITHOUT_BODY = {"/v1/responses/{response_id}/cancel", "/server/logging"}
+WITHOUT_BODY = {"/v1/responses/{response_id}/cancel", "/server/logging", "/api/push", "/api/create", "/api/copy"}
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ async def test_page(server: RunningServer) -> None:
         ("/v1/chat/completions", "OpenAiError"),
         ("/v1/messages", "AnthropicError"),
         ("/generate", "TgiError"),
-        ("/v2/models/{model}/generate", "TritonError"),
-        ("/api/chat", "OllamaError"),
+        ("/v2/models/{model}/generate", "PlainError"),
+        ("/api/chat", "PlainError"),
     ],
 )
 async def test_routes_that_ask_for_a_key_say_how_they_refuse(document: dict[str, Any], path: str, name: str) -> None:
