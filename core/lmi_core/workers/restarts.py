@@ -16,15 +16,14 @@ T = TypeVar("T")
 
 
 class Restarts:
-    """The allowed consecutive restarts of an engine, or of a pool's workers."""
+    """The allowed consecutive restarts of an engine, or of a model function's worker."""
 
-    def __init__(self, threshold: int, what: str = "the engine", *, at_once: bool = False) -> None:
-        """Allow `threshold` consecutive restarts; with `at_once`, the first without a delay."""
+    def __init__(self, threshold: int, what: str = "the engine") -> None:
+        """Allow `threshold` consecutive restarts."""
         self.given_up = asyncio.Event()
         self.count = 0  # number of restarts
         self._left = self._threshold = threshold
         self._what = what
-        self._at_once = at_once
 
     @property
     def reason(self) -> str:
@@ -40,11 +39,11 @@ class Restarts:
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
         """Call `start` until it succeeds and return its result, or None if all allowed restarts fail."""
-        delay = 0.0 if self._at_once else FIRST_DELAY
+        delay = FIRST_DELAY
         while self._left > 0:
             self._left -= 1
             await asyncio.sleep(delay)
-            delay = min(max(2 * delay, FIRST_DELAY), MAX_DELAY)
+            delay = min(2 * delay, MAX_DELAY)
             try:
                 started = await start()
             except ConfigurationError as error:
