@@ -1,11 +1,8 @@
 """Tracebacks for the authors of user code."""
 
-import inspect
 import traceback
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from types import FrameType
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
@@ -22,24 +19,17 @@ def place_in(error: BaseException, *modules: str) -> str:
     """
     packages = {module.partition(".")[0] for module in modules}
     places = [
-        _place(frame.f_globals, frame.f_code, line)
+        _place(frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).partition(".")[0] in packages
     ]
     return "".join(places[-1:])
 
 
-def place_of(function: Callable[..., Any]) -> str:
-    """Return where a function is defined, as ` (package/file.py, line 7)`; "" for other callables."""
-    found = inspect.unwrap(function)
-    code = getattr(found, "__code__", None)
-    return "" if code is None else _place(found.__globals__, code, code.co_firstlineno)
-
-
-def _place(variables: Mapping[str, Any], code: CodeType, line: int) -> str:
-    package = variables.get("__package__")
+def _place(frame: FrameType, line: int) -> str:
+    package = frame.f_globals.get("__package__")
     depth = 1 if not package else 2 + package.count(".")
-    return f" ({Path(*Path(code.co_filename).parts[-depth:])}, line {line})"
+    return f" ({Path(*Path(frame.f_code.co_filename).parts[-depth:])}, line {line})"
 
 
 def _trim(summary: traceback.TracebackException | None, directory: Path) -> None:

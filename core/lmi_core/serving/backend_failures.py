@@ -16,7 +16,7 @@ from lmi_core.formatter import AnswerWriter, OutputFormatter
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.script.tracebacks import place_in, place_of
+from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
 
 logger = logging.getLogger(__name__)
@@ -72,15 +72,15 @@ def writing_failure(formatter: OutputFormatter, error: BaseException) -> LmiErro
     )
 
 
-def check_result(formatter: AnswerWriter, data: object, method: str = "format") -> bytes | list[bytes]:
-    """Return a result of the formatter's method. Raise FormatterFailed unless it is bytes or a list of bytes."""
+def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
+    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
     # Fast, because this runs for every token
     if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
         return data
     wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
     raise FormatterFailed(
         f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
-        f"Returned: {type(wrong).__name__}{place_of(getattr(type(formatter), method))}"
+        f"Returned: {type(wrong).__name__}"
     )
 
 
@@ -105,26 +105,3 @@ class StepChecks:
                 f"{owner(self._runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
                 f"Given: none for the sequence {index}"
             )
-
-
-class VectorChecks:
-    """The check that `embed` yields one vector for each request."""
-
-    def __init__(self, runtime: ServingRuntime[Any], count: int) -> None:
-        self._owner = owner(runtime)
-        self._missing = set(range(count))
-
-    def take(self, found: Any) -> None:
-        """Record a vector. Raise GenerationFailed for a second vector of the same request."""
-        index, _ = found
-        if index not in self._missing:
-            raise self._error(f"a second one for the index {index}")
-        self._missing.discard(index)
-
-    def complete(self) -> None:
-        """Raise GenerationFailed if a request has no vector."""
-        if self._missing:
-            raise self._error(f"none for the index {min(self._missing)}")
-
-    def _error(self, given: str) -> GenerationFailed:
-        return GenerationFailed(f"{self._owner}: `embed` must yield one vector for each request. Given: {given}")

@@ -14,7 +14,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import Prompt, RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
-from lmi_core.serving.backend_failures import StepChecks, VectorChecks, failure
+from lmi_core.serving.backend_failures import StepChecks, failure
 
 T = TypeVar("T")
 
@@ -114,15 +114,14 @@ async def yield_until_aborted(
     record: RequestRecord,
     client: str,
     begin: Callable[[], AsyncGenerator[T, None]],
-    checks: VectorChecks | None = None,
+    unit: str,
 ) -> AsyncGenerator[T, None]:
-    """Yield the parts of a call's answer. Raise RequestAborted if another client aborts the call."""
+    """Yield the parts of a call's answer, each a `unit`. Raise RequestAborted if another client aborts the call."""
     record.wait()
-    turns, unit = model.turns, "response" if checks is None else "vector"
     with (
         model.statistics.measure(1) as outcome,
         model.running.call(request_id, model.time_limits, unit, client=client) as call,
-        turns.of(client, 1, call.is_unread) as turn,
+        model.turns.of(client, 1, call.is_unread) as turn,
     ):
         try:
             async with call.watched(turn):
@@ -134,8 +133,6 @@ async def yield_until_aborted(
                         call.waits = False
                         if call.is_cut:
                             call.drop_interruption()
-                        if checks is not None:
-                            checks.take(item)
                         yield item
                         if not call.begin_step():
                             break
@@ -143,8 +140,6 @@ async def yield_until_aborted(
             raise
         except Exception as error:
             raise failure(model.backend, error, request_id) from error
-        if checks is not None and not call.aborted:
-            checks.complete()
         outcome.succeeds = not call.aborted
     if call.aborted:
         raise RequestAborted("the request was aborted")

@@ -26,7 +26,7 @@ from lmi_core.script.formatters.frames import (
 from lmi_core.script.formatters.request_io import CallContext, TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback, place_in, place_of
+from lmi_core.script.tracebacks import own_traceback, place_in
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class CustomFormatter(OutputFormatter):
         except WrongResult as error:
             raise FormatterFailed(
                 f"the output formatter {self.custom.name} is called as {self.custom.reading.contract}, and returned a "
-                f"wrong type: {error}{place_of(self.custom.function)}"
+                f"wrong type: {error}"
             ) from None
         except TimeLimitExceeded as error:
             self._failure(error)
