@@ -389,7 +389,7 @@ class Model:
 def _max_running(plan: ModelPlan) -> int:
     """Return how many sequences of a backend, or calls of the model function, run at the same time."""
     if isinstance(plan.setup, FunctionSetup) and not plan.setup.pool.rolling:
-        return plan.setup.pool.max_workers * plan.setup.pool.batch_size
+        return plan.setup.pool.count.maximum * plan.setup.pool.batch_size
     return plan.server.batch_size if plan.options.dynamic_batching else plan.setup.properties.max_rolling_batch_size
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import BackendUnhealthy, FormatterFailed, GenerationFailed, LmiError, OutOfMemory
 from lmi_core.host.client_queue import ClientQueue
+from lmi_core.host.devices import visible_gpus
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
 from lmi_core.script.function.device_ids import DEVICE_ID, device_id
@@ -25,22 +27,27 @@ FAILED = 400  # this status and those above are failures
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """The numbers of processes, the sizes of their batches, and their time limits."""
+    """The settings of a pool's processes and of their batches."""
 
+    server: ServerProperties
     predict_timeout: float  # seconds
-    min_workers: int = 1
-    max_workers: int = 1
-    batch_size: int = 1
-    max_batch_delay: float = 0.1  # seconds
-    retry_threshold: int = 10  # consecutive restarts of a process that dies
-    max_idle_time: float = 60  # seconds after which an idle process ends, if there are more than `min_workers`
     python: str | None = None  # the interpreter; None: the current one
-    devices: tuple[str, ...] = ()  # assigned to processes in turn; empty: all processes see all devices
     rolling: bool = False  # whether the function itself accepts new calls while it works on others
+
+    @property
+    def count(self) -> ReplicaCount:
+        """The number of processes; each device has its own, as in DJLServing."""
+        least, most = self.server.workers(visible_gpus())
+        devices = max(1, len(self.server.devices))
+        return ReplicaCount(max(1, least) * devices, most * devices)
+
+    @property
+    def batch_size(self) -> int:
+        return 1 if self.rolling else self.server.batch_size
 
 
 class FunctionPool:
-    """A pool of `min_workers` processes, and of up to `max_workers` while all of them are busy."""
+    """A pool of the minimum of processes, and of up to the maximum while all of them are busy."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
         self._load = load
@@ -52,8 +59,8 @@ class FunctionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[FunctionCall] = set()  # requests that a process is working on
         self._failures: set[str] = set()  # failures of first calls that have already been logged
-        count = ReplicaCount(settings.min_workers, settings.max_workers)
-        self.replicas = Replicas(self._create, count, max_sequences=1, max_idle_time=settings.max_idle_time)
+        idle_time = settings.server.max_idle_time
+        self.replicas = Replicas(self._create, settings.count, max_sequences=1, max_idle_time=idle_time)
         self.replicas.drain_seconds = settings.predict_timeout
         self.replicas.on_change = self._changed.set
 
@@ -68,7 +75,7 @@ class FunctionPool:
         Raise ConfigurationError if one cannot be started.
         """
         self._settings = settings
-        await self.replicas.scale(ReplicaCount(settings.min_workers, settings.max_workers))
+        await self.replicas.scale(settings.count)
 
     async def stop(self) -> None:
         await self.replicas.stop()
@@ -126,7 +133,7 @@ class FunctionPool:
     async def _dispatch(self) -> None:
         while True:
             await self._until_waiting()
-            deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
+            deadline = asyncio.get_running_loop().time() + self._settings.server.max_batch_delay / 1000
             try:
                 process = await self._free_process()  # first, so that the next client is chosen as late as possible
             except BackendUnhealthy as error:
@@ -176,12 +183,11 @@ class FunctionPool:
             self._changed.set()
 
     def _create(self, number: int) -> FunctionProcess:
-        own = {DEVICE_ID: device_id(number, self._settings.devices)}  # unless an option sets one
-        load = structs.replace(self._load, properties=own | self._load.properties)
         settings = self._settings
-        return FunctionProcess(
-            load, settings.predict_timeout, settings.retry_threshold, settings.python, self._on_loaded
-        )
+        own = {DEVICE_ID: device_id(number, settings.server.devices)}  # unless an option sets one
+        load = structs.replace(self._load, properties=own | self._load.properties)
+        threshold = settings.server.retry_threshold
+        return FunctionProcess(load, settings.predict_timeout, threshold, settings.python, self._on_loaded)
 
     def _on_loaded(self, loaded: Loaded) -> None:
         asyncio.get_running_loop().call_soon(self._changed.set)  # when it accepts calls
