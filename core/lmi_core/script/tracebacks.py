@@ -1,8 +1,13 @@
 """Tracebacks for the authors of user code."""
 
+import logging
 import traceback
 from pathlib import Path
 from types import FrameType
+
+from lmi_core.errors import FormatterFailed
+
+logger = logging.getLogger(__name__)
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
@@ -10,6 +15,14 @@ def own_traceback(error: BaseException, directory: Path) -> str:
     summary = traceback.TracebackException.from_exception(error)
     _trim(summary, directory.resolve())
     return "".join(summary.format()).rstrip()
+
+
+def formatter_failure(
+    formatter: str, error: BaseException, directory: Path, module: str, request_id: str
+) -> FormatterFailed:
+    """Log the exception of a formatter in a module in the directory, and return the error for the client."""
+    logger.error("request %s: the %s raised\n%s", request_id, formatter, own_traceback(error, directory))
+    return FormatterFailed(f"the {formatter} raised {type(error).__name__}: {error}{place_in(error, module)}")
 
 
 def place_in(error: BaseException, *modules: str) -> str:

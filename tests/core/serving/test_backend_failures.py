@@ -101,9 +101,8 @@ async def test_several_prompts(server: RunningServer) -> None:
 
 @pytest.mark.parametrize(("items", "given"), [(lambda: iter(()), "tuple_iterator"), (lambda: None, "NoneType")])
 async def test_what_is_no_stream(server: RunningServer, items: Any, given: str) -> None:
-    fault = "`generate` must be an asynchronous generator, and returned "
     for message in (await answers(server, items))[1:]:
-        assert message == f"the odd backend (OddBackend): {fault}{given}"
+        assert message.startswith(f"the odd backend (OddBackend) raised AttributeError: '{given}' object has no attr")
 
 
 async def test_exceptions(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,6 @@
 """User functions that rewrite a request's payload before the dialect parses it."""
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,7 @@ from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback, place_in
-
-logger = logging.getLogger(__name__)
+from lmi_core.script.tracebacks import formatter_failure
 
 GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the available keyword arguments
 
@@ -59,16 +56,8 @@ async def format_input(
     except LmiError:
         raise
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
-        logger.error(
-            "request %s: the input formatter %s raised\n%s",
-            call.request_id,
-            custom.name,
-            own_traceback(error, custom.directory),
-        )
-        raise FormatterFailed(
-            f"the input formatter {custom.name} raised {type(error).__name__}: {error}"
-            f"{place_in(error, custom.function.__module__)}"
-        ) from error
+        formatter, module = f"input formatter {custom.name}", custom.function.__module__
+        raise formatter_failure(formatter, error, custom.directory, module, call.request_id) from error
 
 
 def new_input(call: Call) -> Input:
