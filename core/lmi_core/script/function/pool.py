@@ -187,11 +187,12 @@ class FunctionPool:
         own = {DEVICE_ID: device_id(number, settings.server.devices)}  # unless an option sets one
         load = structs.replace(self._load, properties=own | self._load.properties)
         threshold = settings.server.retry_threshold
-        return FunctionProcess(load, settings.predict_timeout, threshold, settings.python, self._on_loaded)
+        return FunctionProcess(load, settings.predict_timeout, threshold, settings.python, self._on_change)
 
-    def _on_loaded(self, loaded: Loaded) -> None:
-        asyncio.get_running_loop().call_soon(self._changed.set)  # when it accepts calls
-        if loaded.failure is not None and loaded.failure not in self._failures:
+    def _on_change(self, loaded: Loaded | None) -> None:
+        """Look for a free process again, after one has been loaded or, with None, has died."""
+        asyncio.get_running_loop().call_soon(self._changed.set)  # when it accepts calls, or none any longer
+        if loaded is not None and loaded.failure is not None and loaded.failure not in self._failures:
             self._failures.add(loaded.failure)  # all processes fail for the same reason
             logger.error(
                 "%s: %s failed in the initial call without content, in which it loads its model. It still receives "

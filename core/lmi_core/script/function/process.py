@@ -42,14 +42,14 @@ class FunctionProcess(WorkerClient[FromWorker, int, ItemQueue[Reply | Working]])
         predict_timeout: float,
         retry_threshold: int,
         python: str | None,
-        on_loaded: Callable[[Loaded], None],
+        on_change: Callable[[Loaded | None], None],
     ) -> None:
-        """`python` is the interpreter, by default this one; `on_loaded` is called after each start of the process."""
+        """`python` is the interpreter, by default this one; `on_change` is called at each start and death."""
         endpoint = partial(LocalProcess, TARGET, python=python)
         super().__init__(endpoint, decode_from_worker, retry_threshold, heartbeat_timeout=0, what=WHAT)
         self._load = load
         self._predict_timeout = predict_timeout
-        self._notify_loaded = on_loaded
+        self._on_change = on_change
         self._ids = itertools.count(1)
         self._is_killed = False  # its end may not have been noticed yet
         self._max_calls = 1
@@ -120,7 +120,11 @@ class FunctionProcess(WorkerClient[FromWorker, int, ItemQueue[Reply | Working]])
         max_calls = sys.maxsize if answer.max_calls is None else answer.max_calls
         if max_calls != self._max_calls:
             self._max_calls, self._places = max_calls, asyncio.Semaphore(max_calls)
-        self._notify_loaded(answer)
+        self._on_change(answer)
+
+    def record_death(self) -> None:
+        super().record_death()
+        self._on_change(None)
 
     def _deliver(self, message: FromWorker) -> None:
         assert isinstance(message, Reply | Working), message

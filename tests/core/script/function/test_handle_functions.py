@@ -161,6 +161,16 @@ async def test_endless_loop_is_killed_with_its_worker(clock: LoopClock, echo: Ru
     assert (await waiting).json()["pid"] != before
 
 
+async def test_calls_fail_when_a_killed_worker_is_not_restarted(clock: LoopClock, serve_script: ServeScript) -> None:
+    server = await serve_script("echo_handler", "retry_threshold=0\n")
+    looping = asyncio.create_task(ask(server, "loop"))
+    waiting = asyncio.create_task(ask(server, "loaded"))
+    await until(lambda: server.dispatcher.in_flight == 2)
+    await until(lambda: model_function(server).pool.replicas.members[0].isolation.inside == 1)
+    await clock.pass_time(120)
+    assert ((await looping).status, (await waiting).status) == (504, 503)
+
+
 async def test_worker_that_dies_is_restarted(echo: RunningServer) -> None:
     dying = asyncio.create_task(ask(echo, "die"))
     waiting = asyncio.create_task(ask(echo, "loaded"))
