@@ -15,9 +15,8 @@ from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint, Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.replica import Replica
-from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost
-from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
+from lmi_core.workers.supervisor import LOADING_TIMEOUT, Restarts, Supervisor
 
 M = TypeVar("M")
 K = TypeVar("K", bound=Hashable)

@@ -8,7 +8,7 @@ from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import parse_devices
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.script.function.device_ids import device_id
+from lmi_core.script.function.pool import device_id
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.model_plan import ModelPlan, read_plan
 from tests.conftest import ModelDirectory

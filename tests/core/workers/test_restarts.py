@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.supervisor import Restarts
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from msgspec import structs
 from lmi_core.configuration.properties import ServerProperties
 from lmi_core.errors import BackendUnhealthy, FormatterFailed, GenerationFailed, LmiError, OutOfMemory
 from lmi_core.host.client_queue import ClientQueue
-from lmi_core.host.devices import visible_gpus
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
-from lmi_core.script.function.device_ids import DEVICE_ID, device_id
 from lmi_core.script.function.process import FunctionProcess
 from lmi_core.script.function.protocol import OUT_OF_MEMORY, Head, Load, Loaded, Request
 from lmi_core.workers.isolation import Presence
@@ -23,6 +22,18 @@ from lmi_core.workers.replicas import ReplicaCount, Replicas
 logger = logging.getLogger(__name__)
 
 FAILED = 400  # this status and those above are failures
+DEVICE_ID = "device_id"  # the property of model functions with their process's GPU
+NO_DEVICE = "-1"
+
+
+def device_id(process: int, chosen: Sequence[str] = ()) -> str:
+    """Return the index of a process's GPU among those that it can see; "-1" if there is none.
+
+    `chosen` are the devices to use, by default all.
+    """
+    devices = chosen or [str(gpu) for gpu in range(visible_gpus())] or [CPU]
+    device = devices[process % len(devices)]
+    return NO_DEVICE if device == CPU else device
 
 
 @dataclass(frozen=True)
