@@ -1,7 +1,6 @@
 """Failures of a backend's own code: a sentence for the client, and details for the log."""
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.errors import (
@@ -13,8 +12,6 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.formatter import AnswerWriter, OutputFormatter
-from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.request import ValidRequest
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
@@ -84,24 +81,9 @@ def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
     )
 
 
-class StepChecks:
-    """The check that each sequence of a call ends, which costs nothing per token."""
-
-    def __init__(self, runtime: ServingRuntime[Any], requests: Sequence[ValidRequest]) -> None:
-        self.unfinished = {
-            (place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)
-        }
-        self._runtime = runtime
-
-    def end(self, step: GenerationStep) -> None:
-        """Record that a sequence has ended."""
-        self.unfinished.discard((step.prompt_index, step.sequence_index))
-
-    def complete(self) -> None:
-        """Raise GenerationFailed if a sequence has not ended."""
-        if self.unfinished:
-            _, index = min(self.unfinished)
-            raise GenerationFailed(
-                f"{owner(self._runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
-                f"Given: none for the sequence {index}"
-            )
+def unfinished_error(runtime: ServingRuntime[Any], index: int) -> LmiError:
+    """Return the error for the client of a stream that has not ended one of its sequences."""
+    return GenerationFailed(
+        f"{owner(runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
+        f"Given: none for the sequence {index}"
+    )
