@@ -27,15 +27,12 @@ CustomOutput = FormatterFunction | type[OutputFormatter]
 
 @dataclass
 class ModelScript:
-    """A loaded script, whose running calls outlive `unload`."""
+    """A loaded script; `importer.unload` drops its modules, which running calls keep."""
 
     path: Path
     importer: ScriptImporter
     outputs: dict[str, CustomOutput] = field(default_factory=dict)
     inputs: dict[str, InputFunction] = field(default_factory=dict)
-
-    def unload(self) -> None:
-        self.importer.unload()
 
 
 def load_script(path: Path, site_packages: Path | None = None, seconds: float = LOADING_SECONDS) -> ModelScript:
