@@ -61,6 +61,10 @@ class ChildProcess:
         with suppress(OSError, ValueError):  # ValueError: already closed
             self._stdin.write(message)
 
+    async def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        return await asyncio.shield(self.exited)
+
     def close(self) -> None:
         """Close the standard input, which makes the process exit."""
         self._note_descendants()

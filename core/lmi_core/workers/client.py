@@ -82,11 +82,6 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     def restarts(self) -> Restarts:
         return self._supervisor.restarts
 
-    @property
-    def why_unhealthy(self) -> str:
-        """The reason while requests are refused."""
-        return self._supervisor.why_unhealthy
-
     async def available(self) -> None:
         await self._supervisor.available()
 

@@ -42,7 +42,7 @@ class Restarts:
         self._left = self._threshold
 
     async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
-        """Call `start` until it succeeds and return its result, or None if all allowed restarts fail."""
+        """Call `start` until it succeeds and return its result, or give up and return None if all restarts fail."""
         delay = FIRST_DELAY
         while self._left > 0:
             self._left -= 1
@@ -58,12 +58,9 @@ class Restarts:
                 self.count += 1
                 logger.warning("%s was restarted", self._what)
                 return started
-        return None
-
-    def give_up(self) -> None:
-        """Log the reason, and set `given_up`."""
         logger.critical(self.reason)
         self.given_up.set()
+        return None
 
 
 class Supervisor(Generic[T]):
@@ -158,7 +155,6 @@ class Supervisor(Generic[T]):
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
-                self.restarts.give_up()
                 self._settled.set()
                 return
             self._running = engine = restarted

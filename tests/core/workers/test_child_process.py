@@ -34,7 +34,7 @@ async def running(*command: str) -> AsyncIterator[ChildProcess]:
             yield process
     finally:
         process.kill()
-        await process.exited
+        await process.wait()
         process.close()
 
 
@@ -62,7 +62,7 @@ async def test_what_is_written_before_the_end_of_the_input() -> None:
         process.write(b"one\n")
         process.close()
         process.write(b"two\n")
-        assert await process.exited == 1
+        assert await process.wait() == 1
 
 
 async def test_a_session_of_its_own() -> None:
@@ -73,7 +73,7 @@ async def test_a_session_of_its_own() -> None:
 async def test_kill() -> None:
     async with running(*WAIT) as process:
         process.kill()
-        assert await process.exited == -signal.SIGKILL
+        assert await process.wait() == -signal.SIGKILL
         process.kill()
 
 
@@ -86,9 +86,9 @@ async def test_a_child_that_does_not_read_holds_nobody() -> None:
 async def test_waiting_again_after_being_cancelled() -> None:
     async with running(*WAIT) as process:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(process.exited), 0.01)
+            await asyncio.wait_for(process.wait(), 0.01)
         process.close()
-        assert await process.exited == 0
+        assert await process.wait() == 0
 
 
 async def test_a_program_that_does_not_exist() -> None:
