@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from lmi_core.configuration.properties import ModelProperties
-from lmi_core.errors import AdapterNotFound, ConfigurationError, GenerationFailed, InvalidAdapter, InvalidParameter
+from lmi_core.errors import AdapterNotFound, ConfigurationError, InvalidAdapter, InvalidParameter
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.parameters import GenerationParameters
@@ -135,13 +135,8 @@ class Backend(ServingRuntime[P]):
             )
 
     def steps(self, request: ValidRequest) -> AsyncGenerator[GenerationStep, None]:
-        """Return the stream of `generate` as the server reads it. Raise GenerationFailed if it is not a stream."""
+        """Return the stream of `generate` as the server reads it."""
         stream: AsyncGenerator[GenerationStep, None] = self.generate(request)
-        if not hasattr(stream, "__anext__"):
-            raise GenerationFailed(
-                f"the {self.name} backend ({type(self).__name__}): `generate` must be an asynchronous generator, and "
-                f"returned {type(stream).__name__}"
-            )
         return stream
 
     if TYPE_CHECKING:

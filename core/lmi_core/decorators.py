@@ -43,29 +43,13 @@ def output_formatter(
 
     The function's argument is a GenerationOutput, unless its annotation differs.
     """
-    mark = _marking(name, content_type, headers, own=True)
+    mark = _marking(name, content_type, headers)
     return mark if target is None else mark(target)
 
 
-@overload
-def djl_output_formatter(target: T) -> T: ...
-
-
-@overload
-def djl_output_formatter(
-    *, name: str | None = None, content_type: str | None = None, headers: Mapping[str, str] | None = None
-) -> Callable[[T], T]: ...
-
-
-def djl_output_formatter(
-    target: T | None = None,
-    *,
-    name: str | None = None,
-    content_type: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> T | Callable[[T], T]:
+def djl_output_formatter(target: Any = None, **options: Any) -> Any:
     """Mark a function that follows one of DJLServing's contracts, under DJLServing's name of the decorator."""
-    mark = _marking(name, content_type, headers, own=False)
+    mark = _marking(own=False, **options)
     return mark if target is None else mark(target)
 
 
@@ -88,7 +72,11 @@ def init_handler(target: T) -> T:
 
 
 def _marking(
-    name: str | None, content_type: str | None, headers: Mapping[str, str] | None, *, own: bool
+    name: str | None = None,
+    content_type: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    own: bool = True,
 ) -> Callable[[T], T]:
     def mark(found: T) -> T:
         setattr(found, OUTPUT_MARK, OutputMark(name or _name(found), content_type, headers or {}, own))

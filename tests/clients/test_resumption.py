@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_plugins.backends.torch import TorchBackend
 from lmi_plugins.torch_engine.client.client import EngineClient
 from tests.clients.test_every_dialect import DIALECTS, HELLO, QUESTIONS
@@ -39,7 +39,7 @@ async def until_half_are_in(engine: EngineClient) -> int:
 
 
 async def test_no_client_sees_it(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_DELAY", 5.0)  # in which it is asked below
+    monkeypatch.setattr(supervisor, "FIRST_DELAY", 5.0)  # in which it is asked below
     directory = tmp_path / "hello"
     shutil.copytree(HELLO, directory)
     (directory / "serving.properties").write_text(PROPERTIES)

@@ -176,7 +176,7 @@ class RunningCall:
                 self._watch.cancel()
 
     async def wait_for(self, turn: Turn) -> None:
-        """Wait for the call's turn, which has not come yet."""
+        """Wait for the call's turn."""
         await turn.wait()
         self.begin()
 

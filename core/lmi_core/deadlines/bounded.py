@@ -1,11 +1,10 @@
 """A function whose duration depends on a client's text, within a deadline."""
 
 import ctypes
-import sys
 import threading
 import weakref
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -114,7 +113,6 @@ class _Helper:
     def interrupt(self) -> None:
         """Raise the exception in the thread, again if it was lost: callbacks of weak references ignore it."""
         assert self.thread.ident is not None
-        _keep_out_of_the_log()
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(Abandoned))
 
 
@@ -160,15 +158,3 @@ class HelperThreads:
 def _end_all(helpers: list[_Helper]) -> None:
     for helper in helpers:
         helper.jobs.put(None)
-
-
-@cache
-def _keep_out_of_the_log() -> None:
-    """Prevent Python from reporting the exception where it is ignored, as in a callback of a weak reference."""
-    report = sys.unraisablehook
-
-    def unless_abandoned(unraisable: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(unraisable.exc_type, Abandoned):
-            report(unraisable)
-
-    sys.unraisablehook = unless_abandoned

@@ -14,10 +14,7 @@ LOOK_SECONDS = 0.02
 
 def process_tree(process_id: int) -> set[psutil.Process]:
     """Return a process and its descendants; empty if it has ended."""
-    with suppress(psutil.Error):
-        root = psutil.Process(process_id)
-        return {root, *root.children(recursive=True)}
-    return set()
+    return _trees([process_id], _children())
 
 
 def memory_of(process_ids: Mapping[str, list[int]]) -> dict[str, int]:

@@ -1,11 +1,10 @@
 """The weights of a checkpoint, as the headers of its files describe them."""
 
-import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_core.errors.fault import Fault, unreadable
+from lmi_core.errors.fault import Fault
 from lmi_core.inspection.layers import is_outside
 from lmi_core.inspection.safetensors_header import WeightFacts, read_header
 from lmi_core.texts.json_files import read_json
@@ -19,7 +18,6 @@ SAFE_INDEX = f"{SAFE}.index.json"
 OUTSIDE = "must be a file in the model's own folder"
 OTHER_WEIGHTS = ("*.gguf", "*.pth", "*.pt", "*.bin", "*.safetensors")
 ENGINES = ("*.engine", "*.plan")  # built by TensorRT for one type of GPU
-PICKLE = b"\x80"  # the first byte of files that PyTorch wrote before 1.6
 
 
 @dataclass(slots=True)
@@ -52,24 +50,16 @@ def read_checkpoint(folder: Path, named: str | None = None) -> Checkpoint:
     `named` is a file or index to read instead of those with the usual names.
     """
     checkpoint = Checkpoint()
-
-    def read_pickled(file: Path) -> None:
-        _check_pickled(file)
-        checkpoint.pickled.append(file)
-
-    def read_safetensors(file: Path) -> None:
-        checkpoint.weights |= read_header(file)
-
     if named is not None:
-        _read_named(folder, named, read_safetensors, read_pickled, checkpoint)
+        _read_named(folder, named, checkpoint)
     elif (folder / SINGLE).exists():  # engines also look for it first
-        _read([folder / SINGLE], read_safetensors, checkpoint)
+        _read([folder / SINGLE], checkpoint)
     elif (folder / INDEX).exists():
-        _read(_shards(folder / INDEX, checkpoint), read_safetensors, checkpoint)
+        _read(_shards(folder / INDEX, checkpoint), checkpoint)
     elif (folder / PICKLED).exists():
-        _read([folder / PICKLED], read_pickled, checkpoint)
+        checkpoint.pickled.append(folder / PICKLED)
     elif (folder / PICKLED_INDEX).exists():
-        _read(_shards(folder / PICKLED_INDEX, checkpoint), read_pickled, checkpoint)
+        checkpoint.pickled += _shards(folder / PICKLED_INDEX, checkpoint)
     else:
         checkpoint.others += sorted({file.name for pattern in OTHER_WEIGHTS for file in folder.glob(pattern)})
     if not (checkpoint.weights or checkpoint.pickled or checkpoint.others or checkpoint.faults):
@@ -77,19 +67,15 @@ def read_checkpoint(folder: Path, named: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _read_named(
-    folder: Path,
-    named: str,
-    read_safetensors: Callable[[Path], None],
-    read_pickled: Callable[[Path], None],
-    checkpoint: Checkpoint,
-) -> None:
+def _read_named(folder: Path, named: str, checkpoint: Checkpoint) -> None:
     if is_outside(named):
         checkpoint.faults.append(f"{folder / 'config.json'}: `transformers_weights` {OUTSIDE}. Given: {named}")
     elif named.endswith(".json"):
-        _read(_shards(folder / named, checkpoint), read_safetensors, checkpoint)
+        _read(_shards(folder / named, checkpoint), checkpoint)
+    elif named.endswith(SAFE):
+        _read([folder / named], checkpoint)
     else:
-        _read([folder / named], read_safetensors if named.endswith(SAFE) else read_pickled, checkpoint)
+        checkpoint.pickled.append(folder / named)
 
 
 def _shards(index: Path, checkpoint: Checkpoint) -> list[Path]:
@@ -114,26 +100,12 @@ def _shards(index: Path, checkpoint: Checkpoint) -> list[Path]:
     return [index.parent / shard for shard in shards if shard not in missing]
 
 
-def _read(files: Iterable[Path], read: Callable[[Path], None], checkpoint: Checkpoint) -> None:
+def _read(files: Iterable[Path], checkpoint: Checkpoint) -> None:
     for file in files:
         try:
-            read(file)
+            checkpoint.weights |= read_header(file)
         except Fault as fault:
             checkpoint.faults.append(str(fault))
-
-
-def _check_pickled(file: Path) -> None:
-    """Raise Fault if a file cannot be PyTorch's: neither a zip archive nor, for old versions, a bare pickle."""
-    try:
-        with file.open("rb") as content:
-            start = content.read(4)
-        whole = zipfile.is_zipfile(file)
-    except OSError as error:
-        raise Fault(unreadable(error, file)) from None
-    if start.startswith(b"PK") and not whole:
-        raise Fault(f"{file}: the file is cut off: the directory at the end of the archive is missing")
-    if not whole and not start.startswith(PICKLE):
-        raise Fault(f"{file}: the file is not in PyTorch's format")
 
 
 def _without_weights(folder: Path) -> str:

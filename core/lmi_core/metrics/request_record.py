@@ -1,10 +1,13 @@
 """Times and token counts of one request."""
 
+import logging
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
 from lmi_core.generation.output import FinishReason, GenerationOutput, GenerationStep
+
+logger = logging.getLogger(__name__)
 
 
 class Prompt(Protocol):
@@ -121,3 +124,13 @@ class RequestRecord:
         """The seconds that the engine worked on the request, excluding the wait in the engine's own queue."""
         scheduled = self.scheduled
         return None if scheduled is None or self.ended is None else self.ended - scheduled
+
+    def log(self, seconds: float) -> None:
+        """Log the times and token counts for `log_request_metric`, even if the request failed or its client left."""
+        first = self.time_to_first_token
+        generated = ""
+        if self.num_sequences:
+            latency = "no token" if first is None else f"first token after {1000 * first:.1f} ms"
+            generated = f"{self.generated_tokens} generated tokens, {latency}, "
+        prompt, taken = self.prompt_tokens, 1000 * seconds
+        logger.info("request %s: %d prompt tokens, %sall after %.1f ms", self.request_id, prompt, generated, taken)

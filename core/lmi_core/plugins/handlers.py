@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from lmi_core.errors import PluginError
-from lmi_core.handler import Handler, Route
+from lmi_core.handler import Handler
 from lmi_core.plugins.registry import Lazy, Registry, origin
 
 Entry = type[Handler] | Lazy
@@ -22,15 +22,6 @@ class HandlerRegistry(Registry[Handler]):
     def check(self, plugin: type[Handler]) -> None:
         """Raise PluginError for an invalid class, or one with invalid routes."""
         super().check(plugin)
-        routes: object = plugin.routes
-        wrong = (
-            [each for each in routes if not isinstance(each, Route)] if isinstance(routes, tuple | list) else [routes]
-        )
-        if wrong:
-            raise PluginError(
-                f"`routes` of the handler {origin(plugin)} must be a tuple of Routes, for a single one too: "
-                f'`routes = (Route("/path"),)`. Given: {type(wrong[0]).__name__}'
-            )
         for route in plugin.routes:
             if not PATH.fullmatch(route.path):
                 raise PluginError(

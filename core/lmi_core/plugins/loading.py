@@ -23,7 +23,7 @@ from lmi_core.plugins.handlers import HandlerRegistry
 from lmi_core.plugins.registry import FILE_MODULE_PREFIX, Registry, origin
 from lmi_core.script.formatters.model_script import CustomOutput
 from lmi_core.script.formatters.output_formatters import FormatterFunction, formatter_function
-from lmi_core.script.tracebacks import place_in, place_of
+from lmi_core.script.tracebacks import place_in
 
 ENTRY_POINT_GROUP = "lmi"
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("lmi_register_"))
@@ -143,12 +143,10 @@ def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
     try:
         manager.register(plugin, name)
     except (pluggy.PluginValidationError, ValueError) as error:
-        places = [place_of(getattr(plugin, hook)) for hook in HOOKS if f"hook {hook!r}" in str(error)]
-        raise PluginError(f"the plugin {name} cannot be registered: {error}{''.join(places)}") from error
+        raise PluginError(f"the plugin {name} cannot be registered: {error}") from error
     for hook in HOOKS:
         if hasattr(plugin, hook) and manager.parse_hookimpl_opts(plugin, hook) is None:
-            place = place_of(getattr(plugin, hook))
-            raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs){place}")
+            raise PluginError(f"the plugin {name} has {hook} without @hookimpl (lmi_core.hookspecs)")
 
 
 def _collect(manager: pluggy.PluginManager, others: tuple[str, ...]) -> Plugins:

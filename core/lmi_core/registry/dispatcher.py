@@ -10,7 +10,7 @@ from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
-from lmi_core.registry.model_registry import Limits, ModelRegistry
+from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState
 from lmi_core.registry.registration import ModelReader
 from lmi_core.served_model import ManagedModel
@@ -42,11 +42,6 @@ class Dispatcher:
     def all_models(self) -> Iterator[Model]:
         """Yield every version of every model, including those being loaded or removed."""
         return self.registry.all_models()
-
-    @property
-    def only_model(self) -> Model | None:
-        """The model that is served, if it is the only one."""
-        return self.registry.only_model
 
     def find(self, name: str | None) -> Model:
         """Return the model with that name or, without one, the only model, now or at the start.
@@ -119,11 +114,6 @@ class Dispatcher:
                 "`model`, and the adapter as `adapters`"
             )
         return owners[0]
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of requests whose model is not known yet."""
-        return self.registry.limits
 
     def check_place(self, model: ManagedModel) -> None:
         """Raise Overloaded or ModelNotReady if the model's queue has no free place; do not take one."""

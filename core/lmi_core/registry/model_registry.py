@@ -175,7 +175,7 @@ class ModelRegistry:
         """Load a model that is being registered; on failure, set `failure` and leave nothing behind."""
         name = registered.name
         try:
-            model = registered.take(await reader(registered.registration, registered.progress.report))
+            model = registered.model = await reader(registered.registration, registered.progress.report)
             self._check_served_names(model)
             await load(self, registered)
         except BaseException as error:

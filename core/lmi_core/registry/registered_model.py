@@ -9,7 +9,7 @@ from enum import StrEnum
 from lmi_core.errors import ConfigurationError, InvalidModel, LmiError, ModelNotReady, OutOfMemory
 from lmi_core.host.devices import visible_gpus
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_core.registry.registration import PreparedModel, Registration, nothing
+from lmi_core.registry.registration import Registration
 from lmi_core.serving.model import Model
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ class RegisteredModel:
         self._progress = LoadingProgress()
         self._patience: asyncio.Timeout | None = None  # of a drain
         self._drained_by: float | None = None  # the time of the event loop when a drain without a limit ends
-        self._release = nothing
 
     @property
     def name(self) -> str:
@@ -89,11 +88,6 @@ class RegisteredModel:
         if not model.server.unload_idle and model.server.workers(visible_gpus())[0] > 0:
             return None
         return model.server.max_idle_time - model.usage.unused_seconds
-
-    def take(self, prepared: PreparedModel) -> Model:
-        """Set the model after its directory is read."""
-        self.model, self._release = prepared.model, prepared.release
-        return prepared.model
 
     def refuse(self) -> LmiError:
         """Return the error for requests to a model that is not served now."""
@@ -143,8 +137,6 @@ class RegisteredModel:
                 logger.exception("model %s did not stop cleanly", self.name)
             model.plan.code.unload()
             await asyncio.to_thread(model.copies.release_all)
-        release, self._release = self._release, nothing
-        await asyncio.to_thread(release)
 
     def begin(self, loading: asyncio.Task[None]) -> None:
         """Keep the task that loads the model until it ends."""

@@ -18,19 +18,6 @@ class Registration:
     overrides: tuple[Setting, ...] = ()
 
 
-def nothing() -> None:
-    """Release nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedModel:
-    """A model whose directory has been read but that is not started, and a function that releases the registration's
-    resources.
-    """
-
-    model: Model
-    release: Callable[[], None] = nothing
-
-
-# Downloads and reads a model, and leaves nothing behind on failure or cancellation. Raises ConfigurationError.
-ModelReader = Callable[[Registration, Report], Awaitable[PreparedModel]]
+# Downloads and reads a model, without starting it; on failure or cancellation, it leaves nothing behind. Raises
+# ConfigurationError.
+ModelReader = Callable[[Registration, Report], Awaitable[Model]]

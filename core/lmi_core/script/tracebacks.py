@@ -1,11 +1,13 @@
 """Tracebacks for the authors of user code."""
 
-import inspect
+import logging
 import traceback
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CodeType
-from typing import Any
+from types import FrameType
+
+from lmi_core.errors import FormatterFailed
+
+logger = logging.getLogger(__name__)
 
 
 def own_traceback(error: BaseException, directory: Path) -> str:
@@ -15,6 +17,14 @@ def own_traceback(error: BaseException, directory: Path) -> str:
     return "".join(summary.format()).rstrip()
 
 
+def formatter_failure(
+    formatter: str, error: BaseException, directory: Path, module: str, request_id: str
+) -> FormatterFailed:
+    """Log the exception of a formatter in a module in the directory, and return the error for the client."""
+    logger.error("request %s: the %s raised\n%s", request_id, formatter, own_traceback(error, directory))
+    return FormatterFailed(f"the {formatter} raised {type(error).__name__}: {error}{place_in(error, module)}")
+
+
 def place_in(error: BaseException, *modules: str) -> str:
     """Return the last line of the modules' packages in the traceback, as ` (package/file.py, line 7)`, or "".
 
@@ -22,24 +32,17 @@ def place_in(error: BaseException, *modules: str) -> str:
     """
     packages = {module.partition(".")[0] for module in modules}
     places = [
-        _place(frame.f_globals, frame.f_code, line)
+        _place(frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if str(frame.f_globals.get("__name__")).partition(".")[0] in packages
     ]
     return "".join(places[-1:])
 
 
-def place_of(function: Callable[..., Any]) -> str:
-    """Return where a function is defined, as ` (package/file.py, line 7)`; "" for other callables."""
-    found = inspect.unwrap(function)
-    code = getattr(found, "__code__", None)
-    return "" if code is None else _place(found.__globals__, code, code.co_firstlineno)
-
-
-def _place(variables: Mapping[str, Any], code: CodeType, line: int) -> str:
-    package = variables.get("__package__")
+def _place(frame: FrameType, line: int) -> str:
+    package = frame.f_globals.get("__package__")
     depth = 1 if not package else 2 + package.count(".")
-    return f" ({Path(*Path(code.co_filename).parts[-depth:])}, line {line})"
+    return f" ({Path(*Path(frame.f_code.co_filename).parts[-depth:])}, line {line})"
 
 
 def _trim(summary: traceback.TracebackException | None, directory: Path) -> None:

@@ -1,7 +1,6 @@
 """Failures of a backend's own code: a sentence for the client, and details for the log."""
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 from lmi_core.errors import (
@@ -13,10 +12,8 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.formatter import AnswerWriter, OutputFormatter
-from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.request import ValidRequest
 from lmi_core.host.out_of_memory import is_out_of_memory
-from lmi_core.script.tracebacks import place_in, place_of
+from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
 
 logger = logging.getLogger(__name__)
@@ -72,59 +69,21 @@ def writing_failure(formatter: OutputFormatter, error: BaseException) -> LmiErro
     )
 
 
-def check_result(formatter: AnswerWriter, data: object, method: str = "format") -> bytes | list[bytes]:
-    """Return a result of the formatter's method. Raise FormatterFailed unless it is bytes or a list of bytes."""
+def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
+    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
     # Fast, because this runs for every token
     if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
         return data
     wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
     raise FormatterFailed(
         f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
-        f"Returned: {type(wrong).__name__}{place_of(getattr(type(formatter), method))}"
+        f"Returned: {type(wrong).__name__}"
     )
 
 
-class StepChecks:
-    """The check that each sequence of a call ends, which costs nothing per token."""
-
-    def __init__(self, runtime: ServingRuntime[Any], requests: Sequence[ValidRequest]) -> None:
-        self.unfinished = {
-            (place, i) for place, request in enumerate(requests) for i in range(request.parameters.num_sequences)
-        }
-        self._runtime = runtime
-
-    def end(self, step: GenerationStep) -> None:
-        """Record that a sequence has ended."""
-        self.unfinished.discard((step.prompt_index, step.sequence_index))
-
-    def complete(self) -> None:
-        """Raise GenerationFailed if a sequence has not ended."""
-        if self.unfinished:
-            _, index = min(self.unfinished)
-            raise GenerationFailed(
-                f"{owner(self._runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
-                f"Given: none for the sequence {index}"
-            )
-
-
-class VectorChecks:
-    """The check that `embed` yields one vector for each request."""
-
-    def __init__(self, runtime: ServingRuntime[Any], count: int) -> None:
-        self._owner = owner(runtime)
-        self._missing = set(range(count))
-
-    def take(self, found: Any) -> None:
-        """Record a vector. Raise GenerationFailed for a second vector of the same request."""
-        index, _ = found
-        if index not in self._missing:
-            raise self._error(f"a second one for the index {index}")
-        self._missing.discard(index)
-
-    def complete(self) -> None:
-        """Raise GenerationFailed if a request has no vector."""
-        if self._missing:
-            raise self._error(f"none for the index {min(self._missing)}")
-
-    def _error(self, given: str) -> GenerationFailed:
-        return GenerationFailed(f"{self._owner}: `embed` must yield one vector for each request. Given: {given}")
+def unfinished_error(runtime: ServingRuntime[Any], index: int) -> LmiError:
+    """Return the error for the client of a stream that has not ended one of its sequences."""
+    return GenerationFailed(
+        f"{owner(runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
+        f"Given: none for the sequence {index}"
+    )

@@ -1,7 +1,7 @@
 """The results of a model's calls, from their turn to their end."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from lmi_core.admission.running import RunningCall, RunningCalls
@@ -14,7 +14,7 @@ from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
 from lmi_core.metrics.request_record import Prompt, RequestRecord
 from lmi_core.metrics.request_statistics import RequestStatistics
-from lmi_core.serving.backend_failures import StepChecks, VectorChecks, failure
+from lmi_core.serving.backend_failures import failure, unfinished_error
 
 T = TypeVar("T")
 
@@ -31,50 +31,67 @@ class Runner(Protocol):
     def backend(self) -> Backend[Any]: ...
 
 
+@asynccontextmanager
+async def _running_call(
+    model: Runner,
+    request_id: str,
+    record: RequestRecord,
+    client: str,
+    *,
+    requests: Sequence[ValidRequest] = (),
+    unit: str = "token",
+    num_sequences: int = 1,
+) -> AsyncIterator[tuple[RunningCall, Turn]]:
+    """Measure a call and limit its times; the body waits for its turn.
+
+    Raise LmiError for exceptions of the backend's own code.
+    """
+    record.wait()
+    with (
+        model.statistics.measure(max(1, len(requests))) as outcome,
+        model.running.call(request_id, model.time_limits, unit, requests, client) as call,
+        model.turns.of(client, num_sequences, call.is_unread) as turn,
+    ):
+        try:
+            async with call.watched(turn):
+                yield call, turn
+        except LmiError:
+            raise
+        except Exception as error:
+            raise failure(model.backend, error, request_id) from error
+        outcome.succeeds = not call.aborted
+
+
 async def generate_steps(
     model: Runner, requests: Sequence[ValidRequest], request_id: str, record: RequestRecord, client: str
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
-    backend, turns = model.backend, model.turns
-    checks = StepChecks(backend, requests)
-    record.wait()
     first = True
-    in_first_turn = requests[:1] if isinstance(turns, RollingBatch) else requests
-    with (
-        model.statistics.measure(len(requests)) as outcome,
-        model.running.call(request_id, model.time_limits, requests=requests, client=client) as call,
-        turns.of(client, _num_sequences(in_first_turn), call.is_unread) as turn,
-    ):
-        try:
-            async with call.watched(turn):
-                if turn.waits:
-                    await call.wait_for(turn)
-                record.submit(requests)
-                async with aclosing(_steps(model, backend, requests, call, turn)) as steps:
-                    async for step in steps:
-                        call.waits = False
-                        if call.is_cut:
-                            call.drop_interruption()
-                        if first:
-                            first = not record.begin(step)
-                        if step.finish_reason is not None:
-                            checks.end(step)
-                            record.end(step)
-                        yield step
-                        if not call.begin_step():
-                            break
-        except LmiError:
-            raise
-        except Exception as error:
-            raise failure(backend, error, request_id) from error
-        if not call.aborted:
-            checks.complete()
-        outcome.succeeds = not call.aborted
-    if call.aborted:
-        for place, index in sorted(checks.unfinished):
-            step = GenerationStep([], "abort", index, prompt_index=place)
-            record.end(step)
-            yield step
+    unfinished = {(place, i) for place, each in enumerate(requests) for i in range(each.parameters.num_sequences)}
+    count = _num_sequences(requests[:1] if isinstance(model.turns, RollingBatch) else requests)
+    running = _running_call(model, request_id, record, client, requests=requests, num_sequences=count)
+    async with running as (call, turn):
+        await call.wait_for(turn)
+        record.submit(requests)
+        async with aclosing(_steps(model, model.backend, requests, call, turn)) as steps:
+            async for step in steps:
+                call.waits = False
+                if call.is_cut:
+                    call.drop_interruption()
+                if first:
+                    first = not record.begin(step)
+                if step.finish_reason is not None:
+                    unfinished.discard((step.prompt_index, step.sequence_index))
+                    record.end(step)
+                yield step
+                if not call.begin_step():
+                    break
+        if unfinished and not call.aborted:
+            raise unfinished_error(model.backend, min(unfinished)[1])
+    for place, index in sorted(unfinished):
+        step = GenerationStep([], "abort", index, prompt_index=place)
+        record.end(step)
+        yield step
 
 
 def _steps(
@@ -114,37 +131,19 @@ async def yield_until_aborted(
     record: RequestRecord,
     client: str,
     begin: Callable[[], AsyncGenerator[T, None]],
-    checks: VectorChecks | None = None,
+    unit: str,
 ) -> AsyncGenerator[T, None]:
-    """Yield the parts of a call's answer. Raise RequestAborted if another client aborts the call."""
-    record.wait()
-    turns, unit = model.turns, "response" if checks is None else "vector"
-    with (
-        model.statistics.measure(1) as outcome,
-        model.running.call(request_id, model.time_limits, unit, client=client) as call,
-        turns.of(client, 1, call.is_unread) as turn,
-    ):
-        try:
-            async with call.watched(turn):
-                if turn.waits:
-                    await call.wait_for(turn)
-                record.submit(prompts)
-                async with aclosing(begin()) as items:
-                    async for item in items:
-                        call.waits = False
-                        if call.is_cut:
-                            call.drop_interruption()
-                        if checks is not None:
-                            checks.take(item)
-                        yield item
-                        if not call.begin_step():
-                            break
-        except LmiError:
-            raise
-        except Exception as error:
-            raise failure(model.backend, error, request_id) from error
-        if checks is not None and not call.aborted:
-            checks.complete()
-        outcome.succeeds = not call.aborted
+    """Yield the parts of a call's answer, each a `unit`. Raise RequestAborted if another client aborts the call."""
+    async with _running_call(model, request_id, record, client, unit=unit) as (call, turn):
+        await call.wait_for(turn)
+        record.submit(prompts)
+        async with aclosing(begin()) as items:
+            async for item in items:
+                call.waits = False
+                if call.is_cut:
+                    call.drop_interruption()
+                yield item
+                if not call.begin_step():
+                    break
     if call.aborted:
         raise RequestAborted("the request was aborted")

@@ -43,7 +43,7 @@ from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
-from lmi_core.serving.backend_failures import VectorChecks, check_health, start_runtime
+from lmi_core.serving.backend_failures import check_health, start_runtime
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
@@ -365,7 +365,7 @@ class Model:
         backend = self.backend
         assert isinstance(backend, TensorBackend), backend.name
         return yield_until_aborted(
-            self, (), request_id, record, client, lambda: backend.infer(next(self._inference_ids), inputs)
+            self, (), request_id, record, client, lambda: backend.infer(next(self._inference_ids), inputs), "response"
         )
 
     async def validate_embeddings(self, requests: Sequence[EmbeddingRequest]) -> list[ValidEmbedding]:
@@ -381,14 +381,15 @@ class Model:
         """
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
-        checks = VectorChecks(backend, len(requests))
-        return yield_until_aborted(self, requests, request_id, record, client, lambda: backend.embed(requests), checks)
+        return yield_until_aborted(
+            self, requests, request_id, record, client, lambda: backend.embed(requests), "vector"
+        )
 
 
 def _max_running(plan: ModelPlan) -> int:
     """Return how many sequences of a backend, or calls of the model function, run at the same time."""
     if isinstance(plan.setup, FunctionSetup) and not plan.setup.pool.rolling:
-        return plan.setup.pool.max_workers * plan.setup.pool.batch_size
+        return plan.setup.pool.count.maximum * plan.setup.pool.batch_size
     return plan.server.batch_size if plan.options.dynamic_batching else plan.setup.properties.max_rolling_batch_size
 
 

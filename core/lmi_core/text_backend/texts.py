@@ -104,6 +104,4 @@ class _Worker:
         found = self._begin()
         if isinstance(found, AsyncIterable):
             return iter([_Stream(found)])
-        if isinstance(found, str):
-            raise GenerationFailed(f"{self._owner}: {WANTED}, but returned a single str")
         return iter(found)

@@ -15,9 +15,8 @@ from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.endpoint import Endpoint, Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.replica import Replica
-from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost
-from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
+from lmi_core.workers.supervisor import LOADING_TIMEOUT, Restarts, Supervisor
 
 M = TypeVar("M")
 K = TypeVar("K", bound=Hashable)
@@ -45,10 +44,11 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         retry_threshold: int,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         loading_timeout: float = LOADING_TIMEOUT,
+        what: str = "the engine",
     ) -> None:
         """Create a client without starting it; `endpoint` creates the endpoint of each worker.
 
-        For the times, in seconds, see Conversation and Supervisor.
+        For the times, in seconds, see Conversation and Supervisor; `what` names the worker in messages.
         """
         super().__init__()
         self.report: Report = unheard  # receives the worker's progress in loading its model
@@ -56,7 +56,9 @@ class WorkerClient(Replica, Generic[M, K, Q]):
         self._decode = decode
         self._heartbeat_timeout = heartbeat_timeout
         self._loading_timeout = loading_timeout
-        self._supervisor = Supervisor(self._create, self._watch, Conversation.stop, retry_threshold, loading_timeout)
+        self._what = what
+        ending = Conversation[M].stop
+        self._supervisor = Supervisor(self._create, self._watch, ending, retry_threshold, loading_timeout, what)
         self._requests: dict[K, Q] = {}
 
     @property
@@ -79,11 +81,6 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     @property
     def restarts(self) -> Restarts:
         return self._supervisor.restarts
-
-    @property
-    def why_unhealthy(self) -> str:
-        """The reason while requests are refused."""
-        return self._supervisor.why_unhealthy
 
     async def available(self) -> None:
         await self._supervisor.available()
@@ -148,7 +145,7 @@ class WorkerClient(Replica, Generic[M, K, Q]):
     async def _create(self) -> Conversation[M]:
         conversation = Conversation(self._endpoint(), self._decode, self._heartbeat_timeout)
         message = partial(self._load_message, conversation)
-        failed = "the engine could not be started"
+        failed = f"{self._what} could not be started"
         self._on_loaded(await conversation.load(message, failed, self.report, lambda: self._supervisor.is_late))
         return conversation
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.endpoint import Place
 from lmi_core.workers.isolation import Isolation
-from lmi_core.workers.restarts import Restarts
+from lmi_core.workers.supervisor import Restarts
 
 
 class Replica(ABC):

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 UNLIMITED = sys.maxsize
 MAX_QUEUE_TIME = 2.0  # seconds until a request's first result, after which others should go elsewhere
-DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue in other replicas
+DRAIN_SECONDS = 60.0  # for the requests of a replica that is being stopped; then they continue elsewhere, if they can
 
 R = TypeVar("R", bound=Replica)
 
@@ -57,6 +57,7 @@ class Replicas(Generic[R]):
         """
         self.members: list[R] = []
         self.count = count
+        self.drain_seconds = DRAIN_SECONDS
         self.limit = UNLIMITED  # of replicas, while another version of the model has some of their devices
         self.former: Replicas[Any] | None = None  # the other version's, with whose numbers its own must differ
         self._log_model: str | None = None
@@ -69,6 +70,7 @@ class Replicas(Generic[R]):
         self._groups = groups
         self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
         self.changing = asyncio.Lock()  # held while replicas are started, stopped, or changed together
+        self._growing: asyncio.Task[None] | None = None
         self._shrinking: asyncio.Task[None] | None = None
         self._ended_ones = EngineFigures()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,9 +124,14 @@ class Replicas(Generic[R]):
             accepting = [each for each in self.members if _accepts(each)]
             accepting = accepting or [each for each in self.members if each.is_available]
             chosen = self._router.choose(accepting, work) if accepting else chosen
-        if len(self.members) < self._most and self._need_help() and not self.changing.locked():
-            self._begin(self._grow())
+        self.grow_if_full()
         return chosen
+
+    def grow_if_full(self) -> None:
+        """Start another replica if a request would wait in every one, and there may be more."""
+        is_growing = self._growing is not None and not self._growing.done()
+        if len(self.members) < self._most and self._need_help() and not is_growing:
+            self._growing = self._begin(self._grow())
 
     def has(self, replica: R) -> bool:
         """Return whether requests may go to this replica, now or once it is restarted."""
@@ -260,7 +267,7 @@ class Replicas(Generic[R]):
         self._notify()
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(replica.isolation.wait_empty(), DRAIN_SECONDS)
+                await asyncio.wait_for(replica.isolation.wait_empty(), self.drain_seconds)
         except asyncio.CancelledError:
             self.members.append(replica)
             self._notify()

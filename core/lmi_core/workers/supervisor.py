@@ -1,4 +1,4 @@
-"""Supervision of an engine: start, monitoring, and restarts after its death."""
+"""Supervision of an engine: start, monitoring, and a few restarts in a row after its death, with growing delays."""
 
 import asyncio
 import logging
@@ -7,15 +7,60 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
-from lmi_core.workers.restarts import FIRST_DELAY, Restarts
 
 logger = logging.getLogger(__name__)
 
 LOADING_TIMEOUT = 1800  # seconds; the default of option.model_loading_timeout
 MIN_RESTART_TIME = 120.0  # minimum of seconds allowed for a restart
 RESTART_FACTOR = 5  # times the first start: the machine may be busier, but the files are cached
+FIRST_DELAY = 0.5  # seconds, doubled with each consecutive restart
+MAX_DELAY = 30.0
 
 T = TypeVar("T")
+
+
+class Restarts:
+    """The allowed consecutive restarts of an engine, or of a model function's worker."""
+
+    def __init__(self, threshold: int, what: str = "the engine") -> None:
+        """Allow `threshold` consecutive restarts."""
+        self.given_up = asyncio.Event()
+        self.count = 0  # number of restarts
+        self._left = self._threshold = threshold
+        self._what = what
+
+    @property
+    def reason(self) -> str:
+        """The reason for giving up, for people."""
+        return (
+            f"{self._what} died and is not restarted again, after {self._threshold} consecutive restarts "
+            "(retry_threshold)"
+        )
+
+    def reset_count(self) -> None:
+        """Reset the count, because the restarted process works."""
+        self._left = self._threshold
+
+    async def attempt(self, start: Callable[[], Awaitable[T]]) -> T | None:
+        """Call `start` until it succeeds and return its result, or give up and return None if all restarts fail."""
+        delay = FIRST_DELAY
+        while self._left > 0:
+            self._left -= 1
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, MAX_DELAY)
+            try:
+                started = await start()
+            except ConfigurationError as error:
+                logger.error("%s could not be restarted: %s", self._what, error)
+            except Exception:  # for example, no descriptors or no disk space; this may pass
+                logger.exception("%s could not be restarted", self._what)
+            else:
+                self.count += 1
+                logger.warning("%s was restarted", self._what)
+                return started
+        logger.critical(self.reason)
+        self.given_up.set()
+        return None
 
 
 class Supervisor(Generic[T]):
@@ -110,7 +155,6 @@ class Supervisor(Generic[T]):
             restarted = await self.restarts.attempt(self._recreate)
             if restarted is None:
                 self.why_unhealthy = self.restarts.reason
-                self.restarts.give_up()
                 self._settled.set()
                 return
             self._running = engine = restarted

@@ -277,7 +277,7 @@ def ready_message(server: Server) -> str:
     if not dispatcher.models:
         return f"Ready: no model yet on {server.url} -- POST /models loads one"
     first = sorted(dispatcher.models)[0]
-    path = "/invocations" if dispatcher.only_model else f"/predictions/{quote(first)}"
+    path = "/invocations" if dispatcher.registry.only_model else f"/predictions/{quote(first)}"
     model = dispatcher.models[first]
     embeds = model.generates and not model.backend.generates
     key = "" if server.access.options.api_keys is None else ' -H "Authorization: Bearer $LMI_API_KEY"'

@@ -107,7 +107,7 @@ def _check_access(request: web.Request, route: Route, dispatcher: Dispatcher) ->
     permit = control.check(route, Caller(request.remote or "", request.headers), request.match_info.get("model"))
     if route.refuses_foreign_pages and not _is_for_the_page(route, control, request):
         any_host = (ANY_HOST,) if control.options.multi_model else ()
-        refuse_foreign_pages(request, [*dispatcher.limits.allowed_hosts, *any_host], proven=permit.is_proven)
+        refuse_foreign_pages(request, [*dispatcher.registry.limits.allowed_hosts, *any_host], proven=permit.is_proven)
     return permit
 
 
@@ -121,7 +121,7 @@ async def _answer_route(dispatcher: Dispatcher, exchange: Exchange, describe: Ro
     """Send the answer of a route without a model."""
     request = exchange.request
     exchange.reach = request.app[ACCESS].reach(Caller(request.remote or "", request.headers))
-    found = await describe(await _read(exchange, dispatcher.limits), dispatcher)
+    found = await describe(await _read(exchange, dispatcher.registry.limits), dispatcher)
     if not isinstance(found, Answer):
         raise _wrong_return(exchange.handler, f"the `answer` of {request.path} must return an Answer", found)
     return await exchange.send(found)
@@ -274,7 +274,7 @@ async def _find_model(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> Mod
     only = registry.only_model
     name = exchange.model_name(None if registry.has_had_several else only)
     if name is None and (only is None or only.name in registry.with_versions):
-        name = _text(handler.model_name_in_body(await _read(exchange, dispatcher.limits)))
+        name = _text(handler.model_name_in_body(await _read(exchange, dispatcher.registry.limits)))
         name = name if name is None else handler.served_name(name, dispatcher)
         if only is not None:
             return dispatcher.version_asked(name)
@@ -365,6 +365,10 @@ async def _embed(exchange: ModelExchange[R], model: Model, parsed: EmbeddingCall
         async for index, vector in found:
             vectors[index] = parsed.writer.vector(vector)
             await asyncio.sleep(0)  # there may be many at once
+    if b"" in vectors:
+        raise GenerationFailed(
+            f"the {model.backend.name} backend has yielded no vector for the index {vectors.index(b'')}"
+        )
     exchange.record.ended = time.perf_counter()
     body = parsed.writer.whole(requests, vectors)
     await exchange.answer(Answer(200, parsed.writer.content_type, body, headers=parsed.writer.headers))

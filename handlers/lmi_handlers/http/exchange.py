@@ -266,7 +266,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
 
     def _last_words(self, formatter: AnswerWriter, error: LmiError) -> bytes | list[bytes]:
         try:
-            return check_result(formatter, formatter.error(error), "error")
+            return check_result(formatter, formatter.error(error))
         except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return b""

@@ -129,7 +129,7 @@ class GrpcServer:
     async def listen(self) -> None:
         """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
         service = InferenceService(self._dispatcher, self._access, self._limits.write_timeout)
-        longest = self._dispatcher.limits.max_request_size + MESSAGE_OVERHEAD
+        longest = self._dispatcher.registry.limits.max_request_size + MESSAGE_OVERHEAD
         server = grpc.aio.server(
             handlers=[rpc_handlers(service, self._limits.body_timeout + longest / SLOWEST_CLIENT)],
             options=[

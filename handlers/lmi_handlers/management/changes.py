@@ -9,7 +9,7 @@ from lmi_core.errors import InvalidPayload
 from lmi_core.host.devices import visible_gpus
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import RegisteredModel
-from lmi_core.script.function.setup import FunctionSetup, pool_settings
+from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.model import Model
 from lmi_core.workers.replicas import ReplicaCount
 from lmi_handlers.management.fields import ModelChange
@@ -76,7 +76,7 @@ async def _apply(registry: ModelRegistry, model: Model, server: ServerProperties
     count = ReplicaCount(*server.workers(visible_gpus()))
     setup = replace(model.plan.setup, replicas=count)
     if isinstance(setup, FunctionSetup):
-        setup = replace(setup, pool=pool_settings(setup.pool, server))
+        setup = replace(setup, pool=replace(setup.pool, server=server))
     model.change_server(server, setup)
     if model.function is not None and isinstance(setup, FunctionSetup) and model.ready:
         await model.function.pool.change(setup.pool)

@@ -14,7 +14,6 @@ from lmi_core.host.pauses import with_pauses
 from lmi_core.host.processes import memory_of, start_time
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState, RegisteredModel
-from lmi_core.script.function.device_ids import device_id
 from lmi_core.serving.model import Model
 from lmi_handlers.base.plain_handler import Page
 from lmi_handlers.lmi.adapters import listed_adapters
@@ -68,14 +67,8 @@ def _places(model: Model, gpus: int) -> list[str]:
 def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str, int, int]]:
     """Yield the device, the number and the process id of each worker."""
     places = _places(model, gpus)
-    if model.function is not None:
-        chosen = model.server.devices
-        for each in list(model.function.pool.processes):
-            if each.process_id is not None:
-                place = device_id(each.number, chosen) if chosen else places[0]
-                yield CPU if place.startswith("-") else place, each.number + 1, each.process_id
-        return
-    if (replicas := model.runtime.replicas) is not None:
+    replicas = model.runtime.replicas if model.function is None else model.function.pool.replicas
+    if replicas is not None:
         for replica in replicas.members:
             number = replicas.number(replica)
             yield from ((places[number % len(places)], number + 1, process_id) for process_id in replica.process_ids)

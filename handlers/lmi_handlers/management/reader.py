@@ -13,7 +13,7 @@ from lmi_core.configuration.model_directory import find_model_directories
 from lmi_core.errors import ConfigurationError, ModelNotFound
 from lmi_core.logs.loading_progress import Report
 from lmi_core.plugins.loading import Plugins
-from lmi_core.registry.registration import PreparedModel, Registration
+from lmi_core.registry.registration import Registration
 from lmi_core.remote.fetching import fetched, whole_model
 from lmi_core.script.time_limits import unless
 from lmi_core.serving.model import Model
@@ -51,7 +51,7 @@ class DirectoryReader:
         self._common = common
         self._options = options
 
-    async def __call__(self, registration: Registration, report: Report) -> PreparedModel:
+    async def __call__(self, registration: Registration, report: Report) -> Model:
         url = registration.url
         if "/" in url and is_hub_id(url) and not exists(Path(url)):
             overrides = (*hub_overrides(url, SOURCE), *registration.overrides)
@@ -63,7 +63,7 @@ class DirectoryReader:
 
     async def _prepare(
         self, registration: Registration, directory: Path, overrides: tuple[Setting, ...], report: Report
-    ) -> PreparedModel:
+    ) -> Model:
         report("reading the model directory", None, None)
         return await _to_its_end(lambda: self._read(registration, directory, overrides), _drop)
 
@@ -77,13 +77,13 @@ class DirectoryReader:
             )
         return directory
 
-    def _read(self, registration: Registration, directory: Path, overrides: tuple[Setting, ...]) -> PreparedModel:
+    def _read(self, registration: Registration, directory: Path, overrides: tuple[Setting, ...]) -> Model:
         version = registration.version
         environment, plugins = self._environment, self._plugins
         overrides = (*self._options, *overrides)
         plan = read_plan(registration.name, directory, environment, plugins, self._common, version, overrides)
         try:
-            return PreparedModel(Model(plan, plugins.formatters))
+            return Model(plan, plugins.formatters)
         except BaseException:
             plan.code.unload()
             raise
@@ -96,10 +96,9 @@ def _existing(url: str) -> Path:
     return path
 
 
-def _drop(prepared: PreparedModel) -> None:
-    prepared.model.plan.code.unload()
-    prepared.model.copies.release_all()
-    prepared.release()
+def _drop(model: Model) -> None:
+    model.plan.code.unload()
+    model.copies.release_all()
 
 
 async def _to_its_end(work: Callable[[], T], drop: Callable[[T], None]) -> T:

@@ -10,7 +10,6 @@ from lmi_core.errors import LmiError
 from lmi_core.logs.formats import ACCESS_LOG, with_fields
 from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, FAILED, LEFT, EndedRequest
 from lmi_core.metrics.recent_errors import RecentError, without_values
-from lmi_core.metrics.request_log import log_request
 from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.base.model_exchange import ModelExchange
@@ -79,7 +78,7 @@ class RequestEnd:
         for observe in self._dispatcher.metrics.observers:
             observe(EndedRequest(record, self._path, status, self.reason, seconds, self._trace))
         if model is not None and model.server.log_request_metric and record.submitted is not None:
-            log_request(record, seconds)
+            record.log(seconds)
         return seconds
 
     def _log(self, how: str, status: int, seconds: float) -> None:

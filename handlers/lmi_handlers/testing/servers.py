@@ -50,7 +50,7 @@ class RunningServer:
     @property
     def model(self) -> Model:
         """The only model of the server."""
-        only = self.dispatcher.only_model
+        only = self.dispatcher.registry.only_model
         assert only is not None
         return only
 

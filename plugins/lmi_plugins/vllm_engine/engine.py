@@ -27,9 +27,8 @@ from lmi_core.metrics.trace_context import TRACE_HEADERS
 from lmi_core.workers.endpoint import Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
 from lmi_core.workers.replica import Replica
-from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost
-from lmi_core.workers.supervisor import LOADING_TIMEOUT, Supervisor
+from lmi_core.workers.supervisor import LOADING_TIMEOUT, Restarts, Supervisor
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter, copy_files_for
 from lmi_plugins.vllm_engine.adapters.slots import AdapterSlots
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments

@@ -1,10 +1,7 @@
-import sys
 import threading
-import weakref
 
 import pytest
 
-from lmi_core.deadlines import bounded
 from lmi_core.deadlines.bounded import HelperThreads, TooLateError
 
 LIMIT = 60.0
@@ -81,31 +78,3 @@ def test_code_that_loses_the_first_end_gets_another() -> None:
         threads.run(0.05, lambda: None)
     running[0].join(LIMIT)
     assert not running[0].is_alive()
-
-
-def test_an_end_that_a_callback_ignores_is_not_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    reported: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", reported.append)
-    bounded._keep_out_of_the_log.cache_clear()
-    helper, begun, left = bounded._Helper(), threading.Event(), threading.Event()
-
-    class Owner:
-        pass
-
-    def callback() -> None:
-        begun.set()
-        while True:
-            sum(range(100))
-
-    def work() -> None:
-        weakref.finalize(Owner(), callback)
-        left.set()
-
-    helper.thread.start()
-    helper.jobs.put(bounded._Job(work))
-    assert begun.wait(LIMIT)
-    helper.interrupt()
-    assert left.wait(LIMIT)
-    helper.jobs.put(None)
-    helper.thread.join(LIMIT)
-    assert reported == []

@@ -65,19 +65,10 @@ def test_engines_of_tensorrt(tmp_path: Path) -> None:
     assert fault.startswith(f"{tmp_path}: TensorRT engines (rank0.engine) run only in NVIDIA's own runtime: set option")
 
 
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        (b"", "the file is not in PyTorch's format"),
-        (b"PK\x03\x04 and no more", "the file is cut off: the directory at the end of the archive is missing"),
-        (b"\x80\x02 a pickle of older versions", None),
-    ],
-)
-def test_pickled_weights(tmp_path: Path, content: bytes, fault: str | None) -> None:
-    (file := tmp_path / "pytorch_model.bin").write_bytes(content)
+def test_pickled_weights(tmp_path: Path) -> None:
+    (file := tmp_path / "pytorch_model.bin").write_bytes(b"a pickle")
     checkpoint = read_checkpoint(tmp_path)
-    assert checkpoint.faults == ([] if fault is None else [f"{file}: {fault}"])
-    assert checkpoint.pickled == ([] if fault else [file])
+    assert (checkpoint.pickled, checkpoint.faults) == ([file], [])
 
 
 def test_missing_pickled_shards(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import ModelDirectory, Serve
 
-LOGGER = "lmi_core.metrics.request_log"
+LOGGER = "lmi_core.metrics.request_record"
 LINE = re.compile(
     r"request (\S+): (\d+) prompt tokens, (\d+) generated tokens, first token after ([\d.]+) ms, all after ([\d.]+) ms"
 )

@@ -80,12 +80,12 @@ def toy(model: Model) -> ToyBackend:
 def test_find(dispatch: Dispatch) -> None:
     dispatcher = dispatch("llama", "mistral")
     assert dispatcher.find("mistral") is dispatcher.models["mistral"]
-    assert dispatcher.only_model is None
+    assert dispatcher.registry.only_model is None
 
 
 def test_only_model_need_not_be_named(dispatch: Dispatch) -> None:
     dispatcher = dispatch("llama")
-    assert dispatcher.find(None) is dispatcher.find("llama") is dispatcher.only_model
+    assert dispatcher.find(None) is dispatcher.find("llama") is dispatcher.registry.only_model
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_model_that_cannot_be_found(dispatch: Dispatch, name: str | None, messag
 
 
 def test_largest_request(dispatch: Dispatch) -> None:
-    assert dispatch(a="max_request_size=10", b="max_request_size=30").limits.max_request_size == 30
+    assert dispatch(a="max_request_size=10", b="max_request_size=30").registry.limits.max_request_size == 30
 
 
 async def test_admit(dispatch: Dispatch) -> None:

@@ -93,5 +93,5 @@ def test_a_script_that_ends_in_time(tmp_path: Path, run: Callable[[Callable[[], 
     path = write(tmp_path, "def custom_output_formatter(output):\n    return b''\n")
     script = run(lambda: load_script(path, seconds=60))
     assert list(script.outputs) == ["custom_output_formatter"]
-    script.unload()
+    script.importer.unload()
     assert set(threading.enumerate()) <= before

@@ -8,7 +8,7 @@ from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.devices import parse_devices
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.script.function.device_ids import device_id
+from lmi_core.script.function.pool import device_id
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.model_plan import ModelPlan, read_plan
 from tests.conftest import ModelDirectory
@@ -76,8 +76,8 @@ def test_processes_of_a_model_function_get_them_in_turn(model_dir: ModelDirector
     plan = plan_of(model_dir({"model.py": HANDLE, "serving.properties": "minWorkers=2\n"}), "1;3")
     assert isinstance(plan.setup, FunctionSetup)
     pool = plan.setup.pool
-    assert (pool.min_workers, pool.max_workers) == (4, 4)
-    assert [device_id(number, pool.devices) for number in range(4)] == ["1", "3", "1", "3"]
+    assert pool.count == (4, 4)
+    assert [device_id(number, pool.server.devices) for number in range(4)] == ["1", "3", "1", "3"]
     assert device_id(0, ("cpu",)) == "-1"
     assert warnings_of(plan) == []
 

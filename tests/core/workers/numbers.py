@@ -11,8 +11,8 @@ from lmi_core.logs.formats import log_model
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import ONE, ReplicaCount, Replicas
-from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost, Resumption
+from lmi_core.workers.supervisor import Restarts
 
 LENGTH = 60  # tokens of each answer
 RESTART_SECONDS = 10

@@ -10,8 +10,8 @@ from lmi_core.errors import BackendUnhealthy, GenerationFailed
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
-from lmi_core.workers.restarts import Restarts
 from lmi_core.workers.resumption import EngineLost, EngineTime, Resumption, current_engine_time
+from lmi_core.workers.supervisor import Restarts
 from tests.virtual_time import in_virtual_time
 
 LENGTH = 60  # tokens of each answer

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lmi_core.registry.registration import PreparedModel, Registration
+from lmi_core.registry.registration import Registration
+from lmi_core.serving.model import Model
 from lmi_handlers.console import handler
 from lmi_handlers.process.front import UNCHANGEABLE, Front
 from lmi_handlers.testing import running_server
@@ -173,7 +174,7 @@ async def test_the_progress_of_loading(server: RunningServer, model_dir: ModelDi
     reader = registry.reader
     assert reader is not None
 
-    async def slowly(registration: Registration, report: Any) -> PreparedModel:
+    async def slowly(registration: Registration, report: Any) -> Model:
         report("copying", 250, 1000)
         await go_on.wait()
         return await reader(registration, report)

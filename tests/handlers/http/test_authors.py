@@ -78,8 +78,7 @@ async def test_a_formatter_that_returns_no_bytes(
     server = await serve(model_dir({"serving.properties": properties}), plugins=[plugin])
     answer = await server.post("/invocations", {"inputs": "Hi", "stream": True})
     assert answer.body.decode().endswith(
-        "the output formatter Plain must return bytes, as text.encode() does, or a list of them. "
-        f"Returned: {kind} (plain.py, line 9)"
+        f"the output formatter Plain must return bytes, as text.encode() does, or a list of them. Returned: {kind}"
     )
 
 
@@ -95,7 +94,7 @@ async def test_a_formatter_that_raises_and_cannot_write_its_errors(
     assert answer.body == b"one"  # and the end of the response
     raised = "the output formatter Plain raised AttributeError: 'GenerationOutput' object has no attribute 'nothing'"
     assert f"{raised} (plain.py, line 10)" in [error.message for error in server.dispatcher.metrics.errors]
-    assert "a list of them. Returned: str (plain.py, line 12)" in caplog.text
+    assert "a list of them. Returned: str" in caplog.text
 
 
 async def test_a_dialect_that_raises(serve: Serve, model_dir: ModelDirectory, tmp_path: Path) -> None:

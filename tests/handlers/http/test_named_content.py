@@ -12,7 +12,7 @@ import pytest_asyncio
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_core.script.formatters.input_formatters import call_properties
-from lmi_core.script.function.device_ids import device_id
+from lmi_core.script.function.pool import device_id
 from lmi_handlers.http.named_content import MAX_FIELDS, named_content
 from tests.conftest import RunningServer, running_server
 

@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
-from lmi_core.registry.registration import PreparedModel, Registration
+from lmi_core.registry.registration import Registration
+from lmi_core.serving.model import Model
 from lmi_handlers.access.credentials import Secret
 from lmi_handlers.access.options import AccessOptions, ListenAddress
 from lmi_handlers.console import handler
@@ -154,7 +155,7 @@ async def test_progress_while_a_model_loads(
     reader = server.dispatcher.registry.reader
     assert reader is not None
 
-    async def slowly(registration: Registration, report: Any) -> PreparedModel:
+    async def slowly(registration: Registration, report: Any) -> Model:
         report("copying", 250, 1000)
         await go_on.wait()
         return await reader(registration, report)

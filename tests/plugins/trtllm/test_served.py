@@ -45,7 +45,7 @@ async def text_of(server: RunningServer, text: str = QUESTION, **parameters: Any
 
 
 def backend_of(dispatcher: Dispatcher) -> TrtllmBackend:
-    model = dispatcher.only_model
+    model = dispatcher.registry.only_model
     assert model is not None
     assert isinstance(model.backend, TrtllmBackend)
     return model.backend

@@ -22,20 +22,9 @@ INSTALL = "models in S3 need boto3: run: pip install 'lmi-handlers[s3]'"
 CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or attach a role to this host"
 NO_CREDENTIALS = f"S3 denies access without AWS credentials: {CREDENTIALS}"
 DENIALS = ("AccessDenied", "403")
-DENIED = "s3:ListBucket on the bucket and s3:GetObject on the folder are required"
-
-REFUSALS = {
-    "NoSuchBucket": "the bucket does not exist",
-    "AccessDenied": f"S3 denies access with these credentials: {DENIED}",
-    "403": f"S3 denies access with these credentials: {DENIED}",
-    "AllAccessDisabled": "all access to the bucket is disabled",
-    "InvalidAccessKeyId": f"S3 does not know the access key: {CREDENTIALS}",
-    "SignatureDoesNotMatch": "S3 refuses the secret access key: set the AWS_SECRET_ACCESS_KEY of AWS_ACCESS_KEY_ID",
-    "ExpiredToken": "the credentials have expired: renew them",
-    "InvalidToken": "S3 refuses the session token: renew AWS_SESSION_TOKEN, or unset it",
-    "RequestTimeTooSkewed": "this host's clock is wrong: correct it",
-    "InvalidObjectState": "an object is archived: restore it, or move it to a readable storage class",
-}
+DENIED = (
+    "S3 denies access with these credentials: s3:ListBucket on the bucket and s3:GetObject on the folder are required"
+)
 
 
 def create_client(connections: int) -> "S3Client":
@@ -95,7 +84,7 @@ def _status(error: "ClientError") -> int:
 def _refusal(response: object) -> str:
     details = response.get("Error", {}) if isinstance(response, dict) else {}
     code, message = str(details.get("Code", "")), str(details.get("Message", ""))
-    return REFUSALS.get(code) or f"S3 answered {code}: {' '.join(message.split())}"
+    return DENIED if code in DENIALS else f"S3 answered {code}: {' '.join(message.split())}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.tracebacks import place_of
 
 Function = Callable[..., Any]
 
@@ -99,7 +98,7 @@ def read_output_contract(function: Function, *, own_decorator: bool = False) -> 
     Raise ConfigurationError if it follows no contract.
     """
     if inspect.iscoroutinefunction(function):
-        raise ConfigurationError(f"the output formatter {_name(function)} must not be async{place_of(function)}")
+        raise ConfigurationError(f"the output formatter {_name(function)} must not be async")
     positional = _positional(function)
     if len(positional) == 6:
         return Reading(OutputContract.LEGACY)
@@ -107,7 +106,7 @@ def read_output_contract(function: Function, *, own_decorator: bool = False) -> 
     if not positional or len(required) > 1:
         raise ConfigurationError(
             f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument, the output "
-            f"or the response (or six, as before LMI v0.28){place_of(function)}"
+            "or the response (or six, as before LMI v0.28)"
         )
     if own_decorator:
         return _read_own(positional[0])
@@ -120,7 +119,7 @@ def read_input_contract(function: Function) -> Reading[InputContract]:
     if not positional:
         raise ConfigurationError(
             f"the input formatter {_name(function)}{inspect.signature(function)} must take the payload as its first"
-            f" argument{place_of(function)}"
+            " argument"
         )
     return _read(function, positional[0], _INPUT)
 

@@ -1,8 +1,9 @@
 """The model's own code in one call."""
 
-import logging
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from multidict import CIMultiDict
@@ -10,7 +11,7 @@ from multidict import CIMultiDict
 from lmi_core.backend import Backend
 from lmi_core.calls.call import Call
 from lmi_core.configuration.properties import RequestProperties
-from lmi_core.errors import AdapterNotFound, FormatterFailed, InvalidPayload
+from lmi_core.errors import AdapterNotFound, InvalidPayload
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest
 from lmi_core.generation.request import GenerationRequest
@@ -19,9 +20,7 @@ from lmi_core.script.formatters.input_formatters import RequestWriter, format_in
 from lmi_core.script.formatters.model_code import ChosenFormatters, ModelCode
 from lmi_core.script.formatters.output_formatters import FormatterFunction, custom_formatter
 from lmi_core.script.formatters.request_io import CallContext, RequestInput
-from lmi_core.script.tracebacks import place_in
-
-logger = logging.getLogger(__name__)
+from lmi_core.script.tracebacks import formatter_failure
 
 R = TypeVar("R", GenerationRequest, EmbeddingRequest)
 
@@ -91,11 +90,8 @@ class Customization:
         try:
             return output()
         except (Exception, SystemExit) as error:  # a user's class may raise anything
-            logger.exception("request %s: the output formatter %s raised", self.request_id, output.__name__)
-            raise FormatterFailed(
-                f"the output formatter {output.__name__} raised {type(error).__name__}: {error}"
-                f"{place_in(error, output.__module__)}"
-            ) from error
+            formatter, directory = f"output formatter {output.__name__}", Path(inspect.getfile(output)).parent
+            raise formatter_failure(formatter, error, directory, output.__module__, self.request_id) from error
 
 
 def common_adapter(adapters: Sequence[str | None]) -> str | None:

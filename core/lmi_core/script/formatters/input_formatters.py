@@ -1,7 +1,6 @@
 """User functions that rewrite a request's payload before the dialect parses it."""
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,13 @@ from typing import Any
 import orjson
 
 from lmi_core.calls.call import Call
-from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
+from lmi_core.errors import FormatterFailed, LmiError
 from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback, place_in, place_of
-
-logger = logging.getLogger(__name__)
+from lmi_core.script.tracebacks import formatter_failure
 
 GIVEN = ("tokenizer", "configs", "properties", "request_id")  # the available keyword arguments
 
@@ -41,7 +38,7 @@ def input_function(function: Callable[..., Any], directory: Path) -> InputFuncti
     """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     name = getattr(function, "__name__", "input_formatter")
     reading = read_input_contract(function)
-    return InputFunction(name, function, reading, directory, _keywords(name, function))
+    return InputFunction(name, function, reading, directory, _keywords(function))
 
 
 async def format_input(
@@ -59,16 +56,8 @@ async def format_input(
     except LmiError:
         raise
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
-        logger.error(
-            "request %s: the input formatter %s raised\n%s",
-            call.request_id,
-            custom.name,
-            own_traceback(error, custom.directory),
-        )
-        raise FormatterFailed(
-            f"the input formatter {custom.name} raised {type(error).__name__}: {error}"
-            f"{place_in(error, custom.function.__module__)}"
-        ) from error
+        formatter, module = f"input formatter {custom.name}", custom.function.__module__
+        raise formatter_failure(formatter, error, custom.directory, module, call.request_id) from error
 
 
 def new_input(call: Call) -> Input:
@@ -81,18 +70,11 @@ def new_input(call: Call) -> Input:
     return found
 
 
-def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
+def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
     _, *others = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in others):
         return GIVEN
-    named = [each for each in others if each.kind is not inspect.Parameter.VAR_POSITIONAL]
-    unknown = [each.name for each in named if each.default is inspect.Parameter.empty and each.name not in GIVEN]
-    if unknown:
-        raise ConfigurationError(
-            f"the input formatter {name} has an unknown argument `{unknown[0]}`. Available: {', '.join(GIVEN)}"
-            f"{place_of(function)}"
-        )
-    return tuple(each.name for each in named if each.name in GIVEN)
+    return tuple(each.name for each in others if each.name in GIVEN)
 
 
 def _payload(custom: InputFunction, call: Call) -> Any:
@@ -109,7 +91,6 @@ def _encode_result(custom: InputFunction, result: Any, as_payload: RequestWriter
         return _encode(result), None
     raise FormatterFailed(
         f"the input formatter {custom.name} must return a dict or a RequestInput. Returned: {type(result).__name__}"
-        f"{place_of(custom.function)}"
     )
 
 

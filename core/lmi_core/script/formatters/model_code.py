@@ -32,7 +32,7 @@ class ChosenFormatters:
     def unload(self) -> None:
         """Drop the script's modules; running calls keep them."""
         if self.script is not None:
-            self.script.unload()
+            self.script.importer.unload()
 
 
 @dataclass
@@ -80,7 +80,7 @@ class ModelCode:
         try:
             return choose(script, None, {})
         except BaseException:
-            script.unload()
+            script.importer.unload()
             raise
 
     def set_adapter(self, name: str, code: ChosenFormatters | None, has_weights: bool) -> None:
@@ -93,9 +93,10 @@ class ModelCode:
 
     def unload(self) -> None:
         """Drop all modules of the model and of its adapters; running calls keep them."""
-        for each in (self.script, *self.adapters.values()):
-            if each is not None:
-                each.unload()
+        if self.script is not None:
+            self.script.importer.unload()
+        for each in self.adapters.values():
+            each.unload()
 
     def unload_adapter(self, name: str) -> None:
         """Drop the code of an adapter; running calls keep it."""

@@ -27,15 +27,12 @@ CustomOutput = FormatterFunction | type[OutputFormatter]
 
 @dataclass
 class ModelScript:
-    """A loaded script, whose running calls outlive `unload`."""
+    """A loaded script; `importer.unload` drops its modules, which running calls keep."""
 
     path: Path
     importer: ScriptImporter
     outputs: dict[str, CustomOutput] = field(default_factory=dict)
     inputs: dict[str, InputFunction] = field(default_factory=dict)
-
-    def unload(self) -> None:
-        self.importer.unload()
 
 
 def load_script(path: Path, site_packages: Path | None = None, seconds: float = LOADING_SECONDS) -> ModelScript:
@@ -104,10 +101,6 @@ def custom_output(found: Callable[..., Any], directory: Path) -> CustomOutput:
         return formatter_function(found, directory)
     if not issubclass(found, OutputFormatter):
         raise ConfigurationError(f"the output formatter {found.__name__} is a class, so it must extend OutputFormatter")
-    if found.__abstractmethods__:
-        raise ConfigurationError(
-            f"the output formatter {found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}"
-        )
     if mark is not None and mark.content_type is not None:
         found.content_type = mark.content_type
     if not hasattr(found, "content_type"):

@@ -1,6 +1,5 @@
 """User functions as output formatters, with a class for each contract."""
 
-import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -26,9 +25,7 @@ from lmi_core.script.formatters.frames import (
 from lmi_core.script.formatters.request_io import CallContext, TextGenerationOutput
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
-from lmi_core.script.tracebacks import own_traceback, place_in, place_of
-
-logger = logging.getLogger(__name__)
+from lmi_core.script.tracebacks import formatter_failure
 
 TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
@@ -82,7 +79,7 @@ class CustomFormatter(OutputFormatter):
         except WrongResult as error:
             raise FormatterFailed(
                 f"the output formatter {self.custom.name} is called as {self.custom.reading.contract}, and returned a "
-                f"wrong type: {error}{place_of(self.custom.function)}"
+                f"wrong type: {error}"
             ) from None
         except TimeLimitExceeded as error:
             self._failure(error)
@@ -112,16 +109,9 @@ class CustomFormatter(OutputFormatter):
         return b""
 
     def _failure(self, error: BaseException) -> FormatterFailed:
-        logger.error(
-            "request %s: the output formatter %s raised\n%s",
-            self.context.request_id,
-            self.custom.name,
-            own_traceback(error, self.custom.directory),
-        )
-        return FormatterFailed(
-            f"the output formatter {self.custom.name} raised {type(error).__name__}: {error}"
-            f"{place_in(error, self.custom.function.__module__)}"
-        )
+        custom = self.custom
+        formatter, module = f"output formatter {custom.name}", custom.function.__module__
+        return formatter_failure(formatter, error, custom.directory, module, self.context.request_id)
 
 
 class PieceFormatter(CustomFormatter):

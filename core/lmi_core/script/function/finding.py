@@ -29,7 +29,11 @@ def find_model_function(directory: Path, options: RequestProperties) -> Path | N
         if options.script is not None:
             raise ConfigurationError(f"option.entryPoint={options.script}: {directory} contains no such file")
         return None
-    if options.handler in _names_in(path) or (options.handler == HANDLE and has_prediction_handler(path)):
+    try:
+        names = [name for statement in _parse(path).body for name in _names(statement)]
+    except SyntaxError as error:
+        raise ConfigurationError(f"{path} cannot be loaded\n{own_traceback(error, path.parent)}") from None
+    if options.handler in names or (options.handler == HANDLE and has_prediction_handler(path)):
         require_imports(path, own_environment=options.enable_venv)
         return path.resolve()
     if options.handler != HANDLE:
@@ -56,12 +60,8 @@ def describe_call(script: Path, configuration: Configuration, options: RequestPr
     return reason
 
 
-def _names_in(script: Path) -> list[str]:
-    try:
-        module = ast.parse(script.read_bytes(), str(script))
-    except SyntaxError as error:
-        raise ConfigurationError(f"{script} cannot be loaded\n{own_traceback(error, script.parent)}") from None
-    return [name for statement in module.body for name in _names(statement)]
+def _parse(script: Path) -> ast.Module:
+    return ast.parse(script.read_bytes(), str(script))
 
 
 def _names(statement: ast.stmt) -> list[str]:
@@ -83,8 +83,7 @@ def has_prediction_handler(script: Path) -> bool:
 
     Raise SyntaxError if the file cannot be parsed.
     """
-    statements = ast.parse(script.read_bytes(), str(script)).body
-    functions = (each for each in statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (each for each in _parse(script).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(_is_mark(mark) for function in functions for mark in function.decorator_list)
 
 

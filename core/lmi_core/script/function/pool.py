@@ -1,136 +1,117 @@
 """The processes that run a model function, and the queue in front of them."""
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec import structs
 
-from lmi_core.errors import (
-    BackendUnhealthy,
-    ConfigurationError,
-    FormatterFailed,
-    GenerationFailed,
-    LmiError,
-    OutOfMemory,
-)
+from lmi_core.configuration.properties import ServerProperties
+from lmi_core.errors import BackendUnhealthy, FormatterFailed, GenerationFailed, LmiError, OutOfMemory
 from lmi_core.host.client_queue import ClientQueue
-from lmi_core.logs.formats import log_model, logging_of
+from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.script.function.calls import FunctionBatch, FunctionCall
-from lmi_core.script.function.device_ids import DEVICE_ID, device_id
 from lmi_core.script.function.process import FunctionProcess
-from lmi_core.script.function.protocol import OUT_OF_MEMORY, Head, Load, Request
-from lmi_core.workers.restarts import Restarts
+from lmi_core.script.function.protocol import OUT_OF_MEMORY, Head, Load, Loaded, Request
+from lmi_core.workers.isolation import Presence
+from lmi_core.workers.replicas import ReplicaCount, Replicas
 
 logger = logging.getLogger(__name__)
 
 FAILED = 400  # this status and those above are failures
+DEVICE_ID = "device_id"  # the property of model functions with their process's GPU
+NO_DEVICE = "-1"
+
+
+def device_id(process: int, chosen: Sequence[str] = ()) -> str:
+    """Return the index of a process's GPU among those that it can see; "-1" if there is none.
+
+    `chosen` are the devices to use, by default all.
+    """
+    devices = chosen or [str(gpu) for gpu in range(visible_gpus())] or [CPU]
+    device = devices[process % len(devices)]
+    return NO_DEVICE if device == CPU else device
 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """The numbers of processes, the sizes of their batches, and their time limits."""
+    """The settings of a pool's processes and of their batches."""
 
+    server: ServerProperties
     predict_timeout: float  # seconds
-    min_workers: int = 1
-    max_workers: int = 1
-    batch_size: int = 1
-    max_batch_delay: float = 0.1  # seconds
-    retry_threshold: int = 10  # consecutive restarts of a process that dies
-    max_idle_time: float = 60  # seconds after which an idle process ends, if there are more than `min_workers`
     python: str | None = None  # the interpreter; None: the current one
-    devices: tuple[str, ...] = ()  # assigned to processes in turn; empty: all processes see all devices
     rolling: bool = False  # whether the function itself accepts new calls while it works on others
+
+    @property
+    def count(self) -> ReplicaCount:
+        """The number of processes; each device has its own, as in DJLServing."""
+        least, most = self.server.workers(visible_gpus())
+        devices = max(1, len(self.server.devices))
+        return ReplicaCount(max(1, least) * devices, most * devices)
+
+    @property
+    def batch_size(self) -> int:
+        return 1 if self.rolling else self.server.batch_size
 
 
 class FunctionPool:
-    """A pool of `min_workers` processes, and of up to `max_workers` while all of them are busy."""
+    """A pool of the minimum of processes, and of up to the maximum while all of them are busy."""
 
     def __init__(self, load: Load, settings: PoolSettings) -> None:
-        self.processes: list[FunctionProcess] = []
         self._load = load
         self._settings = settings
         self._queue: ClientQueue[FunctionCall] = ClientQueue()
         self._arrived = asyncio.Event()  # set when a call may be waiting
-        self._changed = asyncio.Event()  # set when a process may be free, or when none is left
+        self._changed = asyncio.Event()  # set when a process may be free
+        self._dispatching: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.Task[None]] = set()  # tasks that end processes already removed from `processes`
         self._running: set[FunctionCall] = set()  # requests that a process is working on
-        self._starting = 0
-        self._numbers: set[int] = set()  # of the live workers
         self._failures: set[str] = set()  # failures of first calls that have already been logged
-        self._restarts = Restarts(settings.retry_threshold, "the model function's worker", at_once=True)
-        self._log_model: str | None = None
-        self._why_unhealthy: str | None = "the model function is being loaded"
+        idle_time = settings.server.max_idle_time
+        self.replicas = Replicas(self._create, settings.count, max_sequences=1, max_idle_time=idle_time)
+        self.replicas.drain_seconds = settings.predict_timeout
+        self.replicas.on_change = self._changed.set
 
     async def start(self) -> None:
         """Start the first processes. Raise ConfigurationError if the script cannot be loaded."""
-        self._log_model = log_model.get()
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._settings.min_workers):
-                    group.create_task(self._start_process())
-        except ExceptionGroup as failures:
-            await self.stop()
-            raise failures.exceptions[0] from None
-        self._why_unhealthy = None
-        self._spawn(self._dispatch())
+        await self.replicas.start()
+        self._dispatching = asyncio.create_task(self._dispatch())
 
     async def change(self, settings: PoolSettings) -> None:
-        """Change the settings: start missing processes, and end surplus idle ones.
+        """Change the settings: start missing processes, and end surplus ones after their calls.
 
         Raise ConfigurationError if one cannot be started.
         """
         self._settings = settings
-        missing = settings.min_workers - len(self.processes) - self._starting
-        await asyncio.gather(*(self._start_process() for _ in range(missing)))
-        for process in [process for process in self.processes if process.calls == 0]:
-            if len(self.processes) > settings.max_workers:
-                self._end(process)
-            else:
-                self._end_once_idle(process)
-        self._changed.set()
+        await self.replicas.scale(settings.count)
 
     async def stop(self) -> None:
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for process in list(self.processes):
-            self._end(process)
-        await asyncio.gather(*self._ends)
+        await self.replicas.stop()
+        if self._dispatching is not None:
+            self._dispatching.cancel()
+            await asyncio.gather(self._dispatching, *self._tasks, return_exceptions=True)
         self._fail_queue(GenerationFailed("the model function was stopped"))
 
     def fail_calls(self, error: LmiError) -> None:
         """End every call with an error."""
         self._fail_queue(error)
-        for process in self.processes:
+        for process in self.replicas.members:
             process.fail_calls(error)
-
-    def check_health(self) -> None:
-        """Raise BackendUnhealthy while no process runs."""
-        if self._why_unhealthy is not None:
-            raise BackendUnhealthy(self._why_unhealthy)
-
-    async def wait_given_up(self) -> str:
-        await self._restarts.given_up.wait()
-        return self._restarts.reason
 
     def figures(self) -> EngineFigures:
         """Return the numbers of processes, running requests and waiting requests."""
         running = sum(not call.cancelled for call in list(self._running))
-        return EngineFigures(running, len(self._queue), restarts=self._restarts.count, workers=len(self.processes))
+        restarts, workers = self.replicas.figures.restarts, sum(each.is_available for each in self.replicas.members)
+        return EngineFigures(running, len(self._queue), restarts=restarts, workers=workers)
 
     def submit(
         self, function: str, request: Request, client: str = "", begin: Callable[[], object] | None = None
     ) -> FunctionCall:
         """Queue a client's request, and return its call. Raise BackendUnhealthy if no process is left."""
-        self.check_health()
+        self.replicas.check_health()
         call = FunctionCall(function, request, begin)
         call.on_cancel = lambda: self._queue.discard(client, call)  # until a process takes it
         self._queue.add(client, call)
@@ -141,7 +122,7 @@ class FunctionPool:
         """Call a function in every process. If it fails in one, undo the call and raise LmiError."""
         changed: list[FunctionProcess] = []
         try:
-            for process in list(self.processes):
+            for process in [each for each in self.replicas.members if each.is_available]:
                 await self._call(process, function, request)
                 changed.append(process)
         except LmiError:
@@ -152,7 +133,7 @@ class FunctionPool:
 
     async def _call(self, process: FunctionProcess, function: str, request: Request) -> None:
         call = FunctionCall(function, request)
-        self._spawn(self._run(process, FunctionBatch([call])))
+        self._begin(process, await process.isolation.enter(), [call])
         async with aclosing(call.answer()) as replies:
             async for reply in replies:
                 if isinstance(reply, Head) and reply.code >= FAILED:
@@ -163,15 +144,17 @@ class FunctionPool:
     async def _dispatch(self) -> None:
         while True:
             await self._until_waiting()
-            deadline = asyncio.get_running_loop().time() + self._settings.max_batch_delay
-            process = await self._free_process()  # first, so that the next client is chosen as late as possible
-            if process is None:
-                self._fail_queue(BackendUnhealthy(str(self._why_unhealthy)))
-            elif calls := await self._gather(deadline):
-                self._spawn(self._answer(process, calls))
-                await asyncio.sleep(0)  # lets the process become busy
+            deadline = asyncio.get_running_loop().time() + self._settings.server.max_batch_delay / 1000
+            try:
+                process = await self._free_process()  # first, so that the next client is chosen as late as possible
+            except BackendUnhealthy as error:
+                self._fail_queue(error)
+                continue
+            presence = await process.isolation.enter()  # before the calls are known, so that the process stays
+            if calls := await self._gather(deadline):
+                self._begin(process, presence, calls)
             else:
-                self._end_once_idle(process)
+                presence.leave()
 
     async def _until_waiting(self, count: int = 1) -> None:
         """Wait until that many calls wait."""
@@ -186,113 +169,50 @@ class FunctionPool:
                 await self._until_waiting(self._settings.batch_size)
         return [self._queue.pop() for _ in range(min(len(self._queue), self._settings.batch_size))]
 
-    async def _free_process(self) -> FunctionProcess | None:
-        """Wait for an available process, and return the least busy one, or None if no process is left."""
+    async def _free_process(self) -> FunctionProcess:
+        """Wait for a free process, and return the least busy one. Raise BackendUnhealthy if no process is left."""
         while True:
-            free = [process for process in self.processes if process.free]
-            if free:
-                chosen = min(free, key=lambda process: process.calls)
-                chosen.idle_since = None
-                return chosen
-            if self._restarts.given_up.is_set():
-                return None
-            if len(self.processes) + self._starting < self._settings.max_workers:
-                self._spawn(self._add_process())
+            await self.replicas.available()
+            if free := [each for each in self.replicas.members if each.is_free]:
+                return min(free, key=lambda process: process.isolation.inside)
+            self.replicas.grow_if_full()
             self._changed.clear()
             await self._changed.wait()
 
-    async def _answer(self, process: FunctionProcess, calls: Sequence[FunctionCall]) -> None:
+    def _begin(self, process: FunctionProcess, presence: Presence, calls: Sequence[FunctionCall]) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(self._answer(process, presence, calls))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, process: FunctionProcess, presence: Presence, calls: Sequence[FunctionCall]) -> None:
         self._running.update(calls)
         try:
-            await self._run(process, FunctionBatch(calls))
+            with presence:
+                await process.run(FunctionBatch(calls))
         finally:
             self._running.difference_update(calls)
+            self._changed.set()
 
-    async def _run(self, process: FunctionProcess, batch: FunctionBatch) -> None:
-        await process.run(batch)
-        if not process.died.is_set():
-            self._restarts.reset_count()
-        self._changed.set()
-        self._end_once_idle(process)
+    def _create(self, number: int) -> FunctionProcess:
+        settings = self._settings
+        own = {DEVICE_ID: device_id(number, settings.server.devices)}  # unless an option sets one
+        load = structs.replace(self._load, properties=own | self._load.properties)
+        threshold = settings.server.retry_threshold
+        return FunctionProcess(load, settings.predict_timeout, threshold, settings.python, self._on_change)
 
-    def _end_once_idle(self, process: FunctionProcess) -> None:
-        loop = asyncio.get_running_loop()
-        if self._spare > 0 and process.calls == 0:
-            process.idle_since = loop.time()
-            loop.call_later(self._settings.max_idle_time, self._end_if_idle, process, process.idle_since)
-
-    def _end_if_idle(self, process: FunctionProcess, since: float) -> None:
-        if self._spare > 0 and process in self.processes and process.calls == 0 and process.idle_since == since:
-            self._end(process)
-
-    def _end(self, process: FunctionProcess) -> None:
-        self.processes.remove(process)
-        self._numbers.discard(process.number)
-        task = asyncio.create_task(process.stop())
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
-
-    @property
-    def _spare(self) -> int:
-        return len(self.processes) - self._settings.min_workers
-
-    async def _start_process(self) -> FunctionProcess:
-        with logging_of(self._log_model):
-            return await self._start_logged_process()
-
-    async def _start_logged_process(self) -> FunctionProcess:
-        process = FunctionProcess(self._settings.predict_timeout, self._settings.python)
-        self._starting += 1
-        number = next(number for number in itertools.count() if number not in self._numbers)
-        self._numbers.add(number)
-        try:
-            own = {DEVICE_ID: device_id(number, self._settings.devices)}  # unless an option sets one
-            await process.start(structs.replace(self._load, properties=own | self._load.properties))
-        except BaseException:
-            self._numbers.discard(number)
-            raise
-        finally:
-            self._starting -= 1
-        process.number = number
-        if process.loaded.failure is not None and process.loaded.failure not in self._failures:
-            self._failures.add(process.loaded.failure)  # all processes fail for the same reason
+    def _on_change(self, loaded: Loaded | None) -> None:
+        """Look for a free process again, after one has been loaded or, with None, has died."""
+        asyncio.get_running_loop().call_soon(self._changed.set)  # when it accepts calls, or none any longer
+        if loaded is not None and loaded.failure is not None and loaded.failure not in self._failures:
+            self._failures.add(loaded.failure)  # all processes fail for the same reason
             logger.error(
                 "%s: %s failed in the initial call without content, in which it loads its model. It still receives "
                 "requests; those that it cannot answer get status 424\n%s",
                 self._load.script,
                 self._load.function,
-                process.loaded.failure,
+                loaded.failure,
             )
-        self.processes.append(process)
-        self._why_unhealthy = None
-        self._changed.set()
-        self._spawn(self._supervise(process))
-        self._end_once_idle(process)  # in case another process has already served the call that needed it
-        return process
-
-    async def _add_process(self) -> None:
-        try:
-            await self._start_process()
-        except ConfigurationError as error:
-            logger.error("an additional worker could not be started: %s", error.message)
-
-    async def _supervise(self, process: FunctionProcess) -> None:
-        await process.died.wait()
-        if process not in self.processes:
-            return  # the process was ended
-        self._end(process)
-        if not self.processes:
-            self._why_unhealthy = "the model function's worker died and is being restarted"
-        if await self._restarts.attempt(self._start_process) is None and not self.processes:
-            self._why_unhealthy = self._restarts.reason
-            self._restarts.give_up()
-            self._changed.set()
 
     def _fail_queue(self, error: LmiError) -> None:
         while self._queue:
             self._queue.pop().fail(error)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

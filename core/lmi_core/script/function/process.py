@@ -3,9 +3,12 @@
 import asyncio
 import itertools
 import logging
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
-from lmi_core.errors import GenerationFailed, GenerationTimeout, LmiError
+from lmi_core.errors import BackendUnhealthy, GenerationTimeout, LmiError
 from lmi_core.script.function.calls import FunctionBatch
 from lmi_core.script.function.protocol import (
     Cancel,
@@ -18,98 +21,71 @@ from lmi_core.script.function.protocol import (
     Working,
     decode_from_worker,
 )
+from lmi_core.workers.client import WorkerClient
 from lmi_core.workers.conversation import Conversation
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.local_process import LocalProcess
+from lmi_core.workers.resumption import EngineLost
 
 logger = logging.getLogger(__name__)
 
 TARGET = "lmi_core.script.function.worker:run"
+WHAT = "the model function's worker"
 
 
-class FunctionProcess:
-    """The server's side of one process.
+class FunctionProcess(WorkerClient[FromWorker, int, ItemQueue[Reply | Working]]):
+    """A process that runs a model function; it is killed if a call takes too long, and replaced when it dies."""
 
-    If the process dies, or is killed because a call took too long, its calls fail and `died` is set.
-    """
-
-    def __init__(self, predict_timeout: float, python: str | None = None) -> None:
-        self.died = asyncio.Event()
-        self.number = 0  # its number in the pool
-        self.calls = 0  # running calls
-        self.idle_since: float | None = None  # on the event loop's clock; None: it is in use
-        self.loaded = Loaded(1, [])
+    def __init__(
+        self,
+        load: Load,
+        predict_timeout: float,
+        retry_threshold: int,
+        python: str | None,
+        on_change: Callable[[Loaded | None], None],
+    ) -> None:
+        """`python` is the interpreter, by default this one; `on_change` is called at each start and death."""
+        endpoint = partial(LocalProcess, TARGET, python=python)
+        super().__init__(endpoint, decode_from_worker, retry_threshold, heartbeat_timeout=0, what=WHAT)
+        self._load = load
         self._predict_timeout = predict_timeout
-        self._rolling = False  # whether each call of the function works on all requests of the process
-        self._worker = Conversation(LocalProcess(TARGET, python=python), decode_from_worker)
+        self._on_change = on_change
         self._ids = itertools.count(1)
-        self._replies: dict[int, ItemQueue[Reply | Working]] = {}
-        self._reader: asyncio.Task[None] | None = None
-        self._places: AbstractAsyncContextManager[object] = nullcontext()  # the function's slots for calls
+        self._is_killed = False  # its end may not have been noticed yet
+        self._max_calls = 1
+        self._places = asyncio.Semaphore()  # for calls; of the size `max_calls` once it is known
 
     @property
-    def process_id(self) -> int | None:
-        return self._worker.endpoint.process_id
-
-    @property
-    def free(self) -> bool:
-        limit = self.loaded.max_calls
-        return not self.died.is_set() and (limit is None or self.calls < limit)
-
-    async def start(self, load: Load) -> None:
-        """Start the process, and let it load the script. Raise ConfigurationError if this fails."""
-
-        async def message() -> Load:
-            return load
-
-        answer = await self._worker.load(message, f"{load.script} could not be loaded")
-        assert isinstance(answer, Loaded), answer
-        self.loaded = answer
-        self._rolling = load.rolling_batch_size is not None
-        if answer.max_calls is not None:
-            self._places = asyncio.Semaphore(answer.max_calls)
-        self._reader = asyncio.create_task(self._follow())
-
-    async def stop(self) -> None:
-        if self._reader is not None:
-            self._reader.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reader
-        await self._die(_lost_error("the worker was stopped"))
+    def is_free(self) -> bool:
+        """Whether a further call would begin at once."""
+        return self.is_available and not self._is_killed and self.isolation.inside < self._max_calls
 
     def fail_calls(self, error: LmiError) -> None:
         """End the running calls with an error, whether or not the function ends."""
-        for replies in self._replies.values():
+        for replies in self._requests.values():
             replies.fail(error)
 
     async def run(self, batch: FunctionBatch) -> None:
         """Let the function answer a batch, and return when it is done, even if every request is cancelled."""
-        self.calls += 1
-        try:
-            async with self._places:
+        async with self._places:
+            try:
                 await self._run(batch)
-        finally:
-            self.calls -= 1
+            except LmiError as error:
+                batch.fail(error)
+            finally:
+                batch.on_cancel(None)
 
     async def _run(self, batch: FunctionBatch) -> None:
-        call_id = next(self._ids)
-        replies = self._replies[call_id] = ItemQueue[Reply | Working]()
-        if self.died.is_set():
-            replies.fail(_lost_error("its worker died"))
-        batch.on_cancel(lambda: self._send(Cancel(call_id)))
-        batch.begin()
-        self._send(Handle(call_id, batch.function, batch.requests))
-        try:
+        call_id, replies = next(self._ids), ItemQueue[Reply | Working]()
+        with self._in_worker(call_id, replies, Handle(call_id, batch.function, batch.requests), Cancel(call_id)):
+            batch.on_cancel(partial(self._cancel, call_id))
+            batch.begin()
             while not isinstance(reply := await self._next(replies), End):
                 if not isinstance(reply, Working):
                     batch.deliver(reply)
             batch.on_cancel(None)
             batch.deliver(reply)
-        except LmiError as error:
-            batch.fail(error)
-        finally:
-            batch.on_cancel(None)
-            del self._replies[call_id]
+            self.restarts.reset_count()
 
     async def _next(self, replies: ItemQueue[Reply | Working]) -> Reply | Working:
         try:
@@ -119,31 +95,38 @@ class FunctionProcess:
             error = GenerationTimeout(
                 f"the model function did not answer within option.predict_timeout={self._predict_timeout:g} seconds"
             )
-            if not self.died.is_set():  # another call may have reached the limit at the same time
-                logger.error("%s; worker %s is killed", error.message, self.process_id)
-                others = _lost_error("its worker was killed because another request took too long")
-                await self._die(error if self._rolling else others)
+            if not replies.complete:  # otherwise, another call has reached the limit at the same time
+                self._kill(error)
             raise error from None
 
-    async def _follow(self) -> None:
-        death = await self._worker.follow(self._deliver)
-        await self._die(_lost_error(death))
+    def _kill(self, error: LmiError) -> None:
+        """Kill the process because of a call, on which all others depend in a rolling batch."""
+        logger.error("%s; worker %s is killed", error.message, self.process_id)
+        others = EngineLost("the request was lost: its worker was killed because another request took too long", 1)
+        self.fail_calls(error if self._load.rolling_batch_size is not None else others)
+        self._is_killed = True
+        self._supervisor.running.endpoint.kill()
 
-    def _deliver(self, reply: FromWorker) -> None:
-        assert isinstance(reply, Reply | Working), reply
-        if reply.call_id in self._replies:
-            self._replies[reply.call_id].put(reply, final=isinstance(reply, End))
+    def _cancel(self, call_id: int) -> None:
+        with suppress(BackendUnhealthy):
+            self._send(Cancel(call_id))
 
-    async def _die(self, error: LmiError) -> None:
-        """End the process, and its calls with an error."""
-        self.died.set()
-        self.fail_calls(error)
-        await self._worker.stop()
+    async def _load_message(self, worker: Conversation[FromWorker]) -> Load:
+        return self._load
 
-    def _send(self, message: Load | Handle | Cancel) -> None:
-        if not self.died.is_set():
-            self._worker.send(message)
+    def _on_loaded(self, answer: FromWorker) -> None:
+        assert isinstance(answer, Loaded), answer
+        self._is_killed = False
+        max_calls = sys.maxsize if answer.max_calls is None else answer.max_calls
+        if max_calls != self._max_calls:
+            self._max_calls, self._places = max_calls, asyncio.Semaphore(max_calls)
+        self._on_change(answer)
 
+    def record_death(self) -> None:
+        super().record_death()
+        self._on_change(None)
 
-def _lost_error(why: str) -> GenerationFailed:
-    return GenerationFailed(f"the request was lost: {why}")
+    def _deliver(self, message: FromWorker) -> None:
+        assert isinstance(message, Reply | Working), message
+        if message.call_id in self._requests:
+            self._requests[message.call_id].put(message, final=isinstance(message, End))

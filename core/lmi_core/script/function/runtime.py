@@ -48,16 +48,16 @@ class ModelFunction(ServingRuntime[FunctionProperties]):
         await self.pool.stop()
 
     async def health(self) -> None:
-        self.pool.check_health()
+        self.pool.replicas.check_health()
 
     def figures(self) -> EngineFigures:
         return self.pool.figures()
 
     def process_ids(self) -> Collection[int]:
-        return [each.process_id for each in list(self.pool.processes) if each.process_id is not None]
+        return self.pool.replicas.process_ids
 
     async def given_up(self) -> str:
-        return await self.pool.wait_given_up()
+        return await self.pool.replicas.wait_given_up()
 
     @property
     def adapters(self) -> dict[str, Request]:

@@ -10,7 +10,6 @@ from pydantic import Field
 
 from lmi_core.configuration.configuration import DEFAULT, Configuration
 from lmi_core.configuration.properties import OPTION_PREFIX, ModelProperties, RequestProperties, ServerProperties
-from lmi_core.host.devices import visible_gpus
 from lmi_core.script.djl_names.inputs import BATCH_SIZE
 from lmi_core.script.djl_names.outputs import JSON, TEXT
 from lmi_core.script.environment import model_environment
@@ -60,7 +59,6 @@ def function_setup(
     rolling = rolls(script, configuration, options)
     environment = model_environment(setup.directory, options.enable_venv)
     python = str(environment.python) if environment is not None else None
-    pool = pool_settings(PoolSettings(predict_timeout=options.own_code_timeout, python=python, rolling=rolling), server)
     folders = sorted((setup.directory / setup.properties.adapters).glob("*/"))
     load = Load(
         script=str(script),
@@ -76,24 +74,8 @@ def function_setup(
         setup.engine_arguments,
         setup.retry_threshold,
         load=load,
-        pool=pool,
+        pool=PoolSettings(server, options.own_code_timeout, python, rolling),
         max_output_size=options.max_output_size,
-    )
-
-
-def pool_settings(settings: PoolSettings, server: ServerProperties) -> PoolSettings:
-    """Return the settings of processes and batches in the server's options."""
-    min_workers, max_workers = server.workers(visible_gpus())
-    devices = max(1, len(server.devices))  # each has its own workers, as in DJLServing
-    return replace(
-        settings,
-        min_workers=max(1, min_workers) * devices,
-        max_workers=max_workers * devices,
-        batch_size=1 if settings.rolling else server.batch_size,
-        max_batch_delay=server.max_batch_delay / 1000,
-        retry_threshold=server.retry_threshold,
-        max_idle_time=server.max_idle_time,
-        devices=server.devices,
     )
 
 

@@ -114,9 +114,9 @@ WRONG = "is called as (response_data: dict) -> dict, and returned a wrong type:"
     [
         ("raise KeyError('colour')", "raised KeyError: 'colour' (model/model.py, line 7)"),
         ("raise SystemExit(3)", "raised SystemExit: 3 (model/model.py, line 7)"),
-        ("return None", f"{WRONG} NoneType (model/model.py, line 4)"),
-        ("return 7", f"{WRONG} int (model/model.py, line 4)"),
-        ("return {1, 2}", f"{WRONG} set. Type is not JSON serializable: set (model/model.py, line 4)"),
+        ("return None", f"{WRONG} NoneType"),
+        ("return 7", f"{WRONG} int"),
+        ("return {1, 2}", f"{WRONG} set. Type is not JSON serializable: set"),
     ],
 )
 async def test_formatter_that_raises(
@@ -170,9 +170,7 @@ async def test_input_formatter_that_returns_no_request(serve: Serve, model_dir: 
     script = "from lmi import input_formatter\n\n\n@input_formatter\ndef f(decoded_payload):\n    return 7\n"
     server = await serve(model_dir({"serving.properties": SCRIPTED, "model.py": script}))
     answer = await server.post("/invocations", BODY)
-    assert answer.json()["error"] == (
-        "the input formatter f must return a dict or a RequestInput. Returned: int (model/model.py, line 4)"
-    )
+    assert answer.json()["error"] == "the input formatter f must return a dict or a RequestInput. Returned: int"
 
 
 @pytest.mark.parametrize("body", [BODY, STREAM], ids=["whole", "stream"])
@@ -186,5 +184,5 @@ async def test_function_that_returns_a_number(serve: Serve, model_dir: ModelDire
     assert answer.status == (200 if body is STREAM else 424)
     assert (
         "the output formatter f is called as (output: GenerationOutput) -> str | bytes | dict, and returned a wrong "
-        "type: int (model/model.py, line 4)"
+        "type: int"
     ) in answer.body.decode()

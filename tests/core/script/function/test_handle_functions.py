@@ -149,9 +149,9 @@ async def test_failure_within_a_stream(echo: RunningServer) -> None:
 
 async def test_endless_loop_is_killed_with_its_worker(clock: LoopClock, echo: RunningServer) -> None:
     before = (await ask(echo, "loaded")).json()["pid"]
-    (process,) = model_function(echo).pool.processes
+    (process,) = model_function(echo).pool.replicas.members
     looping = asyncio.create_task(ask(echo, "loop"))
-    await until(lambda: process.calls == 1)
+    await until(lambda: process.isolation.inside == 1)
     waiting = asyncio.create_task(ask(echo, "loaded"))
     await until(lambda: echo.dispatcher.in_flight == 2)
     await clock.pass_time(120)
@@ -159,6 +159,16 @@ async def test_endless_loop_is_killed_with_its_worker(clock: LoopClock, echo: Ru
     assert answer.status == 504
     assert answer.json()["error"] == "the model function did not answer within option.predict_timeout=120 seconds"
     assert (await waiting).json()["pid"] != before
+
+
+async def test_calls_fail_when_a_killed_worker_is_not_restarted(clock: LoopClock, serve_script: ServeScript) -> None:
+    server = await serve_script("echo_handler", "retry_threshold=0\n")
+    looping = asyncio.create_task(ask(server, "loop"))
+    waiting = asyncio.create_task(ask(server, "loaded"))
+    await until(lambda: server.dispatcher.in_flight == 2)
+    await until(lambda: model_function(server).pool.replicas.members[0].isolation.inside == 1)
+    await clock.pass_time(120)
+    assert ((await looping).status, (await waiting).status) == (504, 503)
 
 
 async def test_worker_that_dies_is_restarted(echo: RunningServer) -> None:
@@ -178,18 +188,18 @@ async def two_at_work(server: RunningServer, folder: Path) -> set[bytes]:
     return {answer.body for answer in await asyncio.gather(*answers)}
 
 
-async def first_death(clock: LoopClock, pool: FunctionPool) -> None:
-    """Let time pass until one of the processes ends."""
-    processes = [*pool.processes]
-    while not any(process.died.is_set() for process in processes):
+async def first_end(clock: LoopClock, pool: FunctionPool) -> None:
+    """Let time pass until one of the processes begins to end."""
+    before = len(pool.replicas.members)
+    while len(pool.replicas.members) == before:
         await clock.pass_time(1)
 
 
 async def test_further_workers_are_started_when_all_are_busy(serve_script: ServeScript, tmp_path: Path) -> None:
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\n")
-    assert len(model_function(server).pool.processes) == 1
+    assert len(model_function(server).pool.replicas.members) == 1
     pids = await two_at_work(server, tmp_path / "pids")
-    assert len(pids) == len(model_function(server).pool.processes) == 2
+    assert len(pids) == len(model_function(server).pool.replicas.members) == 2
 
 
 async def test_further_workers_end_when_they_are_idle(
@@ -198,10 +208,10 @@ async def test_further_workers_end_when_they_are_idle(
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=60\n")
     pool = model_function(server).pool
     for name in ("one", "two"):
-        assert len(await two_at_work(server, tmp_path / name)) == len(pool.processes) == 2
-        await first_death(clock, pool)
-        (kept,) = pool.processes
-        assert not kept.died.is_set()
+        assert len(await two_at_work(server, tmp_path / name)) == len(pool.replicas.members) == 2
+        await first_end(clock, pool)
+        (kept,) = pool.replicas.members
+        assert kept.is_available
         assert (await ask(server, "loaded")).json()["pid"] == kept.process_id
 
 
@@ -209,8 +219,8 @@ async def test_stop_while_an_idle_worker_ends(clock: LoopClock, serve_script: Se
     server = await serve_script("echo_handler", "minWorkers=1\nmaxWorkers=2\nmax_idle_time=60\n")
     pool = model_function(server).pool
     await two_at_work(server, tmp_path / "pids")
-    workers = [psutil.Process(process.process_id) for process in pool.processes]
-    await first_death(clock, pool)
+    workers = [psutil.Process(process.process_id) for process in pool.replicas.members]
+    await first_end(clock, pool)
     await pool.stop()
     assert [worker.is_running() for worker in workers] == [False, False]
 
@@ -285,15 +295,15 @@ async def test_adapters_outlive_the_worker(serve_script: ServeScript, tmp_path: 
     for name in ("german", "french", "dutch"):
         await server.model.adapters.add(name, str(tmp_path))
     await server.model.adapters.remove("french")
-    (process,) = function.pool.processes
-    assert process.process_id is not None
-    os.kill(process.process_id, signal.SIGKILL)
-    await process.died.wait()
-    while (await server.get("/ping")).status != 200:
-        await asyncio.sleep(0.02)
+    (process,) = function.pool.replicas.members
+    killed = process.process_id
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: not process.is_available)
+    await process.available()
     expected = {"text": "a", "of": 1, "adapters": ["dutch", "german"]}
     assert await many(server, "a") == [(200, expected)]
-    assert function.pool.processes[0] is not process
+    assert process.process_id != killed
 
 
 async def test_adapters_that_come_and_go(serve_script: ServeScript, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ async def ask(server: RunningServer, text: str, **more: object) -> Answer:
 def process(server: RunningServer) -> FunctionProcess:
     function = server.model.function
     assert function is not None
-    return function.pool.processes[0]
+    return function.pool.replicas.members[0]
 
 
 async def call_arguments(server: RunningServer) -> dict[str, Any]:
@@ -129,7 +129,7 @@ async def test_nothing_to_say_for_longer_than_the_timeout(
 async def test_call_that_takes_too_long(clock: LoopClock, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(tmp_path, "option.predict_timeout=100\noption.max_rolling_batch_size=2\n") as server:
         late = [asyncio.create_task(ask(server, "late", sleep=1000)) for _ in range(2)]
-        await until(lambda: process(server).calls == 2)
+        await until(lambda: process(server).isolation.inside == 2)
         waiting = asyncio.create_task(ask(server, "waiting"))
         await until(lambda: server.dispatcher.in_flight == 3)
         await clock.pass_time(100)
@@ -220,7 +220,7 @@ async def test_client_that_leaves(server: RunningServer, tmp_path: Path) -> None
     assert (await stopping).body == b"e "
     answers = await asyncio.gather(ask(server, "e f g"), ask(server, "h i"))
     assert [answer.body for answer in answers] == [b"e f g ", b"h i "]
-    while process(server).calls:
+    while process(server).isolation.inside:
         await asyncio.sleep(0)
 
 

@@ -16,7 +16,7 @@ from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFail
 from lmi_core.generation import coalescing
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_core.workers.local_process import LocalProcess
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
@@ -111,7 +111,7 @@ async def until_healthy(client: EngineClient) -> None:
 async def test_a_worker_that_cannot_be_replaced_is_given_up(
     model_directory: ModelDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(supervisor, "FIRST_DELAY", 0.01)
     directory = tmp_path / "model"
     directory.symlink_to(model_directory("llama"))
     client = EngineClient(EngineOptions(str(directory)), retry_threshold=1)
@@ -121,7 +121,7 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
         assert client.replicas.first.process_id is not None
         os.kill(client.replicas.first.process_id, signal.SIGKILL)
         async with asyncio.timeout(60):
-            while "is not restarted again" not in client.replicas.first.why_unhealthy:
+            while not client.replicas.first.restarts.given_up.is_set():
                 await asyncio.sleep(0.05)
         with pytest.raises(
             BackendUnhealthy, match="the engine died and is not restarted again, after 1 consecutive restarts"
@@ -132,7 +132,7 @@ async def test_a_worker_that_cannot_be_replaced_is_given_up(
 
 
 async def test_a_worker_that_only_fails_has_not_worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.0)
+    monkeypatch.setattr(supervisor, "FIRST_DELAY", 0.0)
     client = EngineWorker(EngineOptions("nowhere"), 1, 0, 0, OutputCoalescing(0), partial(LocalProcess, ""))
     started = AsyncMock(return_value=True)
     assert await client.restarts.attempt(started)

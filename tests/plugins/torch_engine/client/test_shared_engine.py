@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from lmi_core.embedding_backend import Vector
 from lmi_core.errors import GenerationFailed
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_core.workers.shared_worker import HOST_VARIABLE
 from lmi_core.workers.worker_host import WorkerHost
 from lmi_plugins.torch_engine.client import client as torch_client
@@ -42,7 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def clients(directory: Path) -> AsyncIterator[Clients]:
     with importable_in_workers() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(restarts, "FIRST_DELAY", 0.01)
+        patch.setattr(supervisor, "FIRST_DELAY", 0.01)
         patch.setattr(torch_client, "TARGET", TORCH)
         host = WorkerHost(Path(folder))
         await host.start()

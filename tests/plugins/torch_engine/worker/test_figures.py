@@ -12,7 +12,7 @@ import pytest_asyncio
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.tiny_models import LLAMA, save_tokenizer
@@ -69,7 +69,7 @@ async def test_running_waiting_and_the_cache(client: EngineClient) -> None:
 
 
 async def test_counts_outlive_the_worker(client: EngineClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(supervisor, "FIRST_DELAY", 0.01)
 
     async def ask() -> EngineFigures:
         """Return the figures with one more request of the same prompt."""

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from lmi_core.errors import GenerationFailed
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.messages.requests import EngineOptions, SamplingParameters
 from tests.plugins.torch_engine.conftest import ModelDirectory
@@ -25,7 +25,7 @@ PROMPT = [5, 6, 7]
 async def client(model_directory: ModelDirectory) -> AsyncIterator[EngineClient]:
     client = EngineClient(EngineOptions(str(model_directory("llama"))), retry_threshold=3, heartbeat_timeout=TIMEOUT)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restarts, "FIRST_DELAY", 0.01)
+        patch.setattr(supervisor, "FIRST_DELAY", 0.01)
         await client.start()
         yield client
         await client.stop()

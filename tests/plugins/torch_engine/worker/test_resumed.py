@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.output import GenerationStep, Token
-from lmi_core.workers import restarts
+from lmi_core.workers import supervisor
 from lmi_core.workers.isolation import Presence
 from lmi_plugins.torch_engine.client import client as torch_client
 from lmi_plugins.torch_engine.client.client import EngineClient
@@ -119,7 +119,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(directory: Path) -> AsyncIterator[EngineClient]:
     with importable_in_workers() as patch:
-        patch.setattr(restarts, "FIRST_DELAY", 0.01)
+        patch.setattr(supervisor, "FIRST_DELAY", 0.01)
         patch.setattr(torch_client, "TARGET", TORCH)
         client = EngineClient(EngineOptions(str(directory)), retry_threshold=3, heartbeat_timeout=5, resume=True)
         await client.start()
