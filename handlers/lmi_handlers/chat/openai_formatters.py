@@ -175,7 +175,7 @@ class OpenAiChatStreamFormatter(ChatSchemaFormatter):
 
 class TgiChatStreamFormatter(OpenAiChatStreamFormatter):
     """The same events with `option.tgi_compat`: each delta has the role, the first a text or a call, and the last one
-    the finish reason.
+    the finish reason. Each delta of a call has its id, because TGI's client cannot read one without.
     """
 
     name: ClassVar[str] = "tgi_chat_stream"
@@ -184,7 +184,22 @@ class TgiChatStreamFormatter(OpenAiChatStreamFormatter):
     def __init__(self, answer: ChatAnswer) -> None:
         super().__init__(answer)
         self._unset |= {"role": "assistant"}
+        self._calls: dict[int, JsonObject] = {}  # by sequence, the members in every delta of its latest call
 
     def _begin(self, index: int, output: GenerationOutput) -> list[bytes]:
         first, *echoed = super()._begin(index, output)
         return [first, *echoed] if prompt_members(self, output) else echoed
+
+    def _choice(self, index: int, delta: JsonObject, token: Token | None = None) -> JsonObject:
+        return super()._choice(index, self._complete(index, delta), token)
+
+    def _complete(self, index: int, delta: JsonObject) -> JsonObject:
+        """Return the delta with what TGI repeats in those of a call; one without a piece of it has no arguments."""
+        if not delta and index in self._calls:
+            delta = {"tool_calls": [{"function": {"arguments": ""}}]}
+        if "function" not in (call := delta.get("tool_calls", [{}])[0]):
+            return delta
+        if "id" in call:
+            self._calls[index] = {member: call[member] for member in ("index", "id", "type")}
+        function = {"name": None} | call["function"]
+        return {"tool_calls": [self._calls[index] | call | {"function": function}]}

@@ -54,8 +54,9 @@ async def _load(adapters: ModelAdapters, adapter: LoadAdapter) -> None:
         await adapters.add(adapter.lora_name, adapter.lora_path)
     except AdapterExists:
         if not adapter.load_inplace:
-            raise AdapterExists(
-                f"the adapter `{adapter.lora_name}` already exists: unload it, or replace it with `load_inplace`"
+            raise AdapterExists(  # clients of vLLM look for "already been loaded"
+                f"the adapter `{adapter.lora_name}` has already been loaded: unload it, or replace it with "
+                "`load_inplace`"
             ) from None
         await adapters.replace(adapter.lora_name, adapter.lora_path)
 

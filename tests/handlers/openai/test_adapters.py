@@ -38,7 +38,7 @@ async def test_an_adapter_comes_changes_and_goes(server: RunningServer) -> None:
     again = {"lora_name": "danish", "lora_path": "two"}
     refused = await server.post(LOAD, again)
     assert (refused.status, refused.json()["error"]["code"]) == (400, "adapter_exists")
-    assert "`load_inplace`" in refused.json()["error"]["message"]
+    assert "already been loaded: unload it, or replace it with `load_inplace`" in refused.json()["error"]["message"]
     written_out = {"load_inplace": True, "is_3d_lora_weight": False}
     answers = await asyncio.gather(*(server.post(LOAD, again | written_out) for _ in range(3)))
     assert [answer.status for answer in answers] == [200] * 3
