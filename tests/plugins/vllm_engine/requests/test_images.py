@@ -172,8 +172,9 @@ async def test_an_image_that_takes_too_long(vision: VllmServer, monkeypatch: pyt
     monkeypatch.setattr(vision.backend._service, "_max_image_pixels", 4000 * 4000)
     answer = await ask(vision, jpeg_with_scans(3000))
     assert answer.status == 400
-    message = "`messages.0.content.0.image_url.url` is not a readable image: it takes more than 0.1 seconds"
-    assert answer.json()["error"]["message"] == message
+    assert answer.json()["error"]["message"] == (
+        "`messages.0.content.0.image_url.url` is not a readable image: the images of the request take more than 0.1 seconds"
+    )
 
 
 async def test_an_image_whose_client_has_gone_holds_up_no_others(
