@@ -173,7 +173,8 @@ async def test_an_image_that_takes_too_long(vision: VllmServer, monkeypatch: pyt
     answer = await ask(vision, jpeg_with_scans(3000))
     assert answer.status == 400
     assert answer.json()["error"]["message"] == (
-        "`messages.0.content.0.image_url.url` is not a readable image: the images of the request take more than 0.1 seconds"
+        "`messages.0.content.0.image_url.url` is not a readable image: the images of the request take more than "
+        "0.1 seconds"
     )
 
 
