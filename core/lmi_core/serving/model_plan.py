@@ -1,7 +1,8 @@
 """The plan of a model, read from its directory and checked before anything starts."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typing import Any
 
 from lmi_core.backend import Backend
 from lmi_core.configuration.configuration import DEFAULT, Configuration, Setting
+from lmi_core.configuration.keys_without_effect import KEYS_WITHOUT_EFFECT
 from lmi_core.configuration.properties import (
     OPTION_PREFIX,
     ModelProperties,
@@ -152,16 +154,17 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
     configuration.warnings += worker_warnings(server)
     backend: type[Backend[Any]] | None = None
     substitutions: tuple[Substitution, ...] = ()
-    script = find_model_function(directory, options)
-    if script is None:
-        options = choose_batching(server, options, configuration)
-        options = drop_ignored(options, configuration)
-        chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
-        backend, substitutions = standing_in(chosen, options.rolling_batch, server.ray_address)
-        configuration.warnings += replica_warnings(server, backend)
-        place_on_devices(server, backend, configuration)
-    else:
-        reason = describe_call(script, configuration, options)
+    with _further_problems(directory, configuration, options, plugins):
+        script = find_model_function(directory, options)
+        if script is None:
+            options = choose_batching(server, options, configuration)
+            options = drop_ignored(options, configuration)
+            chosen, reason = choose_backend(options.rolling_batch, plugins.backends)
+            backend, substitutions = standing_in(chosen, options.rolling_batch, server.ray_address)
+            configuration.warnings += replica_warnings(server, backend)
+            place_on_devices(server, backend, configuration)
+        else:
+            reason = describe_call(script, configuration, options)
     setup = _setup(directory, configuration, server, backend or ModelFunction, plugins.backends)
     setup = replace(setup, loading_timeout=options.model_loading_timeout)
     check_task(backend, setup.properties)
@@ -193,6 +196,47 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
             substitutions=substitutions,
             version=version,
         )
+
+
+@contextmanager
+def _further_problems(
+    directory: Path, configuration: Configuration, options: RequestProperties, plugins: Plugins
+) -> Iterator[None]:
+    """If the runtime cannot be chosen, collect the problems that show all the same: an unknown backend, invalid values
+    of the keys that all backends read and, if the backend is unknown, an unknown formatter and keys that none reads.
+    """
+    try:
+        yield
+    except ConfigurationError:
+        known = _passes(lambda: choose_backend(options.rolling_batch, plugins.backends), configuration)
+        configuration.load(ModelProperties)
+        if not known:
+            _check_formatter(directory, configuration, options, plugins)
+            if configuration.has_unread:
+                of_others = foreign_keys(ModelFunction, plugins.backends).keys() - KEYS_WITHOUT_EFFECT.keys()
+                configuration.pass_through({key.removeprefix(OPTION_PREFIX) for key in of_others})
+                configuration.explain_unread(KEYS_WITHOUT_EFFECT)
+        raise
+
+
+def _passes(check: Callable[[], object], configuration: Configuration) -> bool:
+    """Return whether a check passes; its error joins those of the configuration."""
+    try:
+        check()
+    except ConfigurationError as error:
+        configuration.errors.append(error.message)
+        return False
+    return True
+
+
+def _check_formatter(
+    directory: Path, configuration: Configuration, options: RequestProperties, plugins: Plugins
+) -> None:
+    """Collect the error of an unknown output formatter, unless a script that is not loaded may define it."""
+    name = options.output_formatter
+    if name is None or name in plugins.formatter_functions or (directory / (options.script or SCRIPT)).is_file():
+        return
+    _passes(lambda: plugins.formatters.require(name, plugins.formatter_functions), configuration)
 
 
 def _setup(
