@@ -26,7 +26,7 @@ from lmi_handlers.openai.rerank import RerankRequest, ScoreRequest, TeiRerankReq
 from lmi_handlers.responses import items as responses_items
 from lmi_handlers.responses import request as responses_request
 from lmi_handlers.responses.request import ResponsesRequest
-from lmi_handlers.tgi.payload import TgiParameters
+from lmi_handlers.tgi.payload import HostedApiOptions, TgiParameters
 from lmi_handlers.triton import payload as triton_payload
 from tests.docs.pages import DOCUMENTS, ROOT
 from tests.docs.snippets import SESSIONS
@@ -96,7 +96,7 @@ def test_names_of_parameters_in_other_dialects_are_documented() -> None:
         },
         "triton.md": {*triton_payload.NAMES, *(f"return_{output}" for output in triton_payload.OUTPUTS)},
         "happy_vllm.md": {*HappyVllmPayload.model_fields},
-        "tgi.md": {*TgiParameters.model_fields},
+        "tgi.md": {*TgiParameters.model_fields, *HostedApiOptions.model_fields},
         "ollama.md": {
             *OllamaGenerate.model_fields,
             *OllamaChat.model_fields,

@@ -20,6 +20,7 @@ from lmi_handlers.fields.vectors import json_numbers
 from lmi_handlers.ollama.answers import OllamaVectorAnswer, OllamaVectorsAnswer
 from lmi_handlers.ollama.formatters import Stopwatch
 from lmi_handlers.ollama.handler import OllamaHandler, check_name
+from lmi_handlers.ollama.payload import KeepAlive
 
 OLDER = "/api/embeddings"
 
@@ -33,7 +34,7 @@ class OllamaVectors(TolerantPayload):
 
     model: str | None = Field(None, description="A model of `GET /api/tags`; may be omitted if only one is served.")
     options: dict[str, Any] | None = Field(None, description="Ignored: sampling parameters do not apply.")
-    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
+    keep_alive: KeepAlive = Field(None, description="Ignored: the model always stays loaded.")
 
 
 class OllamaEmbed(OllamaVectors):

@@ -1,7 +1,7 @@
 """Ollama's routes that change the set of models, which a server of model directories does not support."""
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
@@ -35,6 +35,13 @@ class NamedModel(TolerantPayload):
         return name
 
 
+class CopyRequest(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"source": "model", "destination": "other"}]})
+
+    source: str | None = Field(None, description="The model to copy.")
+    destination: str | None = Field(None, description="The name of the copy.")
+
+
 class PullRequest(NamedModel):
     stream: bool | None = Field(None, description="Return a line for each step. Default: true.")
     insecure: bool | None = Field(None, description="Ignored: nothing is downloaded.")
@@ -53,18 +60,18 @@ async def pull(call: Call, dispatcher: ServedModels) -> Answer:
     return Answer(200, LINES, b"".join(lines), ignored)
 
 
-def _refusing(path: str, method: str, what: str) -> Route:
+def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> Route:
     async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
         return json_answer({"error": f"this server {what}: {DIRECTORIES}"}, FORBIDDEN)
 
-    return Route(path, method, refuse, "Refused", guarded=False, access=Access.CLIENTS, answers=REFUSED)
+    return Route(path, method, refuse, "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED)
 
 
 # Not protected, because they change nothing.
 ROUTES = (
     inquiry("/api/pull", pull, "Succeeds for a model that is served", (PullRequest,), *PULLED),
-    _refusing("/api/push", "POST", "uploads no models"),
-    _refusing("/api/create", "POST", "creates no models"),
-    _refusing("/api/copy", "POST", "copies no models"),
+    _refusing("/api/push", "POST", "uploads no models", NamedModel),
+    _refusing("/api/create", "POST", "creates no models", NamedModel),
+    _refusing("/api/copy", "POST", "copies no models", CopyRequest),
     _refusing("/api/delete", "DELETE", "deletes no models"),
 )

@@ -31,6 +31,7 @@ NAMES = MappingProxyType(
 DEFAULTS: Mapping[str, Any] = MappingProxyType({"temperature": 0.8, "top_k": 40, "top_p": 0.9})
 RANDOM_SEED = -1
 P = TypeVar("P", bound="OllamaRequest")
+DURATION = re.compile(r"[-+]?(?:0|(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h))+)", re.ASCII)
 ZERO = re.compile(r"[^1-9]*")
 GENERATE_EXAMPLE: dict[str, JsonValue] = {"prompt": "What is Deep Learning?", "options": {"num_predict": 64}}
 CHAT_EXAMPLE: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "What is Deep Learning?"}]}
@@ -98,6 +99,15 @@ def _format(given: object) -> object:
     raise ValueError('must be "json", or a JSON schema, which is an object')
 
 
+def _keep_alive(given: float | str | None) -> float | str | None:
+    if isinstance(given, str) and not DURATION.fullmatch(given):
+        raise ValueError("must be a number of seconds, or a duration such as 5m or 1h30m")
+    return given
+
+
+KeepAlive = Annotated[float | str | None, AfterValidator(_keep_alive)]
+
+
 TOLERANCE = Tolerance(
     hints=frozenset(),
     refused={
@@ -121,7 +131,7 @@ class OllamaRequest(TolerantPayload):
         BeforeValidator(_format, json_schema_input_type=Literal["", "json"] | dict[str, Any] | None),
     ] = Field(None, description="`json`, or the JSON schema that the answer must follow.")
     options: OllamaOptions | None = Field(None, description="The sampling parameters.")
-    keep_alive: float | str | None = Field(None, description="Ignored: the model always stays loaded.")
+    keep_alive: KeepAlive = Field(None, description="Ignored: the model always stays loaded.")
     think: Annotated[
         Think,
         BeforeValidator(_think, json_schema_input_type=Think),

@@ -19,11 +19,10 @@ from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.base.tokenizing import described_model
-from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter
-from lmi_handlers.tgi.payload import TOLERANCE, TgiParameters, TgiPayload
+from lmi_handlers.tgi.payload import TgiParameters, TgiPayload, TgiRootPayload, take_payload
 from lmi_schemas.tgi_errors import error_object
 
 STATUSES = Statuses(
@@ -80,7 +79,7 @@ class TgiHandler(Handler):
     summary: ClassVar[str] = "Text Generation Inference"
     errors: ClassVar[tuple[AnswerForm, ...]] = ERRORS
     routes: ClassVar[tuple[Route, ...]] = (
-        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiPayload,), answers=ROOT),
+        Route("/", summary="Generate text, with `stream` token by token", payloads=(TgiRootPayload,), answers=ROOT),
         Route("/generate", summary="Generate text", payloads=(TgiPayload,), answers=ANSWER),
         Route("/generate_stream", summary="Generate text, token by token", payloads=(TgiPayload,), answers=STREAM),
         Route("/info", "GET", info, summary="The served model and its limits", answers=INFO),
@@ -96,7 +95,7 @@ class TgiHandler(Handler):
         return with_adapters(call)
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
-        payload, ignored = take_fields(call.json_object(), TgiPayload, model.options.strict_parameters, TOLERANCE)
+        payload, ignored = take_payload(call.json_object(), call.path, model.options.strict_parameters)
         formatter = _formatter(call.path, payload.stream)
         given = payload.parameters or TgiParameters()
         parameters, names = given.translated()

@@ -1,21 +1,21 @@
 """The request of TGI's routes (Text Generation Inference)."""
 
 import secrets
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
 from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
-from lmi_core.payloads.tolerant_payload import TolerantPayload
+from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
 from lmi_handlers.fields.guides import ResponseFormat, use_grammar
-from lmi_handlers.fields.openai_tolerance import Tolerance
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 
 SEED_BITS = 53  # of random seeds: JavaScript cannot represent larger integers exactly
-TOLERANCE = Tolerance(frozenset({"options"}), {})  # those of Hugging Face's hosted Inference API, without effect here
+
 
 # LMI's parameters that also exist in TGI.
 PARAMETERS = (
@@ -74,3 +74,34 @@ class TgiPayload(TolerantPayload):
     inputs: Annotated[str, Field(min_length=1)] = Field(description="The prompt.")
     parameters: TgiParameters | None = Field(None, description="The generation parameters.")
     stream: bool | None = Field(None, description="Stream the answer token by token; only `/` supports both forms.")
+
+
+class HostedApiOptions(TolerantPayload):
+    """Options of Hugging Face's hosted Inference API, without effect on this server."""
+
+    use_cache: bool | None = Field(None, description="Ignored: answers are not cached.")
+    wait_for_model: bool | None = Field(None, description="Ignored.")
+    use_gpu: bool | None = Field(None, description="Ignored.")
+
+
+class TgiRootPayload(TgiPayload):
+    """The body of `/`, the route for clients of the hosted Inference API."""
+
+    options: HostedApiOptions | None = Field(
+        None, description="Options of the hosted Inference API, which have no effect."
+    )
+
+
+def take_payload(body: Mapping[str, Any], path: str, strict: bool) -> tuple[TgiPayload, tuple[str, ...]]:
+    """Return the payload and the names of dropped fields, like `take_known`.
+
+    Raise InvalidPayload if a field is invalid.
+    """
+    if path != "/":
+        return take_known(body, TgiPayload, strict)
+    ignored: tuple[str, ...] = ()
+    if isinstance(options := body.get("options"), dict):
+        kept, ignored = drop_unknown_fields(options, HostedApiOptions, strict)
+        body = {**body, "options": kept}
+    payload, unknown = take_known(body, TgiRootPayload, strict)
+    return payload, unknown + ignored

@@ -13,7 +13,8 @@ STRICT = "option.strict_parameters=true\n"
 
 # Bodies with misspelt names; ROUTES has what is listed of each. The first of these is what is refused where strict.
 LMI = {"inputs": "Hey", "parameters": {"temprature": 0.5, "top_p": 0.9}, "strem": True}
-TGI = {"inputs": "Hey", "parameters": {"temprature": 0.5}, "options": {"use_cache": True}, "strem": True}
+TGI = {"inputs": "Hey", "parameters": {"temprature": 0.5}, "options": {"use_cache": True}}
+ROOT = TGI | {"strem": True}  # which knows `options`
 HAPPY = {"prompt": "Hey", "temprature": 0.5}
 CHAT = {"messages": [{"role": "user", "content": "Hey"}], "temprature": 0.5}
 NO_FIELD = "`{}` is not a field of this request."
@@ -23,9 +24,9 @@ ROUTES: list[tuple[str, dict[str, Any], str]] = [
     ("/predictions/model", LMI, "strem, temprature"),
     ("/endpoints/mine/invocations", LMI, "strem, temprature"),
     ("/endpoints/mine/invocations-response-stream", LMI | {"stream": True}, "strem, temprature"),
-    ("/", TGI, "strem, temprature"),
-    ("/generate", TGI, "strem, temprature"),
-    ("/generate_stream", TGI, "strem, temprature"),
+    ("/", ROOT, "strem, temprature"),
+    ("/generate", TGI, "options, temprature"),
+    ("/generate_stream", TGI, "options, temprature"),
     ("/v1/generate", HAPPY, "temprature"),
     ("/v1/generate_stream", HAPPY, "temprature"),
 ]
@@ -66,7 +67,7 @@ async def test_strict_parameters(
 ) -> None:
     server = await serve(model_dir({"serving.properties": SCRIPTED + STRICT}))
     answer = await server.post(path, body)
-    assert (answer.status, HEADER in answer.headers) == (422 if body in (TGI, HAPPY) else 424, False)
+    assert (answer.status, HEADER in answer.headers) == (422 if body in (TGI, ROOT, HAPPY) else 424, False)
     name = listed.partition(",")[0]
     assert NO_FIELD.format(name) in answer.body.decode()
 

@@ -43,6 +43,7 @@ async def test_texts_that_are_too_long_are_cut_unless_they_are_an_error(server: 
     [
         ("embed", {"input": 5}, 400, "`input` must be "),
         ("embeddings", {"prompt": 5}, 400, "`prompt` must be "),
+        ("embed", {"input": "x", "keep_alive": "soon"}, 400, "`keep_alive` must be "),
         ("embed", {"model": "other", "input": "x"}, 404, "model 'other' not found"),
         ("embed", {"input": "x", "dimensions": 100_000}, 400, "`dimensions` must be "),
     ],

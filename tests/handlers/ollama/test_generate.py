@@ -86,6 +86,13 @@ async def test_without_a_prompt(server: RunningServer, fields: dict[str, Any], r
     assert server.scripted.history == []
 
 
+@pytest.mark.parametrize("given", ["", "5", "soon", "5 m", "1d"])
+async def test_keep_alive_that_is_no_duration(server: RunningServer, given: str) -> None:
+    answer = await generate(server, keep_alive=given)
+    message = f"`keep_alive` must be a number of seconds, or a duration such as 5m or 1h30m. Given: {given!r}"
+    assert (answer.status, answer.json()) == (400, {"error": message})
+
+
 async def test_ignored_fields_of_a_request_without_a_prompt(server: RunningServer) -> None:
     assert (await generate(server, prompt="", zzz=1)).headers[HEADER] == "zzz"
 

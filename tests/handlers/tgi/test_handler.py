@@ -187,17 +187,53 @@ async def test_validation_error(server: RunningServer, path: str, body: dict[str
     assert answer.json()["error_type"] == "validation"
 
 
-@pytest.mark.parametrize("path", GENERATING)
-@pytest.mark.parametrize("options", [None, {}, {"use_cache": False, "wait_for_model": True}])
-async def test_options_change_nothing(
-    serve: Serve, model_dir: ModelDirectory, path: str, options: dict[str, Any] | None
-) -> None:
-    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.strict_parameters=true\n"}))
-    plain = await server.post(path, {"inputs": PROMPT})
-    answer = await server.post(path, {"inputs": PROMPT, "options": options})
+@pytest.mark.parametrize("value", [True, False, None])
+@pytest.mark.parametrize("name", ["use_cache", "wait_for_model", "use_gpu"])
+async def test_options_change_nothing(server: RunningServer, name: str, value: bool | None) -> None:
+    plain = await server.post("/", {"inputs": PROMPT})
+    answer = await server.post("/", {"inputs": PROMPT, "options": {name: value}})
     assert (answer.status, answer.body, IGNORED_HEADER in answer.headers) == (200, plain.body, False)
     asked, given = server.scripted.history[-2:]
     assert asked.parameters == given.parameters
+
+
+@pytest.mark.parametrize("options", [None, {}])
+async def test_options_may_be_empty(serve: Serve, model_dir: ModelDirectory, options: dict[str, Any] | None) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.strict_parameters=true\n"}))
+    answer = await server.post("/", {"inputs": PROMPT, "options": options})
+    assert (answer.status, answer.json()) == (200, [{"generated_text": TEXT}])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_unknown_options_are_listed(server: RunningServer, stream: bool) -> None:
+    options = {"use_cache": False, "use_cash": 1, "zzz": None}
+    body = {"inputs": PROMPT, "stream": stream, "parameters": {"temprature": 1}, "options": options, "strem": True}
+    answer = await server.post("/", body)
+    assert (answer.status, answer.headers[IGNORED_HEADER]) == (200, "strem, use_cash, temprature")
+
+
+async def test_unknown_options_are_refused_where_strict(serve: Serve, model_dir: ModelDirectory) -> None:
+    server = await serve(model_dir({"serving.properties": SCRIPTED + "option.strict_parameters=true\n"}))
+    answer = await server.post("/", {"inputs": PROMPT, "options": {"use_gpu": True}})
+    assert (answer.status, answer.json()) == (200, [{"generated_text": TEXT}])
+    answer = await server.post("/", {"inputs": PROMPT, "options": {"use_gpu": True, "zzz": 1}})
+    message = "`options.zzz` is not a field of this request."
+    assert (answer.status, answer.json()) == (422, {"error": message, "error_type": "validation"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (3, "`options` must be an object"),
+        ({"use_cache": "yes"}, "`options.use_cache` must be a valid boolean. Given: 'yes'"),
+        ({"wait_for_model": 1}, "`options.wait_for_model` must be a valid boolean. Given: 1"),
+        ({"use_gpu": []}, "`options.use_gpu` must be a valid boolean. Given: []"),
+    ],
+)
+async def test_options_of_a_wrong_type(server: RunningServer, options: object, message: str) -> None:
+    answer = await server.post("/", {"inputs": PROMPT, "options": options})
+    assert (answer.status, answer.json()["error_type"]) == (422, "validation")
+    assert answer.json()["error"].startswith(message)
 
 
 @pytest.mark.parametrize(("path", "stream"), [("/generate", True), ("/generate_stream", False)])
