@@ -7,7 +7,6 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from lmi_core.errors import InvalidPayload
-from lmi_core.generation.parameters import GUIDES
 from lmi_core.generation.structural_tag import read_structural_tag
 from lmi_core.payloads.tolerant_payload import TolerantPayload
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
@@ -61,7 +60,7 @@ class ResponseFormat(RequestPart):
         if not isinstance(given, dict) or given.get("type") != "json_schema" or "json_schema" in given:
             return given
         others = {name: value for name, value in given.items() if name != "value"}
-        value = _as_schema(given.get("value"))
+        value = given.get("value")
         if not isinstance(value, dict):
             return given
         return others | {"json_schema": value if isinstance(value.get("schema"), dict) else {"schema": value}}
@@ -76,7 +75,7 @@ class ResponseFormat(RequestPart):
         elif self.type in ("json", "json_object"):
             if self.value is not None and self.schema_ is not None:
                 raise ValueError("must have `value` or its other name `schema`, but not both")
-            if self._given_schema is None and self.type == "json":
+            if self.type == "json" and self._given_schema is None:
                 raise ValueError("must have a JSON schema as `value`")
         elif self.value is not None or self.schema_ is not None:
             raise ValueError(f"must have neither `value` nor `schema` if its `type` is {self.type}")
@@ -116,16 +115,6 @@ class ResponseFormat(RequestPart):
             Guide("guided_structural_tag", self.structural_tag, "response_format"),
             Guide("guided_regex", self.value if self.type == "regex" else None, "response_format"),
         ]
-
-
-def use_grammar(grammar: ResponseFormat, parameters: dict[str, Any], names: dict[str, str]) -> None:
-    """Add the parameter of TGI's `grammar`, and the client's name of it. Raise InvalidPayload for another guide."""
-    for other in GUIDES:
-        if parameters.get(other) is not None:
-            raise InvalidPayload(f"`grammar` and `{other}` cannot be used together: both constrain the output")
-    for guide in grammar.guides():
-        if guide.value is not None:
-            parameters[guide.parameter], names[guide.parameter] = guide.value, "grammar"
 
 
 # Names of guides whose values have the same form as LMI's parameters.

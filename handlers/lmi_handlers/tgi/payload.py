@@ -10,8 +10,8 @@ from lmi_core.generation.parameters import RANDOM_SEED
 from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
-from lmi_handlers.fields.guides import ResponseFormat, use_grammar
 from lmi_handlers.fields.parameter_fields import with_parameters
+from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, sample_as_tgi, translate
 
 SEED_BITS = 53  # of random seeds: JavaScript cannot represent larger integers exactly
@@ -35,7 +35,7 @@ class TgiParameters(ExactNumbers):
         None, description="The number of sequences to generate, of which the most likely is returned."
     )
     do_sample: bool | None = Field(None, description="Sample, even if no other sampling parameter is given.")
-    grammar: ResponseFormat | None = Field(None, description="A constraint on the output.")
+    grammar: TgiGrammar | None = Field(None, description="A constraint on the output.")
     max_new_tokens: int | None = Field(
         None, description="The maximum number of tokens to generate. Default: as many as fit in the context."
     )

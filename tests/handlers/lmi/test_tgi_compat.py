@@ -92,11 +92,13 @@ async def test_grammar(
     ("given", "message"),
     [
         ({"grammar": "a+"}, "`grammar` must be an object. Given: 'a+'"),
-        ({"grammar": {"type": "regex"}}, "`grammar` must have a regular expression as `value`"),
+        ({"grammar": {"type": "regex"}}, "`grammar.value` is required"),
         ({"grammar": {"type": "yaml", "value": "a"}}, "`grammar.type` must be "),
-        ({"grammar": {"type": "regex", "value": {}}}, "`grammar` must have a regular expression as `value`"),
-        ({"grammar": {"type": "json", "value": "{"}}, "`grammar` must be a JSON schema, as an object or as JSON text"),
-        ({"grammar": {"type": "json_object", "value": "{"}}, "`grammar` must be a JSON schema, as an object or as"),
+        ({"grammar": {"type": "regex", "value": {}}}, "`grammar.value` must be a regular expression as a string"),
+        (
+            {"grammar": {"type": "json", "value": "{"}},
+            "`grammar.value` must be a JSON schema, as an object or as JSON text",
+        ),
         (
             {"grammar": {"type": "json", "value": "{}"}, "guided_regex": "a"},
             "`grammar` and `guided_regex` cannot be used together: both constrain the output",

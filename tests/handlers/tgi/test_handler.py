@@ -166,11 +166,11 @@ async def test_parameters(server: RunningServer, given: dict[str, Any], name: st
         ),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": "[]"}}},
-            "`parameters.grammar` must have a JSON schema, an object, as `value`",
+            "`parameters.grammar.value` must be a JSON schema, as an object or as JSON text",
         ),
         (
             {"inputs": "a", "parameters": {"grammar": {"type": "regex", "value": {}}}},
-            "`parameters.grammar` must have a regular expression as `value`",
+            "`parameters.grammar.value` must be a regular expression as a string",
         ),
         ({"inputs": "w " * 2048}, "`inputs` must be at most 2047 tokens long. Given: 2049"),
         (
