@@ -157,7 +157,7 @@ async def refusal(server: RunningServer, *further: InferInput, ids: tuple[int, .
 
 async def test_errors(server: RunningServer) -> None:
     streaming = await refusal(server, tensor("streaming", [True], "BOOL"))
-    assert streaming == "400: `streaming` must be false here: use generate_stream, or ModelStreamInfer. Given: True"
+    assert streaming == "400: `streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert await refusal(server, ids=(FAILING_TOKEN,)) == "500: the engine fell over"
     compressed = await refusal(server, ids=(FAILING_TOKEN,), response_compression_algorithm="gzip")
     assert compressed == "500: the engine fell over"

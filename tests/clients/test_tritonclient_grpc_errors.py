@@ -100,7 +100,7 @@ async def deadline_exceeded(server: RunningServer, **option: Any) -> str:
     ("inputs", "options", "code", "message"),
     [
         (prompt(FAILING_TOKEN), {}, "INTERNAL", "the engine fell over"),
-        (prompt(1, streaming=True), {}, "INVALID_ARGUMENT", "`streaming` must be false here: use"),
+        (prompt(1, streaming=True), {}, "INVALID_ARGUMENT", "`streaming` must be false here: ModelStreamInfer is"),
         (prompt(1), {"model_version": "2"}, "NOT_FOUND", "model `model` has no version 2"),
         (prompt(1), {"outputs": [InferRequestedOutput("output")]}, "INVALID_ARGUMENT", "`outputs` names `output`"),
         (
@@ -130,7 +130,7 @@ async def test_a_stream_is_asked_for_elsewhere(
     async with client_of(server) as client:
         with pytest.raises(InferenceServerException) as raised:
             await client.infer("model", inputs, **options)
-    message = "`stream` must be false here: use generate_stream, or ModelStreamInfer. Given: True"
+    message = "`stream` must be false here: ModelStreamInfer is the method of streams. Given: True"
     assert (raised.value.status(), raised.value.message()) == ("StatusCode.INVALID_ARGUMENT", message)
 
 
@@ -154,16 +154,16 @@ async def test_a_full_queue(serve: Serve, model_dir: ModelDirectory) -> None:
 
 async def test_what_is_not_served(server: RunningServer) -> None:
     async with client_of(server) as client:
-        for ask in (
-            client.load_model("model"),
-            client.unload_model("model"),
-            client.get_system_shared_memory_status(),
-            client.register_system_shared_memory("a", "b", 1),
-            client.unregister_cuda_shared_memory(),
-            client.get_trace_settings(),
-            client.get_log_settings(),
-        ):
-            with pytest.raises(InferenceServerException) as raised:
+        for ask, message in [
+            (client.load_model("model"), "the models are those that the server was started with"),
+            (client.unload_model("model"), "the models are those that the server was started with"),
+            (client.get_system_shared_memory_status(), "shared memory is not served"),
+            (client.register_system_shared_memory("a", "b", 1), "shared memory is not served"),
+            (client.unregister_cuda_shared_memory(), "shared memory is not served"),
+            (client.get_trace_settings(), "requests are not traced here"),
+            (client.get_log_settings(), "logging is set when the server is started"),
+        ]:
+            with pytest.raises(InferenceServerException, match=message) as raised:
                 await ask
             assert raised.value.status() == "StatusCode.UNIMPLEMENTED"
 

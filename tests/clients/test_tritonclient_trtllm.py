@@ -249,7 +249,7 @@ async def test_one_response_over_grpc(trtllm: Trtllm) -> None:
         ({"beam_width": [[[1]]]}, "400: `beam_width` must be INT32 of shape [1]. Given: INT32 of shape [1, 1, 1]"),
         ({"temperature": [-1]}, "400: `temperature` must be at least 0 and at most 100. Given: -1"),
         ({"lora_task_id": [7]}, "400: `lora_task_id` must be cached, or be given with `lora_weights`"),
-        ({"streaming": [True]}, "400: `streaming` must be false here: use generate_stream, or ModelStreamInfer."),
+        ({"streaming": [True]}, "400: `streaming` must be false on this route: use generate_stream for streams."),
     ],
 )
 async def test_errors(trtllm: Trtllm, tensors: dict[str, Any], message: str) -> None:

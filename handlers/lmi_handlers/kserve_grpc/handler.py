@@ -16,7 +16,7 @@ from lmi_core.inference import ResponseWriter
 from lmi_core.served_model import ServedModel
 from lmi_core.tolerance import ignored_header
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
-from lmi_handlers.triton.generate import version_of
+from lmi_handlers.triton.generate import STREAMING, version_of
 from lmi_handlers.triton.handler import TritonHandler
 from lmi_handlers.triton.infer import TextInferFormatter, parse_infer
 from lmi_handlers.triton.infer_payload import InferRequest
@@ -25,6 +25,8 @@ from lmi_handlers.triton.metadata import check_version
 FINAL_RESPONSE = "triton_final_response"  # the parameter that marks a request's last streamed response
 
 JSON, JSON_LINES = "application/json", "application/jsonlines"
+STREAMS = ("stream", STREAMING)  # tensors that request several responses
+TRUE = b"\x01"
 
 
 class GrpcFormatter(TextInferFormatter):
@@ -103,6 +105,13 @@ class GrpcHandler(TritonHandler):
     def parse(self, call: Call, model: ServedModel) -> Generation | Inference:
         check_version(call, model)
         request = InferRequest(call)
+        if not self._streams:
+            for name in STREAMS:
+                tensor = request.inputs.get(name)
+                if request.parameters.get(name) is True or (tensor and (tensor.dtype, tensor.data) == ("BOOL", TRUE)):
+                    raise InvalidPayload(
+                        f"`{name}` must be false here: ModelStreamInfer is the method of streams. Given: True"
+                    )
         self.writer = (StreamedMessageWriter if self._streams else MessageWriter)(model, request)
         call_parsed = parse_infer(request, model, self.writer, streams=self._streams)
         if isinstance(call_parsed, Inference):

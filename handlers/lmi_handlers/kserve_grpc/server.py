@@ -31,17 +31,14 @@ MAX_STREAMS = 1000  # concurrent calls per connection; the client delays further
 
 
 def rpc_handlers(service: InferenceService, message_timeout: float) -> grpc.GenericRpcHandler:
-    """Return gRPC's handlers of the service's methods.
+    """Return gRPC's handlers of all methods.
 
     The only message of a call must be complete after `message_timeout` seconds; in a stream, requests may come at any
     time.
     """
     handlers = {}
     for method in SERVICE.methods:
-        answer: Method | None = getattr(service, method.name, None)
-        if answer is None:
-            continue
-        message_type = getattr(service_pb2, method.input_type.name)
+        answer, message_type = getattr(service, method.name), getattr(service_pb2, method.input_type.name)
         response_type = getattr(service_pb2, method.output_type.name)
         if method.client_streaming:
             handler = grpc.stream_stream_rpc_method_handler

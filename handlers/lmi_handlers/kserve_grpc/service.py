@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from google.protobuf import json_format
+from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from lmi_core.errors import InvalidPayload, LmiError
@@ -13,16 +14,36 @@ from lmi_handlers.access.control import AccessControl
 from lmi_handlers.kserve_grpc.answering import InferStream, abort, caller, infer
 from lmi_handlers.triton import metadata
 
+LOADS_NOTHING = "the models are those that the server was started with: they cannot be loaded or unloaded here"
+NO_SHARED_MEMORY = "shared memory is not served: send the tensors in the requests"
+NOT_SERVED = {
+    **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), LOADS_NOTHING),
+    **{f"SystemSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
+    **{f"CudaSharedMemory{action}": NO_SHARED_MEMORY for action in ("Register", "Status", "Unregister")},
+    "TraceSetting": "requests are not traced here",
+    "LogSettings": "logging is set when the server is started, by --log-level",
+}
+
 Method = Callable[[Any, Any], Awaitable[Any]]
 
 
 class InferenceService:
-    """The service's methods by name; errors end a method with their status. gRPC itself refuses the others."""
+    """The service's methods by name; errors end a method with their status."""
 
     def __init__(self, dispatcher: Dispatcher, access: AccessControl, write_timeout: float) -> None:
         self._dispatcher = dispatcher
         self._access = access
         self._write_timeout = write_timeout
+
+    def __getattr__(self, name: str) -> Method:
+        """Return a method of the service that is not implemented."""
+        if name not in NOT_SERVED:
+            raise AttributeError(name)
+
+        async def refuse(request: Any, context: Any) -> None:
+            await context.abort(StatusCode.UNIMPLEMENTED, NOT_SERVED[name])
+
+        return refuse
 
     async def ServerLive(self, request: Any, context: Any) -> Any:
         return service_pb2.ServerLiveResponse(live=True)

@@ -60,18 +60,13 @@ def version_of(model: ServedModel) -> str:
 def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
     """Raise InvalidPayload if the flag for streaming is true. The backend refuses values that are not flags."""
     if STREAMING in inputs and (inputs[STREAMING].dtype, inputs[STREAMING].data) == ("BOOL", b"\x01"):
-        raise no_stream(STREAMING)
-
-
-def no_stream(name: str) -> InvalidPayload:
-    """Return the error for a request of several responses where there is one."""
-    return InvalidPayload(f"`{name}` must be false here: use generate_stream, or ModelStreamInfer. Given: True")
+        raise InvalidPayload(f"`{STREAMING}` must be false on this route: use generate_stream for streams. Given: True")
 
 
 def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonFormatter]:
     if not event_stream:
         if parameters.stream:
-            raise no_stream("stream")
+            raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
         parameters.begin_with_prompt(streams=False)
         return TritonFormatter
     streams = parameters.stream is not False

@@ -13,7 +13,7 @@ from lmi_core.inference import Inference, ResponseWriter
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ServedModel
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
-from lmi_handlers.triton.generate import head, no_stream, refuse_stream, text_request, unknown_scalars
+from lmi_handlers.triton.generate import head, refuse_stream, text_request, unknown_scalars
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
 from lmi_handlers.triton.responses import InferWriter
@@ -110,7 +110,7 @@ def _row(values: list[Any], row: int, count: int) -> list[Any]:
 
 def _formatter(parameters: TritonParameters, streams: bool) -> type[TritonFormatter]:
     if parameters.stream and not streams:
-        raise no_stream("stream")
+        raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
     parameters.begin_with_prompt(streams=bool(parameters.stream))
     if not parameters.stream:
         return TritonFormatter

@@ -53,7 +53,7 @@ async def test_each_event_is_sent_when_it_is_there(server: RunningServer) -> Non
 
 async def test_generate_does_not_stream(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"streaming": True, **IDS})
-    message = "`streaming` must be false here: use generate_stream, or ModelStreamInfer. Given: True"
+    message = "`streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 

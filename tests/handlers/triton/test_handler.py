@@ -71,7 +71,7 @@ async def test_each_event_is_sent_when_its_token_is_there(server: RunningServer)
 async def test_generate_does_not_stream(server: RunningServer) -> None:
     answer = await server.post(GENERATE, {"text_input": "hi", "stream": True})
     assert answer.status == 400
-    message = "`stream` must be false here: use generate_stream, or ModelStreamInfer. Given: True"
+    message = "`stream` must be false on this route: use generate_stream for streams. Given: True"
     assert answer.json() == {"error": message}
 
 

@@ -188,9 +188,7 @@ async def test_errors_are_not_compressed(server: RunningServer) -> None:
 
 async def test_no_streams(server: RunningServer) -> None:
     answer = await infer(server, flag("streaming"))
-    message = (
-        "`streaming` must be false here: use generate_stream, or ModelStreamInfer. Given: True"
-    )
+    message = "`streaming` must be false on this route: use generate_stream for streams. Given: True"
     assert (answer.status, answer.json()) == (400, {"error": message})
 
 

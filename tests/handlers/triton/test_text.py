@@ -154,10 +154,7 @@ async def test_values_beyond_ascii(server: RunningServer) -> None:
         (tensor("max_tokens", "INT32", 0), "`max_tokens` must be greater than or equal to 1. Given: 0"),
         (tensor("max_tokens", "INT32", 3, 4), "`max_tokens` must be a valid integer. Given: [3, 4]"),
         (tensor("return_logits", "BOOL", True), "`return_logits` is not a field of the scripted backend's parameters."),
-        (
-            tensor("stream", "BOOL", True),
-            "`stream` must be false here: use generate_stream, or ModelStreamInfer.",
-        ),
+        (tensor("stream", "BOOL", True), "`stream` must be false on this route: use generate_stream for streams."),
         (tensor("return_generation_logits", "BOOL", True), "`return_generation_logits` must be false, because the"),
     ],
 )
