@@ -1,10 +1,15 @@
 """The arguments and options shared by commands of `lmi`, and those of `lmi serve`."""
 
+from copy import copy
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+DRAIN_TIMEOUT = "SERVING_DRAIN_TIMEOUT"
+LOG_FORMAT = "SERVING_LOG_FORMAT"
+ACCESS_LOG = "SERVING_ACCESS_LOG"
 
 
 class LogLevel(StrEnum):
@@ -92,6 +97,20 @@ Options = Annotated[
         help="Set a key of serving.properties for every model, over file and environment. Can be repeated.",
     ),
 ]
+
+
+def _refuse_workflows(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("workflows are not supported: name their models with -m")
+
+
+def _refuse_install(given: list[str] | None) -> None:
+    if given:
+        raise typer.BadParameter("it installs engines for Java; install this server's dependencies with pip")
+
+
+Workflows = Annotated[list[str] | None, typer.Option("-w", "--workflows", hidden=True, callback=_refuse_workflows)]
+Install = Annotated[list[str] | None, typer.Option("-i", "--install", hidden=True, callback=_refuse_install)]
 PluginsDirectory = Annotated[
     Path | None,
     typer.Option(
@@ -142,41 +161,47 @@ Pages = Annotated[
         help="Serve a chat page for browsers at /. Default: SERVING_PAGES, otherwise on.",
     ),
 ]
-DrainSeconds = Annotated[
-    float,
-    typer.Option(
-        "--drain-seconds",
-        min=0,
-        envvar="SERVING_DRAIN_TIMEOUT",
-        help="Time for requests to finish after SIGTERM, SIGHUP or Ctrl-C, in seconds. Default: "
-        "SERVING_DRAIN_TIMEOUT, otherwise 30.",
-        show_default=False,
-    ),
-]
+_DRAIN_SECONDS = typer.Option(
+    "--drain-seconds",
+    min=0,
+    envvar=DRAIN_TIMEOUT,
+    help="Time for requests to finish after SIGTERM, SIGHUP or Ctrl-C, in seconds. Default: SERVING_DRAIN_TIMEOUT, "
+    "otherwise 30.",
+    show_default=False,
+)
+DrainSeconds = Annotated[float, _DRAIN_SECONDS]
 LogLevelOption = Annotated[
     LogLevel | None,
     typer.Option(
         help="The lowest level of messages to log. Default: info; on a terminal, warning until the models are loaded.",
     ),
 ]
-LogFormatOption = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        envvar="SERVING_LOG_FORMAT",
-        help="The log format: text for people, json for collectors. Default: SERVING_LOG_FORMAT, otherwise text.",
-        show_default=False,
-    ),
-]
-AccessLog = Annotated[
-    bool,
-    typer.Option(
-        "--access-log/--no-access-log",
-        envvar="SERVING_ACCESS_LOG",
-        help="Log each request when it ends. Default: SERVING_ACCESS_LOG, otherwise on.",
-        show_default=False,
-    ),
-]
+_LOG_FORMAT = typer.Option(
+    "--log-format",
+    envvar=LOG_FORMAT,
+    help="The log format: text for people, json for collectors. Default: SERVING_LOG_FORMAT, otherwise text.",
+    show_default=False,
+)
+LogFormatOption = Annotated[LogFormat, _LOG_FORMAT]
+_ACCESS_LOG = typer.Option(
+    "--access-log/--no-access-log",
+    envvar=ACCESS_LOG,
+    help="Log each request when it ends. Default: SERVING_ACCESS_LOG, otherwise on.",
+    show_default=False,
+)
+AccessLog = Annotated[bool, _ACCESS_LOG]
+
+
+def _hidden(option: Any) -> Any:
+    option = copy(option)
+    option.hidden = True
+    return option
+
+
+# For `lmi check`, which refuses the same values of the variables as `lmi serve`
+CheckedDrainSeconds = Annotated[float, _hidden(_DRAIN_SECONDS)]
+CheckedLogFormat = Annotated[LogFormat, _hidden(_LOG_FORMAT)]
+CheckedAccessLog = Annotated[bool, _hidden(_ACCESS_LOG)]
 Target = Annotated[
     str,
     typer.Argument(

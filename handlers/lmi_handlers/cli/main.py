@@ -104,6 +104,8 @@ def serve(
     access_log: option.AccessLog = True,
     strict: option.Strict = False,
     tgi_environment: option.TgiEnvironment = False,
+    workflows: option.Workflows = None,
+    install: option.Install = None,
 ) -> None:
     """Serve model directories over HTTP, and optionally gRPC, until Ctrl-C.
 
@@ -188,6 +190,11 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     every_option: Annotated[bool, typer.Option("--all", help="Also show options with default values.")] = False,
     tgi_environment: option.TgiEnvironment = False,
+    workflows: option.Workflows = None,
+    install: option.Install = None,
+    drain_seconds: option.CheckedDrainSeconds = 30,
+    log_format: option.CheckedLogFormat = option.LogFormat.TEXT,
+    access_log: option.CheckedAccessLog = True,
 ) -> None:
     """Print what `lmi serve` would do with the same arguments, without starting anything.
 

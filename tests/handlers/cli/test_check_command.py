@@ -185,6 +185,7 @@ def test_a_name_without_a_key_is_a_warning(model_dir: ModelDirectory, tmp_path: 
     assert (result.returncode, warning in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["check", "serve"])
 @pytest.mark.parametrize(
     ("variable", "value", "option"),
     [
@@ -193,8 +194,10 @@ def test_a_name_without_a_key_is_a_warning(model_dir: ModelDirectory, tmp_path: 
         ("SERVING_ACCESS_LOG", "perhaps", "--access-log"),
     ],
 )
-def test_variables_of_options_of_serve(model_dir: ModelDirectory, variable: str, value: str, option: str) -> None:
-    result = lmi("serve", model_dir({"serving.properties": SCRIPTED}), **{variable: value})
+def test_variables_of_options_of_serve(
+    model_dir: ModelDirectory, command: str, variable: str, value: str, option: str
+) -> None:
+    result = lmi(command, model_dir({"serving.properties": SCRIPTED}), **{variable: value})
     assert result.returncode == 2
     assert f"Invalid value for '{option}' (env var: '{variable}'): " in " ".join(result.stderr.split())
 

@@ -126,6 +126,8 @@ def test_every_model_that_is_wrong_is_told(model_dir: ModelDirectory) -> None:
         (["check", "gs://bucket/model"], "lmi: gs://bucket/model: models cannot be fetched from gs://"),
         (["serve", "-m", ""], "lmi: -m: a model must be given as NAME=DIR. Given: an empty string"),
         (["check", " "], "lmi: a model must be given as NAME=DIR. Given: an empty string"),
+        (["serve", "-w", "workflow.json"], "workflows are not supported"),
+        (["check", "-i", "ai.djl.pytorch:pytorch-engine"], "it installs engines for Java"),
     ],
 )
 def test_errors(arguments: list[str], message: str, tmp_path: Path) -> None:
