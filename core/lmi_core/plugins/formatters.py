@@ -1,9 +1,13 @@
 """The registry of output formatters, for any answer or only for chats."""
 
+from inspect import Parameter, signature
+
 from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.errors import PluginError
 from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
 from lmi_core.plugins.registry import Lazy, Registry, origin
+
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class FormatterRegistry(Registry[OutputFormatter]):
@@ -15,10 +19,16 @@ class FormatterRegistry(Registry[OutputFormatter]):
         self._variants: dict[Variant, type[OutputFormatter]] = {}
 
     def register(self, plugin: type[OutputFormatter] | Lazy) -> None:
-        """Register a formatter class. Raise PluginError for a taken name."""
+        """Register a formatter class. Raise PluginError for a taken name, or a constructor that needs arguments."""
         if isinstance(plugin, type) and issubclass(plugin, ChatFormatter):
             self.of_chats.register(plugin)
         else:
+            if isinstance(plugin, type) and issubclass(plugin, OutputFormatter) and _needs_arguments(plugin):
+                raise PluginError(
+                    f"the output formatter {origin(plugin)} must be creatable without arguments, because "
+                    f"option.output_formatter only gives its name. A formatter that only its own handler creates "
+                    "needs no registration"
+                )
             super().register(plugin)
         self._register_variant(plugin)
 
@@ -45,3 +55,10 @@ class FormatterRegistry(Registry[OutputFormatter]):
                 f"two plugins register a variant of the output formatter `{variant.of}` for {variant.schema}:"
                 f" {origin(taken)}, {origin(plugin)}"
             )
+
+
+def _needs_arguments(formatter: type[OutputFormatter]) -> bool:
+    if (formatter.__init__, formatter.__new__) == (object.__init__, object.__new__):  # whose signature takes long
+        return False
+    parameters = signature(formatter).parameters.values()
+    return any(each.default is each.empty and each.kind not in VARIADIC for each in parameters)

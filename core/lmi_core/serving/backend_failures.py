@@ -1,8 +1,11 @@
 """Failures of a backend's own code: a sentence for the client, and details for the log."""
 
 import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
+from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -12,6 +15,7 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.formatter import AnswerWriter, OutputFormatter
+from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
@@ -87,3 +91,18 @@ def unfinished_error(runtime: ServingRuntime[Any], index: int) -> LmiError:
         f"{owner(runtime)}: `generate` must yield a finish reason with the last step of each sequence. "
         f"Given: none for the sequence {index}"
     )
+
+
+async def one_vector_each(
+    backend: EmbeddingBackend, requests: Sequence[ValidEmbedding]
+) -> AsyncGenerator[Vector, None]:
+    """Yield the vectors of a backend. Raise GenerationFailed unless each request has one."""
+    missing, wanted = set(range(len(requests))), "`embed` must yield one vector for each request. Given"
+    async with aclosing(backend.embed(requests)) as vectors:
+        async for index, vector in vectors:
+            if index not in missing:
+                raise GenerationFailed(f"{owner(backend)}: {wanted}: a second one for the index {index}")
+            missing.discard(index)
+            yield index, vector
+    if missing:
+        raise GenerationFailed(f"{owner(backend)}: {wanted}: none for the index {min(missing)}")

@@ -43,7 +43,7 @@ from lmi_core.script.function.adapters import FunctionAdapters
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import FunctionSetup
 from lmi_core.serving.backend_adapters import BackendAdapters
-from lmi_core.serving.backend_failures import check_health, start_runtime
+from lmi_core.serving.backend_failures import check_health, one_vector_each, start_runtime
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
@@ -382,7 +382,7 @@ class Model:
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
         return yield_until_aborted(
-            self, requests, request_id, record, client, lambda: backend.embed(requests), "vector"
+            self, requests, request_id, record, client, lambda: one_vector_each(backend, requests), "vector"
         )
 
 

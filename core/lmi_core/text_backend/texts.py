@@ -104,4 +104,6 @@ class _Worker:
         found = self._begin()
         if isinstance(found, AsyncIterable):
             return iter([_Stream(found)])
+        if isinstance(found, str):  # otherwise its characters would be the tokens
+            raise GenerationFailed(f"{self._owner}: {WANTED}, but returned a single str")
         return iter(found)

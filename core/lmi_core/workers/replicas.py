@@ -65,7 +65,7 @@ class Replicas(Generic[R]):
         self._changed = asyncio.Event()  # replaced whenever it is set, which is when replicas were added or removed
         self._create = create
         self._max_sequences = max_sequences
-        self._max_idle_time = max_idle_time
+        self.max_idle_time = max_idle_time
         self._router = Router[R](first, max_sequences)
         self._groups = groups
         self._numbers: dict[R, int] = {}  # of members and of replicas that are starting
@@ -110,7 +110,9 @@ class Replicas(Generic[R]):
                 await self._add(missing)
             idlest = sorted(self.members, key=lambda each: (each.is_available, each.isolation.tokens))
             await asyncio.gather(*(self._remove(each) for each in idlest[: -self._most]))
-        self._begin_shrinking()
+        if self._shrinking is not None:
+            self._shrinking.cancel()  # it waits for what may have been another time
+        self._shrinking = self._begin(self._shrink())
 
     async def limit_to(self, limit: int) -> None:
         """Run at most this many replicas for now. Raise LmiError if a missing one cannot be started."""
@@ -132,6 +134,14 @@ class Replicas(Generic[R]):
         is_growing = self._growing is not None and not self._growing.done()
         if len(self.members) < self._most and self._need_help() and not is_growing:
             self._growing = self._begin(self._grow())
+
+    async def drop_given_up(self) -> None:
+        """Drop replicas that are not restarted any longer, unless all are, so that others may take their places."""
+        if not any(map(self.has, self.members)) or self.changing.locked():
+            return
+        async with self.changing:
+            for each in [each for each in self.members if not self.has(each)]:
+                await self._remove(each)
 
     def has(self, replica: R) -> bool:
         """Return whether requests may go to this replica, now or once it is restarted."""
@@ -219,12 +229,13 @@ class Replicas(Generic[R]):
             self._shrinking = self._begin(self._shrink())
 
     async def _shrink(self) -> None:
-        """End replicas beyond the minimum that have been idle for some time."""
+        """End replicas beyond the minimum that have been idle for some time; the minimum is of those that work."""
         entries = dict[R, int]()
         while len(self.members) > self.count.minimum:
-            await asyncio.sleep(self._max_idle_time)
+            await asyncio.sleep(self.max_idle_time)
             async with self.changing:
-                for each in reversed(self.members[self.count.minimum :]):
+                working = [each for each in self.members if each.is_available]
+                for each in reversed(working[self.count.minimum :]):
                     if not each.isolation.inside and entries.get(each) == each.isolation.entries:
                         logger.info("an idle replica is being stopped")
                         await self._remove(each)
@@ -291,8 +302,12 @@ class Replicas(Generic[R]):
 
     def _on_task_end(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             logger.error("the number of replicas stays at %d: %s", len(self.members), error, exc_info=error)
+        elif task is self._growing:
+            self.on_change()  # another one may be needed
 
 
 def _accepts(replica: Replica) -> bool:

@@ -152,6 +152,13 @@ def test_two_variants_of_a_formatter_name_both_origins() -> None:
     assert f"{__name__}.OtherTgiFormatter" in message
 
 
+class AskingFormatter(JsonFormatter):
+    name = "asking"
+
+    def __init__(self, who: str) -> None:
+        self.who = who
+
+
 class OwnChatFormatter(ChatFormatter):
     name = "own_chat"
     content_type = "text/plain"
@@ -161,6 +168,11 @@ class OwnChatFormatter(ChatFormatter):
 
     def error(self, error: LmiError) -> bytes:
         return b""
+
+
+def test_formatter_that_needs_arguments_is_for_its_own_handler_alone() -> None:
+    message = error_of(Adds(AskingFormatter))
+    assert message.startswith(f"the output formatter {__name__}.AskingFormatter must be creatable without arguments")
 
 
 def test_formatters_of_chats_are_created_with_the_chat() -> None:

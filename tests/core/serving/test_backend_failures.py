@@ -177,14 +177,25 @@ class OddVectors(ScriptedBackend):
 FOUR = b"\0" * 16
 
 
-async def test_missing_vectors(serve: Serve, model_dir: ModelDirectory) -> None:
+@pytest.mark.parametrize(
+    ("vectors", "fault"),
+    [
+        ([(1, FOUR)], "`embed` must yield one vector for each request. Given: a second one for the index 1"),
+        ([(0, FOUR), (0, FOUR)], "`embed` must yield one vector for each request. Given: a second one for the index 0"),
+        ([(-1, FOUR)], "`embed` must yield one vector for each request. Given: a second one for the index -1"),
+        ([], "`embed` must yield one vector for each request. Given: none for the index 0"),
+        ([7], "raised TypeError: cannot unpack non-iterable int object"),
+    ],
+)
+async def test_vectors(serve: Serve, model_dir: ModelDirectory, vectors: list[object], fault: str) -> None:
     files = {"serving.properties": PROPERTIES["serving.properties"] + "option.task=text-embedding\n"}
     server = await serve(model_dir(files), plugins=[Plugin(OddVectors)])
     assert isinstance(server.model.backend, OddVectors)
-    server.model.backend.vectors = ((1, FOUR),)
-    answer = await server.post("/v1/embeddings", {"input": ["one", "two"]})
+    server.model.backend.vectors = tuple(vectors)
+    answer = await server.post("/v1/embeddings", {"input": "one"})
     assert answer.status == 500
-    assert answer.json()["error"]["message"] == "the odd backend has yielded no vector for the index 0"
+    assert fault in answer.json()["error"]["message"]
+    assert answer.json()["error"]["message"].startswith("the odd backend (OddVectors)")
 
 
 async def test_a_tokenizer_of_words_will_do(serve: Serve, model_dir: ModelDirectory) -> None:

@@ -132,8 +132,9 @@ async def test_items_of_another_type(item: object, given: str, in_thread: bool) 
     assert failure.value.message == wanted
 
 
-async def test_a_text_is_a_stream_of_its_characters() -> None:
-    assert [*await all_texts(lambda: "one")] == ["o", "n", "e"]
+async def test_a_text_in_place_of_a_stream() -> None:
+    with pytest.raises(GenerationFailed, match="must yield texts, each a str, but returned a single str"):
+        await all_texts(lambda: "one")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from lmi_core.calls.call import Call
-from lmi_core.errors import FormatterFailed, LmiError
+from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
 from lmi_core.script.djl_names.encode_decode import decode
 from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
@@ -38,7 +38,7 @@ def input_function(function: Callable[..., Any], directory: Path) -> InputFuncti
     """Return the function with its contract. Raise ConfigurationError if it follows no contract."""
     name = getattr(function, "__name__", "input_formatter")
     reading = read_input_contract(function)
-    return InputFunction(name, function, reading, directory, _keywords(function))
+    return InputFunction(name, function, reading, directory, _keywords(name, function))
 
 
 async def format_input(
@@ -70,11 +70,17 @@ def new_input(call: Call) -> Input:
     return found
 
 
-def _keywords(function: Callable[..., Any]) -> tuple[str, ...]:
+def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     _, *others = inspect.signature(function).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in others):
         return GIVEN
-    return tuple(each.name for each in others if each.name in GIVEN)
+    named = [each for each in others if each.kind is not inspect.Parameter.VAR_POSITIONAL]
+    unknown = [each.name for each in named if each.default is inspect.Parameter.empty and each.name not in GIVEN]
+    if unknown:
+        raise ConfigurationError(
+            f"the input formatter {name} has an unknown argument `{unknown[0]}`. Available: {', '.join(GIVEN)}"
+        )
+    return tuple(each.name for each in named if each.name in GIVEN)
 
 
 def _payload(custom: InputFunction, call: Call) -> Any:

@@ -101,6 +101,10 @@ def custom_output(found: Callable[..., Any], directory: Path) -> CustomOutput:
         return formatter_function(found, directory)
     if not issubclass(found, OutputFormatter):
         raise ConfigurationError(f"the output formatter {found.__name__} is a class, so it must extend OutputFormatter")
+    if found.__abstractmethods__:
+        raise ConfigurationError(
+            f"the output formatter {found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}"
+        )
     if mark is not None and mark.content_type is not None:
         found.content_type = mark.content_type
     if not hasattr(found, "content_type"):

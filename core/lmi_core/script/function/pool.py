@@ -86,6 +86,7 @@ class FunctionPool:
         Raise ConfigurationError if one cannot be started.
         """
         self._settings = settings
+        self.replicas.max_idle_time = settings.server.max_idle_time
         await self.replicas.scale(settings.count)
 
     async def stop(self) -> None:
@@ -173,6 +174,7 @@ class FunctionPool:
         """Wait for a free process, and return the least busy one. Raise BackendUnhealthy if no process is left."""
         while True:
             await self.replicas.available()
+            await self.replicas.drop_given_up()
             if free := [each for each in self.replicas.members if each.is_free]:
                 return min(free, key=lambda process: process.isolation.inside)
             self.replicas.grow_if_full()

@@ -61,6 +61,11 @@ def test_script_that_cannot_be_loaded(tmp_path: Path, code: str, own_lines: list
         (f"{MARKED}class F:\n    pass\n", "the output formatter F is a class, so it must extend OutputFormatter"),
         (
             "from lmi_core.formatter import OutputFormatter, output_formatter\n\n"
+            "@output_formatter\nclass F(OutputFormatter):\n    def format(self, output):\n        return b''\n",
+            "the output formatter F lacks error",
+        ),
+        (
+            "from lmi_core.formatter import OutputFormatter, output_formatter\n\n"
             "@output_formatter\nclass F(OutputFormatter):\n    def format(self, output):\n        return b''\n"
             "    def error(self, error):\n        return b''\n",
             "the output formatter F must have a content_type",
@@ -70,6 +75,11 @@ def test_script_that_cannot_be_loaded(tmp_path: Path, code: str, own_lines: list
             "@output_formatter(name='same')\ndef f(response_data): ...\n\n"
             "@output_formatter(name='same')\ndef g(response_data): ...\n",
             "two output formatters are named same",
+        ),
+        (
+            "from djl_python.input_parser import input_formatter\n\n@input_formatter\ndef f(payload, rolling): ...\n",
+            "the input formatter f has an unknown argument `rolling`. Available: tokenizer, configs, properties, "
+            "request",
         ),
     ],
 )
