@@ -161,6 +161,41 @@ async def test_full_engines_get_help_that_leaves_when_it_is_idle() -> None:
 
 
 @in_virtual_time
+async def test_help_stays_while_the_first_engine_is_not_there() -> None:
+    engines = Engines(ReplicaCount(1, 2), max_sequences=1)
+    await engines.replicas.start()
+    asked = engines.asking(2)
+    await asyncio.gather(*asked)
+    first, helper = engines.replicas.members
+    first.kill(for_good=True)
+    await asyncio.sleep(600)
+    assert not helper.stopped
+    assert await engines.ask() == WHOLE
+    await engines.replicas.drop_given_up()
+    assert first.stopped
+    assert engines.replicas.members == [helper]
+    assert await asyncio.gather(*engines.asking(3)) == [WHOLE] * 3
+    assert len(engines.replicas.members) == 2
+
+
+@in_virtual_time
+async def test_what_waits_is_told_when_more_engines_may_be_started() -> None:
+    engines = Engines(ReplicaCount(1, 3), max_sequences=1)
+    await engines.replicas.start()
+    asked = engines.asking(1)
+    await asyncio.sleep(1)
+
+    def ask() -> None:
+        asked.extend(engines.asking(1))
+
+    engines.replicas.on_change = ask
+    ask()
+    await asyncio.sleep(12)
+    assert len(engines.replicas.members) == 3
+    await asyncio.gather(*asked)
+
+
+@in_virtual_time
 async def test_engines_in_which_prompts_wait_get_help() -> None:
     engines = Engines(ReplicaCount(1, 2), max_sequences=100)
     await engines.replicas.start()
