@@ -1,11 +1,11 @@
 """Failures of a backend's own code: a sentence for the client, and details for the log."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from lmi_core.embedding_backend import EmbeddingBackend, Vector
+from lmi_core.embedding_backend import Vector
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -15,7 +15,6 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.formatter import AnswerWriter, OutputFormatter
-from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
@@ -94,15 +93,15 @@ def unfinished_error(runtime: ServingRuntime[Any], index: int) -> LmiError:
 
 
 async def one_vector_each(
-    backend: EmbeddingBackend, requests: Sequence[ValidEmbedding]
+    runtime: ServingRuntime[Any], vectors: AsyncGenerator[Vector, None], count: int
 ) -> AsyncGenerator[Vector, None]:
-    """Yield the vectors of a backend. Raise GenerationFailed unless each request has one."""
-    missing, wanted = set(range(len(requests))), "`embed` must yield one vector for each request. Given"
-    async with aclosing(backend.embed(requests)) as vectors:
+    """Yield the vectors of a backend. Raise GenerationFailed unless there is one for each of `count` requests."""
+    missing, wanted = set(range(count)), "`embed` must yield one vector for each request. Given"
+    async with aclosing(vectors):
         async for index, vector in vectors:
             if index not in missing:
-                raise GenerationFailed(f"{owner(backend)}: {wanted}: a second one for the index {index}")
+                raise GenerationFailed(f"{owner(runtime)}: {wanted}: a second one for the index {index}")
             missing.discard(index)
             yield index, vector
     if missing:
-        raise GenerationFailed(f"{owner(backend)}: {wanted}: none for the index {min(missing)}")
+        raise GenerationFailed(f"{owner(runtime)}: {wanted}: none for the index {min(missing)}")

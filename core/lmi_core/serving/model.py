@@ -375,15 +375,14 @@ class Model:
     def embed(
         self, requests: Sequence[ValidEmbedding], request_id: str, record: RequestRecord, client: str
     ) -> AsyncGenerator[Vector, None]:
-        """Yield the vectors of the requests as they arrive.
-
-        Closing the generator aborts the call; so does `running.abort`.
-        """
+        """Yield the vectors as they arrive. Closing the generator aborts the call; so does `running.abort`."""
         backend = self.backend
         assert isinstance(backend, EmbeddingBackend), backend.name
-        return yield_until_aborted(
-            self, requests, request_id, record, client, lambda: one_vector_each(backend, requests), "vector"
-        )
+
+        def begin() -> AsyncGenerator[Vector, None]:
+            return one_vector_each(self.backend, backend.embed(requests), len(requests))
+
+        return yield_until_aborted(self, requests, request_id, record, client, begin, "vector")
 
 
 def _max_running(plan: ModelPlan) -> int:
