@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from functools import partial
 
 from lmi_core.errors import GenerationFailed, InvalidParameter
@@ -78,7 +79,10 @@ class GuideTrials:
     def _run(self, compilation: Compilation, vocabulary: int, library: str) -> None:
         engine: Engine = "guidance" if by_guidance(compilation.guide, library) else "vllm"
         try:
-            self._start(vocabulary).compile(compilation.guide, compilation.cancellation, engine)
+            compilation.begun = None  # the first start takes long, and that does not count
+            process = self._start(vocabulary)
+            compilation.begun = time.monotonic()
+            process.compile(compilation.guide, compilation.cancellation, engine)
         except InvalidParameter as error:
             self._cache.refuse(compilation.key, error.message)
             raise
