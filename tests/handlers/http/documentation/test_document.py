@@ -43,7 +43,7 @@ WITHOUT_CONTENT = {  # answered by status alone
     "/v2/models/{model}/ready",
     "/v2/models/{model}/versions/{version}/ready",
 }
-WITHOUT_BODY = {"/v1/responses/{response_id}/cancel", "/server/logging", "/api/push", "/api/create", "/api/copy"}
+WITHOUT_BODY = {"/v1/responses/{response_id}/cancel", "/server/logging"}
 
 
 @pytest.fixture
