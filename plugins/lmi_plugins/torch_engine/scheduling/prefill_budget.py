@@ -9,6 +9,7 @@ INITIAL_TOKENS = 64  # used until measurements exist
 STRETCH = 1.0  # how much longer a step with prompt tokens may take, as a fraction of a step without
 STEP_SECONDS = 0.15  # a step may always take so long for a prompt: its streams still are as fast as people read
 LEARNING_RATE = 0.2
+BLOCK = 64  # rows that matrix products on CPUs compute together: another row may take as long as another block
 
 
 class PrefillBudget:
@@ -31,12 +32,13 @@ class PrefillBudget:
         if not decoding or self._on_gpu:
             return self._max_tokens
         share = max(1.0, prefilling / decoding)
-        if self._decode_seconds is None or self._token_seconds is None:
-            return min(self._max_tokens, int(INITIAL_TOKENS * share))
-        seconds = STRETCH * self._decode_seconds
-        if prefilling:
-            seconds = share * max(seconds, STEP_SECONDS - self._decode_seconds)
-        return min(self._max_tokens, max(MIN_TOKENS, int(seconds / max(self._token_seconds, 1e-9))))
+        budget = INITIAL_TOKENS * share
+        if self._decode_seconds is not None and self._token_seconds is not None:
+            seconds = STRETCH * self._decode_seconds
+            if prefilling:
+                seconds = share * max(seconds, STEP_SECONDS - self._decode_seconds)
+            budget = max(MIN_TOKENS, seconds / max(self._token_seconds, 1e-9))
+        return _whole_blocks(min(self._max_tokens, int(budget)), decoding)
 
     def record(self, chunks: Items[Chunk], seconds: float) -> None:
         """Learn from a step with these chunks, which took `seconds`."""
@@ -50,6 +52,12 @@ class PrefillBudget:
         elif prefilled >= MIN_TOKENS:
             decoding = (self._decode_seconds or 0) if decodes else 0
             self._token_seconds = _towards(self._token_seconds, max(seconds - decoding, 0) / prefilled)
+
+
+def _whole_blocks(budget: int, decoding: int) -> int:
+    """Return a smaller budget without the rows of a step that would begin another block."""
+    rows = decoding + budget
+    return budget if rows < BLOCK else max(budget - rows % BLOCK, min(budget, MIN_TOKENS))
 
 
 def _towards(mean: float | None, value: float) -> float:
