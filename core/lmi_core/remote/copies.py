@@ -12,9 +12,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -42,7 +41,7 @@ class CopiedFile(msgspec.Struct, array_like=True, frozen=True):
 
     path: str
     size: int
-    identity: str = ""  # identifies the original: an object in S3, or a file of the server
+    identity: str = ""  # identifies the original: an object in S3, a file of the server, or a blob of the hub
 
 
 class Contents(msgspec.Struct, frozen=True):
@@ -51,10 +50,6 @@ class Contents(msgspec.Struct, frozen=True):
     source: str  # tells people who find the folder in the cache where it comes from
     version: str
     files: Sequence[CopiedFile]
-
-    @property
-    def size(self) -> int:
-        return sum(each.size for each in self.files)
 
 
 class ServerFolder(NamedTuple):
@@ -75,19 +70,17 @@ class Copies:
         self._source = str(model)
         if isinstance(model, ServerFolder):
             kind, name, wanted = FROM_SERVER, Path(model.path).name, str(model)
-            self._name = name
         elif model.is_archive:
-            wanted = SNAPSHOT.sub("", _without_signature(model.source))
             kind, name = "archives", archive_name(model.source)
-            self._name = re.sub(r"[^\w.-]", "_", name).strip(".")[:MAX_NAME] or "model"
+            wanted = SNAPSHOT.sub("", _without_signature(model.source))
         else:
             location = S3Location.parse(model.source)
             files = "everything" if model.everything else "weights"
             kind, name = "s3", location.name
             wanted = f"{files}\n{location.bucket}\n{location.prefix}\n{location.folder}"
-            self._name = name
         digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
         written = re.sub(r"[^\w.-]", "_", name)
+        self._name = written.strip(".")[:MAX_NAME] or "model" if kind == "archives" else name
         self.folder = downloads / kind / f"{written[:MAX_NAME]}-{digest}"
         self.lock = self.folder / "lock"
         self.partial = self.folder / "partial"
@@ -128,7 +121,9 @@ class Copies:
             _sync(Path(path))
         staging.replace(final)
         if files is None:
-            files = sorted(_files(self.copy(version)), key=attrgetter("path"))
+            copy = self.copy(version)
+            paths = sorted(path for path in copy.rglob("*") if path.is_file())
+            files = [CopiedFile(str(path.relative_to(copy)), path.stat().st_size) for path in paths]
         return self.set_current(version, files)
 
     def set_current(self, version: str, files: Sequence[CopiedFile]) -> Path:
@@ -211,13 +206,6 @@ def _without_signature(source: str) -> str:
     parts = urlsplit(source)
     query = [(name, value) for name, value in parse_qsl(parts.query, True) if not SIGNING.fullmatch(name)]
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(query), fragment="").geturl()
-
-
-def _files(folder: Path) -> Iterator[CopiedFile]:
-    for path, _, names in os.walk(folder):
-        for name in names:
-            file = Path(path, name)
-            yield CopiedFile(str(file.relative_to(folder)), file_size(file) or 0)
 
 
 def _sync(folder: Path) -> None:

@@ -9,3 +9,8 @@ class Unreachable(ConfigurationError):
 
 class ChangedDuringCopy(Exception):
     """An object was replaced or deleted during its download."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of a library's error."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,13 +1,17 @@
-"""Snapshots of models on the Hugging Face hub, in the hub's own cache; runs in the download process."""
+"""Snapshots of models on the Hugging Face hub, in the hub's own cache, which the download process fills."""
 
+import glob
+import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.errors import Unreachable
-from lmi_core.remote.hub_cache import RepositoryFile, bytes_there, cached_snapshot, repository_folder
+from lmi_core.remote.copies import CopiedFile, file_size
+from lmi_core.remote.errors import Unreachable, first_line
 from lmi_core.remote.report import REPORT_SECONDS, Report
 from lmi_core.remote.selection import gguf_file, useless, weights
 from lmi_core.remote.space import check_space
@@ -18,7 +22,59 @@ if TYPE_CHECKING:
 SECONDS = 5.0  # seconds to wait for the first response
 THREADS = 8
 SPACE_VARIABLE = "HF_HOME"
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
+OF_TOKENIZERS = ("tokenizer_config.json", "tokenizer.json", "config.json")
+INDEXES = ("*.safetensors.index.json", "*.bin.index.json")
 LOG_IN = "set HF_TOKEN to a token with access to it"
+
+
+def repository_folder(model: RemoteModel) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE) / f"models--{model.repository.replace('/', '--')}"
+
+
+def bytes_there(repository: Path, snapshot: Path, files: Sequence[CopiedFile]) -> int:
+    """Return the number of the files' bytes in the cache, which names contents by identity, and of their unfinished
+    downloads.
+    """
+    unfinished: dict[str, int] = {}
+    for path in (repository / "blobs").glob("*.incomplete"):
+        name = path.name.partition(".")[0]
+        unfinished[name] = max(unfinished.get(name, 0), file_size(path) or 0)
+    blobs = repository / "blobs"
+    whole = {each.path for each in files if (snapshot / each.path).exists() or (blobs / each.identity).is_file()}
+    return sum(each.size if each.path in whole else min(unfinished.get(each.identity, 0), each.size) for each in files)
+
+
+def cached_snapshot(model: RemoteModel) -> Path | None:
+    """Return the folder of a complete snapshot in the cache, or the GGUF file in it; None if there is neither."""
+    repository, revision = repository_folder(model), model.revision or "main"
+    reference = repository / "refs" / revision
+    folder = repository / "snapshots" / (reference.read_text() if reference.is_file() else revision)
+    if model.only_tokenizer:
+        return folder if any((folder / name).exists() for name in OF_TOKENIZERS) else None
+    paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    with suppress(ConfigurationError):  # the requested one is missing
+        if (file := gguf_file(model, paths)) is not None:
+            return folder / file
+        return folder if (folder / "config.json").exists() and has_weights(folder) else None
+    return None
+
+
+def has_weights(folder: Path) -> bool:
+    """Return whether the folder contains every file of its weights' index or, without an index, any weights."""
+    indexes = [path for pattern in INDEXES for path in folder.glob(pattern)]
+    if indexes:
+        return any(all((folder / name).exists() for name in _files_in_index(index)) for index in indexes)
+    return any(True for pattern in WEIGHTS for _ in folder.glob(pattern))
+
+
+def _files_in_index(index: Path) -> set[str]:
+    try:
+        return set(json.loads(index.read_text())["weight_map"].values())
+    except (OSError, ValueError, KeyError, AttributeError):
+        return set()
 
 
 def copy_from_hub(model: RemoteModel, report: Report) -> Path:
@@ -33,7 +89,7 @@ def copy_from_hub(model: RemoteModel, report: Report) -> Path:
     try:
         info = _fetch_info(model)
     except Unreachable as error:
-        folder = _require_cached(model, _kind_of(_status(error.__cause__))(error.message))
+        folder = _require_cached(model, _kind_of(error.__cause__)(error.message))
         report.note(f"{error.message}. The snapshot downloaded earlier is served: {folder}")
         return folder
     return _download(model, info, report)
@@ -50,25 +106,22 @@ def _require_cached(model: RemoteModel, why: ConfigurationError) -> Path:
 def _fetch_info(model: RemoteModel) -> "ModelInfo":
     from huggingface_hub import HfApi, constants, errors
 
+    refusals: dict[type[Exception], str] = {
+        errors.GatedRepoError: f": access to this model is restricted: request it on the hub, and {LOG_IN}",
+        errors.RevisionNotFoundError: ": the hub has the model, but not this revision",
+        errors.RepositoryNotFoundError: " is not a folder, and the hub has no such public model: check the name, or "
+        + LOG_IN,
+        errors.HFValidationError: " is neither a folder nor a valid model id of the hub",
+    }
     try:
         return HfApi().model_info(model.repository, revision=model.revision, files_metadata=True, timeout=SECONDS)
-    except errors.GatedRepoError as error:
-        raise ConfigurationError(
-            f"{model}: access to this model is restricted: request it on the hub, and {LOG_IN}"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ConfigurationError(f"{model}: the hub has the model, but not this revision") from error
-    except errors.RepositoryNotFoundError as error:
-        raise ConfigurationError(
-            f"{model} is not a folder, and the hub has no such public model: check the name, or {LOG_IN}"
-        ) from error
-    except errors.HFValidationError as error:
-        raise ConfigurationError(f"{model} is neither a folder nor a valid model id of the hub") from error
+    except tuple(refusals) as error:
+        why = next(why for kind, why in refusals.items() if isinstance(error, kind))
+        raise ConfigurationError(f"{model}{why}") from error
     except errors.HfHubHTTPError as error:
         raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {_status(error) or 'an error'}") from error
     except Exception as error:  # the HTTP library, and thus its exceptions, depend on the version of huggingface_hub
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({reason})") from error
+        raise Unreachable(f"the hub at {constants.ENDPOINT} cannot be reached ({first_line(error)})") from error
 
 
 def _status(error: BaseException | None) -> int:
@@ -76,14 +129,15 @@ def _status(error: BaseException | None) -> int:
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
-def _kind_of(status: int) -> type[ConfigurationError]:
-    """Return the error for a status: Unreachable unless it will be the same at the next start, as for a wrong token."""
+def _kind_of(error: BaseException | None) -> type[ConfigurationError]:
+    """Return Unreachable, unless the error will be the same at the next start, as for a wrong token."""
+    status = _status(error)
     return ConfigurationError if 400 <= status < 500 and status not in (408, 429) else Unreachable
 
 
 def _download(model: RemoteModel, info: "ModelInfo", report: Report) -> Path:
     files = [
-        RepositoryFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
+        CopiedFile(each.rfilename, each.size or 0, (each.lfs.sha256 if each.lfs else each.blob_id) or "")
         for each in info.siblings or []
     ]
     paths = [each.path for each in files]
@@ -114,8 +168,7 @@ def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    # Glob patterns that match only these paths.
-    patterns = ["".join(f"[{letter}]" if letter in "*?[" else letter for letter in path) for path in paths]
+    patterns = [glob.escape(path) for path in paths]
     try:
         snapshot = Path(
             snapshot_download(model.repository, revision=commit, allow_patterns=patterns, max_workers=THREADS)
@@ -124,8 +177,7 @@ def _fetch(model: RemoteModel, commit: str, paths: list[str]) -> Path:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # a full disk
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _kind_of(_status(error))(f"{model} cannot be downloaded from the hub: {reason}") from error
+        raise _kind_of(error)(f"{model} cannot be downloaded from the hub: {first_line(error)}") from error
     return snapshot
 
 

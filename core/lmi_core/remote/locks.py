@@ -3,24 +3,13 @@
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_core.errors import ConfigurationError
 
-POLL_SECONDS = 0.1
-
-
-@dataclass(slots=True)
-class _HeldLock:
-    descriptor: int
-    count: int = 0  # the number of holders
-
-
-_held: dict[Path, _HeldLock] = {}
+_held: dict[Path, list[int]] = {}  # a descriptor for each holder
 _changing = threading.RLock()
 
 
@@ -29,10 +18,9 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     """Hold the lock exclusively; call `on_wait` first if another process holds it."""
     descriptor = _open(path)
     try:
-        if not _take(descriptor, fcntl.LOCK_EX, path):
+        if not _take(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             on_wait()
-            while not _take(descriptor, fcntl.LOCK_EX, path):
-                time.sleep(POLL_SECONDS)
+            _take(descriptor, fcntl.LOCK_EX, path)
         yield
     finally:
         os.close(descriptor)
@@ -40,23 +28,18 @@ def exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 def hold(path: Path) -> None:
     """Share the lock until every `hold` is released or this process ends."""
+    descriptor = _open(path)
+    _take(descriptor, fcntl.LOCK_SH, path)
     with _changing:
-        if path not in _held:
-            descriptor = _open(path)
-            while not _take(descriptor, fcntl.LOCK_SH, path):
-                time.sleep(POLL_SECONDS)
-            _held[path] = _HeldLock(descriptor)
-        _held[path].count += 1
+        _held.setdefault(path, []).append(descriptor)
 
 
 def release(path: Path) -> None:
     """Release a shared lock once, after `hold`."""
     with _changing:
-        held = _held[path]
-        held.count -= 1
-        if held.count == 0:
+        os.close(_held[path].pop())
+        if not _held[path]:
             del _held[path]
-            os.close(held.descriptor)
 
 
 def held_locks() -> list[Path]:
@@ -70,7 +53,7 @@ def try_exclusive(path: Path) -> Iterator[bool]:
     """Yield whether no process holds the lock; if so, no process can take it in the body."""
     descriptor = _open(path)
     try:
-        yield _take(descriptor, fcntl.LOCK_EX, path)
+        yield _take(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, path)
     finally:
         os.close(descriptor)
 
@@ -82,7 +65,7 @@ def _open(path: Path) -> int:
 
 def _take(descriptor: int, kind: int, path: Path) -> bool:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind)
     except BlockingIOError:
         return False
     except OSError as error:

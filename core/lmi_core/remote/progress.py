@@ -28,7 +28,11 @@ class DownloadProgress:
         """Start a stage, and end the previous one."""
         self._log_end()
         self._stage, self._began = stage, time.monotonic()
-        self._log_begin(stage)
+        size = "" if stage.total is None else f": {readable(stage.total)}"
+        before = f", {readable(stage.done)} of which are already there" if stage.done else ""
+        without = f"; skipped: {readable(stage.skipped)} in files that are not needed" if stage.skipped else ""
+        doing = self._words_for(stage)[0]
+        logger.info("%s %s to %s%s%s%s", doing, self._model, stage.folder, size, before, without)
         self.update(stage.done)
 
     def update(self, done: int) -> None:
@@ -41,13 +45,6 @@ class DownloadProgress:
         if self._stage is not None:
             self.update(self._done if self._stage.total is None else self._stage.total)
             self._log_end()
-
-    def _log_begin(self, stage: Begin) -> None:
-        size = "" if stage.total is None else f": {readable(stage.total)}"
-        before = f", {readable(stage.done)} of which are already there" if stage.done else ""
-        without = f"; skipped: {readable(stage.skipped)} in files that are not needed" if stage.skipped else ""
-        doing = self._words_for(stage)[0]
-        logger.info("%s %s to %s%s%s%s", doing, self._model, stage.folder, size, before, without)
 
     def _log_end(self) -> None:
         if self._stage is None:

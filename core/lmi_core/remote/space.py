@@ -25,14 +25,13 @@ def check_space(source: str, folder: Path, needed: int, variable: str = CACHE_VA
 
 def explain(error: OSError, source: str, downloads: Path, on_hub: bool = False) -> str:
     """Return a sentence about a disk error, or an error reading the source."""
-    variable, where = "HF_HOME" if on_hub else _variable(), error.filename or str(downloads)
+    where = error.filename or str(downloads)
+    variable = DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE
+    if on_hub:
+        variable = "HF_HOME"
     if where == source:
         return f"{source} cannot be read: {error.strerror or error}"
     source = without_secrets(source)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{source}: the disk of {where} is full: {REMEDY.format(variable)}"
     return f"{source} cannot be written to {where}: {error.strerror or error}: set {variable} to another folder"
-
-
-def _variable() -> str:
-    return DOWNLOAD_VARIABLE if os.environ.get(DOWNLOAD_VARIABLE) else CACHE_VARIABLE

@@ -34,7 +34,8 @@ def update(
     copy = copies.copy(version)
     if are_whole(copy, files):  # a process ended just before setting the current version
         return copies.set_current(version, files)
-    unchanged = _current_files(copies)
+    now = copies.current()
+    unchanged = {} if now is None else {(each.path, each.identity): now[0] / each.path for each in now[1].files}
     missing = _missing(copies, version, files, unchanged)
     wanted = {each.identity for each in files}
     for path in copies.partial.glob("*"):
@@ -49,14 +50,6 @@ def update(
     transfer(missing, lambda done: report.progress(there + done))
     _assemble(copies, version, files, unchanged)
     return copies.publish(version, files)
-
-
-def _current_files(copies: Copies) -> Unchanged:
-    current = copies.current()
-    if current is None:
-        return {}
-    copy, contents = current
-    return {(each.path, each.identity): copy / each.path for each in contents.files}
 
 
 def _missing(copies: Copies, version: str, files: Sequence[CopiedFile], unchanged: Unchanged) -> list[CopiedFile]:

@@ -1,6 +1,5 @@
 """`lmi check`: a report of what `lmi serve` would do, with every problem that the files show."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -18,8 +17,7 @@ from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.inspection.model_folder import CONFIG, inspect_folder
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins, load_plugins
-from lmi_core.remote.fetching import cached_directory
-from lmi_core.remote.forecast import forecast
+from lmi_core.remote.fetching import cached_directory, forecast
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan
 from lmi_core.serving.own_code import code_that_runs
@@ -130,8 +128,7 @@ def _model_report(model: Model) -> JsonObject:
         "code": list(plan.code.descriptions()),
         "code_that_runs": code_that_runs(plan),
         "downloads": {
-            f"option.{option}": forecast(remote, os.environ)
-            for option, remote in plan.runtime.downloads(plan.setup).items()
+            f"option.{option}": forecast(remote) for option, remote in plan.runtime.downloads(plan.setup).items()
         },
         "options": {
             effective.key: {"value": display_value(effective.key, effective.value), "source": effective.source}

@@ -13,7 +13,7 @@ from lmi_core.configuration.location import GGUF, RemoteModel, archive_name, is_
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.remote.hub_cache import cached_snapshot
+from lmi_core.remote.hub import cached_snapshot
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import Fetch, inferred_name, local_directory
 from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items

@@ -32,13 +32,14 @@ def convert(file: Path, folder: Path, report: Report) -> None:
     from gguf import GGUFReader
 
     try:
-        metadata = Metadata(GGUFReader(file))
+        reader = GGUFReader(file)
+        metadata = Metadata(reader)
     except (ValueError, KeyError, IndexError, OverflowError) as error:
         raise ConfigurationError(f"this is not a GGUF file, or it is damaged: {error}") from None
     if metadata.get("split.count", 1) > 1:
         raise ConfigurationError("this is one of several parts: join them with llama.cpp's llama-gguf-split --merge")
     folder.mkdir(parents=True)
-    size = BYTES * metadata.num_weights
+    size = BYTES * sum(int(tensor.n_elements) for tensor in reader.tensors)
     check_space(file.name, folder, size)
     report.begin(file.stat().st_size, 0, 0, folder, unpacks=True)
     try:
@@ -67,10 +68,6 @@ class Metadata:
         return default if field is None else field.contents()
 
     @property
-    def num_weights(self) -> int:
-        return sum(int(tensor.n_elements) for tensor in self._reader.tensors)
-
-    @property
     def type_name(self) -> str:
         """llama.cpp's name for the type of most weights."""
         from gguf import LlamaFileType
@@ -85,19 +82,6 @@ class Metadata:
         """The nearest value of option.quantize; None for weights that are not quantized."""
         match = QUANTIZED.search(self.type_name)
         return None if match is None else "int8" if int(match[1]) >= INT8_FROM else "int4"
-
-    @property
-    def ends(self) -> list[int]:
-        """The tokens that end an answer."""
-        found = (self.get(f"tokenizer.ggml.{kind}_token_id") for kind in ENDS)
-        return sorted({int(each) for each in found if each is not None})
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether prompts begin with the first token, which transformers does not read."""
-        by_default = self.get("tokenizer.ggml.model") == "llama"
-        has_one = self.get("tokenizer.ggml.bos_token_id") is not None
-        return has_one and bool(self.get("tokenizer.ggml.add_bos_token", by_default))
 
     def rope(self, theta: float) -> dict[str, Any] | None:
         """Return the scaling of positions in transformers' form, which transformers itself would omit; None without
@@ -143,7 +127,9 @@ def _write(file: Path, folder: Path, metadata: Metadata) -> None:
     ):
         config.rope_parameters = scaled
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(file.parent, **of_file)
-    if metadata.adds_bos:
+    has_bos = metadata.get("tokenizer.ggml.bos_token_id") is not None
+    by_default = metadata.get("tokenizer.ggml.model") == "llama"
+    if has_bos and metadata.get("tokenizer.ggml.add_bos_token", by_default):  # transformers does not read it
         tokenizer.add_bos_token = True
     tokenizer.save_pretrained(folder)
     whole = getattr(transformers, "GgufConfig", None)  # earlier versions have none, and read weights like this anyway
@@ -152,8 +138,9 @@ def _write(file: Path, folder: Path, metadata: Metadata) -> None:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, config=config, dtype=torch.bfloat16, **of_file, **quantized
         )
-    if metadata.ends:
-        model.generation_config.eos_token_id = metadata.ends
+    ends = (metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ENDS)
+    if found := sorted({int(each) for each in ends if each is not None}):
+        model.generation_config.eos_token_id = found
     model.save_pretrained(folder)
 
 

@@ -11,16 +11,14 @@ from urllib.parse import urldefrag
 from lmi_core.configuration.location import GGUF, RemoteModel, S3Location, is_web, without_secrets
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.gguf_file import convert
-from lmi_core.remote.archives.limits import Limits
-from lmi_core.remote.archives.unpacking import model_root, unpack
+from lmi_core.remote.archives.unpacking import Limits, model_root, unpack
 from lmi_core.remote.copies import Copies, version_of
 from lmi_core.remote.errors import ChangedDuringCopy
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import convert_errors, create_client
-from lmi_core.remote.s3.download import CONNECTIONS, download
-from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.download import CONNECTIONS, download, list_objects
 from lmi_core.remote.space import check_space
-from lmi_core.remote.web.download import Download, Partial, digest
+from lmi_core.remote.web.download import Download, digest
 from lmi_core.remote.web.requests import PARTIAL
 
 CHECKSUM = re.compile(r"sha256=(?P<digits>[0-9a-f]{64})", re.IGNORECASE)
@@ -48,8 +46,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
     checksum = _checksum(model)
     if checksum is not None and (copy := copies.current_if(version_of(checksum))) is not None:
         return copy
-    partial = Partial(copies.partial)
-    download = Download(model.source, partial, limits, report)
+    download = Download(model.source, copies.partial, limits, report)
     answer = await download.open()
     found = answer.validators
     if checksum is None and answer.status != PARTIAL and (found.etag or found.modified):
@@ -58,7 +55,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
             await answer.close()
             return copy
     found = await download.run(answer)
-    content = "" if checksum is None and (found.etag or found.modified) else digest(partial.path)
+    content = "" if checksum is None and (found.etag or found.modified) else digest(download.path)
     if checksum is not None and content != checksum:
         shutil.rmtree(copies.partial)
         raise ConfigurationError(f"{model}: the SHA-256 of the download is {content}, not {checksum} as in the URL")
@@ -66,7 +63,7 @@ async def _from_web(model: RemoteModel, copies: Copies, limits: Limits, report: 
     if (copy := copies.current_if(version)) is not None:
         shutil.rmtree(copies.partial)
         return copy
-    return _install(model, copies, partial.path, version, limits, report)
+    return _install(model, copies, download.path, version, limits, report)
 
 
 def _from_s3(model: RemoteModel, copies: Copies, limits: Limits, report: Report) -> Path:

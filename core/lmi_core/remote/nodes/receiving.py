@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -64,9 +65,10 @@ class Receiver:
 
         Raise ConfigurationError if it cannot be copied, or OSError from the disk.
         """
-        bring = self._bring
-        if _has(Path(bring.folder), bring.files):
-            return Path(bring.folder)
+        bring, here = self._bring, Path(self._bring.folder)
+        with suppress(OSError):  # the same path, as on a shared file system
+            if all(describe_file(here, here / each.path) == each for each in bring.files):
+                return here
         waiting = f"{bring.folder} is already being copied to this node: waiting for it"
         with locks.exclusive(self._copies.lock, lambda: self._report.note(waiting, logging.INFO)):
             self._remove_gone()
@@ -132,11 +134,3 @@ class Receiver:
 
     def _send(self, message: msgspec.Struct) -> None:
         self._channel.send(encode(message))
-
-
-def _has(folder: Path, files: Sequence[CopiedFile]) -> bool:
-    """Return whether this node has these files at the same path, as on a shared file system."""
-    try:
-        return all(describe_file(folder, folder / each.path) == each for each in files)
-    except OSError:
-        return False

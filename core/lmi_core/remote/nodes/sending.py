@@ -3,9 +3,9 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -72,19 +72,20 @@ class NodeFiles:
             except UnicodeEncodeError as error:
                 name = error.object.encode(errors="backslashreplace").decode()
                 raise ConfigurationError(f"{folder} cannot be copied: {name} is not valid UTF-8") from None
-            reader = FileReader(folder, files)
+            chunks = {each.path: _chunks(folder, each) for each in files}
             try:
                 progress = DownloadProgress(f"{folder} for node {self._node}", report, COPIED)
-                return await follow(lambda: self._next(reader), progress)
+                return await follow(lambda: self._next(chunks), progress)
             finally:
-                reader.close()
+                for of_file in chunks.values():
+                    of_file.close()
 
-    async def _next(self, reader: "FileReader") -> Message:
+    async def _next(self, chunks: Mapping[str, Iterator[Chunk]]) -> Message:
         """Return the next report, answering requests before it."""
         while True:
             message: FromNode = decode_from_node(await self._transport.receive())
             if isinstance(message, Next):
-                self._send(await asyncio.to_thread(reader.read, message.path))
+                self._send(await asyncio.to_thread(next, chunks[message.path], Chunk(b"")))  # the latter after an error
             elif isinstance(message, Copied):
                 self._send(Gone(await asyncio.to_thread(_missing_folders, message.folders)))
             elif isinstance(message, Failed):
@@ -98,39 +99,22 @@ class NodeFiles:
         self._transport.send(encode(message))
 
 
-class FileReader:
-    """A reader of a folder's files in chunks, one file at a time."""
-
-    def __init__(self, folder: Path, files: Sequence[CopiedFile]) -> None:
-        self._folder = folder
-        self._files = {each.path: each for each in files}
-        self._path = ""
-        self._file: BinaryIO | None = None
-        self._digest = hashlib.sha256()
-
-    def read(self, path: str) -> Chunk:
-        """Return the next chunk of a file, from its start unless it is the file of the previous chunk."""
-        try:
-            if self._file is None or path != self._path:
-                self.close()
-                self._path, self._file = path, (self._folder / path).open("rb")
-                self._digest = hashlib.sha256()
-            data = self._file.read(CHUNK)
-            self._digest.update(data)
-            if len(data) == CHUNK and self._file.tell() < self._files[path].size:
-                return Chunk(data)
-            is_changed = describe_file(self._folder, self._folder / path) != self._files[path]
-        except OSError as error:
-            return Chunk(b"", error=f"{self._folder / path} cannot be read: {error.strerror or error}")
-        self.close()
-        if is_changed:
-            return Chunk(b"", error=f"{self._folder / path} changed while it was copied")
-        return Chunk(data, self._digest.hexdigest())
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+def _chunks(folder: Path, file: CopiedFile) -> Generator[Chunk, None, None]:
+    """Yield the chunks of a file, or an error as the last one."""
+    path, digest = folder / file.path, hashlib.sha256()
+    try:
+        with path.open("rb") as opened:
+            while True:
+                data = opened.read(CHUNK)
+                digest.update(data)
+                if len(data) < CHUNK or opened.tell() >= file.size:
+                    break
+                yield Chunk(data)
+        is_changed = describe_file(folder, path) != file
+    except OSError as error:
+        yield Chunk(b"", error=f"{path} cannot be read: {error.strerror or error}")
+        return
+    yield Chunk(b"", error=f"{path} changed while it was copied") if is_changed else Chunk(data, digest.hexdigest())
 
 
 def _missing_folders(folders: Sequence[str]) -> list[str]:

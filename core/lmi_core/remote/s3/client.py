@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.errors import Unreachable
+from lmi_core.remote.errors import Unreachable, first_line
 
 if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
     from types_boto3_s3.client import S3Client
 
 CONNECT_SECONDS = 4
@@ -59,33 +58,22 @@ def convert_errors(url: str) -> Iterator[None]:
     try:
         yield
     except exceptions.ClientError as error:
-        if error.response["Error"]["Code"] in DENIALS and boto3.Session().get_credentials() is None:
+        details = error.response.get("Error", {})
+        code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
+        if code in DENIALS and boto3.Session().get_credentials() is None:
             raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
-        kind = Unreachable if _status(error) >= SERVER_ERRORS else ConfigurationError
-        raise kind(f"{url}: {_refusal(error.response)}") from error
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        kind = Unreachable if status >= SERVER_ERRORS else ConfigurationError
+        raise kind(f"{url}: {DENIED if code in DENIALS else f'S3 answered {code}: {message}'}") from error
     except RetriesExceededError as error:
-        reason = _first_line(error.last_exception)
+        reason = first_line(error.last_exception)
         raise Unreachable(f"{url}: the connection to S3 was interrupted ({reason}): start again to resume") from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
         raise ConfigurationError(f"{url}: {NO_CREDENTIALS}") from error
     except (exceptions.ConnectionError, exceptions.HTTPClientError) as error:
-        reason = QUERY.sub("", _first_line(error))
+        reason = QUERY.sub("", first_line(error))
         raise Unreachable(
             f"{url}: S3 cannot be reached ({reason}): check the network, the region and AWS_ENDPOINT_URL"
         ) from error
     except (exceptions.BotoCoreError, ValueError) as error:  # a wrong profile, region or endpoint
-        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
-
-
-def _status(error: "ClientError") -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _refusal(response: object) -> str:
-    details = response.get("Error", {}) if isinstance(response, dict) else {}
-    code, message = str(details.get("Code", "")), str(details.get("Message", ""))
-    return DENIED if code in DENIALS else f"S3 answered {code}: {' '.join(message.split())}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigurationError(f"{url}: {first_line(error)}") from error

@@ -1,25 +1,29 @@
-"""Concurrent download of objects by boto3's transfers."""
+"""Listing of the objects below an S3 location, and their concurrent download by boto3's transfers."""
 
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from operator import attrgetter
+from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from lmi_core.configuration.location import RemoteModel, S3Location
+import msgspec
+
+from lmi_core.configuration.location import RemoteModel, S3Location, is_archive_name
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.copies import CopiedFile, Copies
+from lmi_core.remote.copies import CopiedFile, Copies, version_of
 from lmi_core.remote.errors import ChangedDuringCopy
 from lmi_core.remote.report import Report
 from lmi_core.remote.s3.client import convert_errors, create_client
-from lmi_core.remote.s3.listing import StoredObject, list_objects
+from lmi_core.remote.selection import useless
 from lmi_core.remote.updating import update
 
 if TYPE_CHECKING:
     from s3transfer.futures import TransferFuture
     from s3transfer.subscribers import BaseSubscriber
     from types_boto3_s3.client import S3Client
+    from types_boto3_s3.type_defs import ObjectTypeDef
 
 
 PART_SIZE = 8 * 1024 * 1024
@@ -27,6 +31,76 @@ CONNECTIONS = 16
 GONE = ("NoSuchKey", "404")
 UNFINISHED = ".download"
 Ended: TypeAlias = "SimpleQueue[tuple[StoredObject, TransferFuture]]"  # each when its transfer has ended
+
+
+class StoredObject(msgspec.Struct, array_like=True, frozen=True):
+    """An object in a listing; `path` is that of its file below the copy's folder."""
+
+    path: str
+    key: str
+    size: int
+    etag: str
+    modified: str
+
+    @property
+    def identity(self) -> str:
+        """An identifier of the object's content."""
+        return version_of(self.key, self.size, self.etag, self.modified)
+
+
+def list_objects(client: "S3Client", model: RemoteModel) -> tuple[Sequence[StoredObject], int]:
+    """Return the objects to copy, by path, and the number of skipped bytes.
+
+    Raise ConfigurationError if there is nothing to copy, or boto3's errors.
+    """
+    location = S3Location.parse(model.source)
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=location.bucket, Prefix=location.prefix)
+    listed = [each for page in pages for each in page.get("Contents", []) if not each["Key"].endswith("/")]
+    if is_archive_name(location.prefix):
+        listed = [each for each in listed if each["Key"] == location.prefix]
+    if not listed:
+        raise ConfigurationError(f"{model.source}: {_why_empty(client, location)}")
+    try:
+        objects = [_stored_object(each, location) for each in listed]
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{model.source}: {error.message}") from None
+    paths = {each.path: each.key for each in objects}
+    for each in objects:
+        for parent in map(str, PurePosixPath(each.path).parents):
+            if parent in paths:
+                raise ConfigurationError(
+                    f"{model.source}: the keys {paths[parent]!r} and {each.key!r} cannot be a file and a file in a "
+                    "folder of that name: rename or delete one of them"
+                )
+    skipped = set() if model.everything else useless(each.path for each in objects)
+    chosen = sorted((each for each in objects if each.path not in skipped), key=attrgetter("path"))
+    return chosen, sum(each.size for each in objects if each.path in skipped)
+
+
+def file_path(key: str, folder: str) -> str:
+    """Return a key's path below the copy's folder. Raise ConfigurationError if it would be outside."""
+    path = key.removeprefix(folder)
+    if any(part in ("", ".", "..") or "\0" in part for part in path.split("/")):
+        raise ConfigurationError(
+            f"the key {key!r} is not a valid file path within the folder: rename or delete that object"
+        )
+    return path
+
+
+def _stored_object(listed: "ObjectTypeDef", location: S3Location) -> StoredObject:
+    key = listed["Key"]
+    modified = listed["LastModified"].isoformat()
+    return StoredObject(file_path(key, location.folder), key, listed["Size"], listed["ETag"], modified)
+
+
+def _why_empty(client: "S3Client", location: S3Location) -> str:
+    if is_archive_name(location.prefix):
+        return "there is no such object: check its name"
+    key = location.prefix.removesuffix("/")
+    found = client.list_objects_v2(Bucket=location.bucket, Prefix=key, MaxKeys=1).get("Contents", [])
+    if key and found and found[0]["Key"] == key:
+        return "this is a single object: give the folder that contains it"
+    return "the folder contains no objects: check its name"
 
 
 def download(
@@ -37,6 +111,8 @@ def download(
     A file gets its name when it is complete and on the disk, so that an interrupted download continues with the others.
     Raise ChangedDuringCopy if an object changes, OSError from the disk, or boto3's errors.
     """
+    from botocore.exceptions import ClientError
+    from s3transfer.exceptions import S3DownloadFailedError
     from s3transfer.manager import TransferConfig, TransferManager
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +142,10 @@ def download(
             each, future = ended.get()
             try:
                 future.result()
-            except Exception as error:
-                if _is_change(error):
+            except S3DownloadFailedError as error:  # the ETag has changed
+                raise ChangedDuringCopy(each.key) from error
+            except ClientError as error:
+                if error.response["Error"]["Code"] in GONE:
                     raise ChangedDuringCopy(each.key) from error
                 raise
             _publish(each, folder)
@@ -90,15 +168,6 @@ class _Subscriber:
 
     def on_done(self, future: "TransferFuture", **_: Any) -> None:
         self._ended.put((self._object, future))
-
-
-def _is_change(error: Exception) -> bool:
-    from botocore.exceptions import ClientError
-    from s3transfer.exceptions import S3DownloadFailedError
-
-    if isinstance(error, ClientError):
-        return error.response["Error"]["Code"] in GONE
-    return isinstance(error, S3DownloadFailedError)  # the ETag has changed
 
 
 def _publish(each: StoredObject, folder: Path) -> None:

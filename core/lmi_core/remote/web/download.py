@@ -12,8 +12,7 @@ import msgspec
 
 from lmi_core.configuration.location import without_secrets
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.limits import Limits
-from lmi_core.remote.archives.unpacking import START, recognise
+from lmi_core.remote.archives.unpacking import START, Limits, recognise
 from lmi_core.remote.copies import file_size
 from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.report import Report
@@ -27,41 +26,32 @@ RATE_SECONDS = 60.0
 MIN_BYTES = 60 * 1024  # in RATE_SECONDS; a slower server counts as one that sends nothing
 
 
-class Partial:
-    """A partially downloaded file, and the validators of the whole file."""
+class Download:
+    """The download of one URL to a file, which may be there in part from an earlier attempt."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.parent
+    def __init__(self, url: str, folder: Path, limits: Limits, report: Report) -> None:
         self.path = folder / "archive"
-        self.known_by = Validators("", "", None)
+        self._url = url
+        self._limits = limits
+        self._report = report
+        self._known_by = Validators("", "", None)  # of the whole file
         self._known_by_path = folder / "known_by.json"
         with suppress(OSError, msgspec.DecodeError):
-            self.known_by = msgspec.json.decode(self._known_by_path.read_bytes(), type=Validators)
+            self._known_by = msgspec.json.decode(self._known_by_path.read_bytes(), type=Validators)
 
-    def size(self) -> int:
+    def _size(self) -> int:
         return file_size(self.path) or 0
 
-    def begin(self, validators: Validators) -> None:
-        """Start over without bytes."""
+    def _start_over(self, validators: Validators) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
         self._known_by_path.write_bytes(msgspec.json.encode(validators))
         self.path.touch()
-        self.known_by = validators
-
-
-class Download:
-    """The download of one URL."""
-
-    def __init__(self, url: str, partial: Partial, limits: Limits, report: Report) -> None:
-        self._url = url
-        self._partial = partial
-        self._limits = limits
-        self._report = report
+        self._known_by = validators
 
     async def open(self) -> Answer:
         """Request the missing part, and return the answer. Raise ConfigurationError or Unreachable."""
-        size, strong = self._partial.size(), self._partial.known_by.strong
+        size, strong = self._size(), self._known_by.strong
         if not size or strong is None:
             return await request(self._url, {})
         answer = await request(self._url, {"Range": f"bytes={size}-", "If-Range": strong})
@@ -72,7 +62,7 @@ class Download:
 
     def _goes_on(self, answer: Answer, size: int) -> bool:
         """Return whether the answer is the rest of the same file; some servers ignore If-Range."""
-        known, found = self._partial.known_by, answer.validators
+        known, found = self._known_by, answer.validators
         same = all(new in ("", old) for old, new in ((known.etag, found.etag), (known.modified, found.modified)))
         return same and answer.start() == size and found.size == known.size
 
@@ -82,16 +72,23 @@ class Download:
         Return the file's validators. Raise ConfigurationError for a permanent failure, Unreachable if a later attempt
         may succeed, or OSError from the disk.
         """
-        self._begin(answer)
+        size = answer.validators.size
+        if answer.status != PARTIAL:
+            self._start_over(answer.validators)
+        done = self._size()
+        self._limits.check(size or 0, 0, size or 0)
+        if size is not None:
+            check_space(without_secrets(self._url), self.path.parent, size - done)
+        self._report.begin(size, done, 0, self.path.parents[1])
         failures = 0
         current: Answer | None = answer
         while True:
-            before = self._partial.size()
+            before = self._size()
             try:
                 current = current or await self.open()
                 await self._read(current)
             except (_ConnectionLost, Unreachable) as error:
-                gone_on = self._partial.size() > before and not isinstance(error, _TooSlow)
+                gone_on = self._size() > before and not isinstance(error, _TooSlow)
                 failures = 0 if gone_on else failures + 1
                 if failures == TRIES and isinstance(error, Unreachable):
                     raise
@@ -100,37 +97,23 @@ class Download:
                     interruption = f"the connection was interrupted ({error})"
                     raise Unreachable(f"{shown}: {interruption}: start again to resume") from error
             else:
-                return self._partial.known_by
+                return self._known_by
             finally:
                 if current is not None:
                     await current.close()
                 current = None
             await asyncio.sleep(min(MAX_PAUSE, MIN_PAUSE * 2**failures))
 
-    def _begin(self, answer: Answer) -> None:
-        size = answer.validators.size
-        if answer.status != PARTIAL:
-            self._partial.begin(answer.validators)
-        done = self._partial.size()
-        self._check_size(size or 0)
-        if size is not None:
-            check_space(without_secrets(self._url), self._partial.path.parent, size - done)
-        self._report.begin(size, done, 0, self._partial.folder)
-
-    def _check_size(self, size: int) -> None:
-        if size > self._limits.max_bytes:
-            self._limits.check(size, 0, size)
-
     async def _read(self, answer: Answer) -> None:
-        if answer.status != PARTIAL and self._partial.size():  # the file has changed, or the server does not send parts
-            self._partial.begin(answer.validators)
+        if answer.status != PARTIAL and self._size():  # the file has changed, or the server does not send parts
+            self._start_over(answer.validators)
         size = answer.validators.size
-        with self._partial.path.open("ab") as file:
+        with self.path.open("ab") as file:
             async for data in _pieces(answer):
                 file.write(data)
                 file.flush()
                 done = file.tell()
-                self._check_size(done)
+                self._limits.check(done, 0, done)
                 if done - len(data) < START <= done or done == size:
                     self._check_start()
                 self._report.progress(done)
@@ -139,12 +122,12 @@ class Download:
             os.fsync(file.fileno())
 
     def _check_start(self) -> None:
-        with self._partial.path.open("rb") as file:
+        with self.path.open("rb") as file:
             start = file.read(START)
         try:
             recognise(start)
         except ConfigurationError as error:
-            self._partial.path.unlink()
+            self.path.unlink()
             raise ConfigurationError(f"{without_secrets(self._url)}: {error.message}") from None
 
 

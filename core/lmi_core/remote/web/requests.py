@@ -8,8 +8,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -111,10 +110,15 @@ class _Sockets:
 
     def check_through_proxy(self, host: str) -> None:
         """Check the host of a request through a proxy, if it is an address; names count as public."""
-        written = _literal_addresses(host)
-        for address in written:
-            self.check(address)
-        self._was_public |= not written
+        if host.lower().rstrip(".") == "localhost":
+            host = "127.0.0.1"
+        try:
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except OSError:
+            self._was_public = True
+        else:
+            for each in found:
+                self.check(str(each[4][0]).partition("%")[0])
 
 
 async def request(url: str, headers: Mapping[str, str]) -> Answer:
@@ -123,7 +127,8 @@ async def request(url: str, headers: Mapping[str, str]) -> Answer:
     Raise ConfigurationError, or Unreachable if a retry may succeed. A status of 416 is an answer too. Proxies are those
     of `HTTPS_PROXY` and `HTTP_PROXY`.
     """
-    with _convert_errors(url):
+    shown = without_secrets(url)
+    try:
         parts = urlsplit(urldefrag(url).url)
         target = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         sockets, user = _Sockets(), _user(parts)
@@ -138,6 +143,10 @@ async def request(url: str, headers: Mapping[str, str]) -> Answer:
             _check_redirect(target, following)
             target, user = following, None
         raise ConfigurationError(f"more than {MAX_REDIRECTS} redirects, or a redirect loop")
+    except ConfigurationError as error:
+        raise type(error)(f"{shown}: {error.message}") from error
+    except (*BROKEN, ValueError) as error:
+        raise _explain(shown, error) from error
 
 
 async def _get(
@@ -195,17 +204,6 @@ def _proxy(target: SplitResult) -> URL | None:
     return URL(proxy if "://" in proxy else f"http://{proxy}")
 
 
-def _literal_addresses(host: str) -> list[str]:
-    """Return the addresses of a host that is an IP address or `localhost`; empty for other names."""
-    if host.lower().rstrip(".") == "localhost":
-        return ["127.0.0.1"]
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except OSError:
-        return []
-    return [str(each[4][0]).partition("%")[0] for each in found]
-
-
 def _check_redirect(target: SplitResult, following: SplitResult) -> None:
     """Raise ConfigurationError for a redirect to another protocol, or from HTTPS to HTTP."""
     if not is_web(following.geturl()):
@@ -217,36 +215,19 @@ def _check_redirect(target: SplitResult, following: SplitResult) -> None:
         )
 
 
-@contextmanager
-def _convert_errors(url: str) -> Iterator[None]:
-    """Turn errors of the network into a ConfigurationError of one sentence about the URL, or into Unreachable."""
-    shown = without_secrets(url)
-    try:
-        yield
-    except ConfigurationError as error:
-        raise type(error)(f"{shown}: {error.message}") from error
-    except aiohttp.InvalidURL as error:
-        raise _invalid(shown) from error
-    except BROKEN as error:
-        raise _unreachable(shown, error) from error
-    except ValueError as error:
-        raise _invalid(shown) from error
-
-
 def _refusal(status: int) -> ConfigurationError:
     if status >= SERVER_ERRORS or status == TOO_MANY_REQUESTS:
         return Unreachable(f"the server answered {status}")
     return ConfigurationError(f"{REFUSALS.get(status, 'check the URL')} (status {status})")
 
 
-def _invalid(shown: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{shown}: this URL, or one that the server redirects to, is not valid: check its host and port, and write "
-        "blanks as %20"
-    )
-
-
-def _unreachable(shown: str, error: Exception) -> ConfigurationError:
+def _explain(shown: str, error: Exception) -> ConfigurationError:
+    """Return an error of one sentence about the URL; Unreachable if a retry may succeed."""
+    if isinstance(error, aiohttp.InvalidURL) or not isinstance(error, BROKEN):
+        return ConfigurationError(
+            f"{shown}: this URL, or one that the server redirects to, is not valid: check its host and port, and write "
+            "blanks as %20"
+        )
     cause: BaseException = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error

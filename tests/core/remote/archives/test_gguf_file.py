@@ -12,8 +12,7 @@ from lmi_core.backend import BackendSetup
 from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.archives.gguf_file import convert
-from lmi_core.remote.fetching import fetch, whole_model
-from lmi_core.remote.forecast import forecast
+from lmi_core.remote.fetching import fetch, forecast, whole_model
 from lmi_core.remote.report import Report
 from lmi_plugins.backends.torch import TorchProperties
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
@@ -100,7 +99,7 @@ async def test_a_file_of_the_hub(serve: Serve, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert await fetch(RemoteModel("org/tiny")) == folder
-    assert "/tiny-Q8_0.gguf" in forecast(RemoteModel("org/tiny"), {})
+    assert "/tiny-Q8_0.gguf" in forecast(RemoteModel("org/tiny"))
     setup = BackendSetup(Path("org/tiny"), TorchProperties(model_id="org/tiny"), {}, retry_threshold=0)
     assert setup.with_folders({"model_id": folder}).properties.quantize == "int8"
     assert replace(setup, directory=directory).with_folders({"model_id": folder}).properties.quantize is None

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.archives.limits import FREE_BYTES, MAX_RATIO, Limits
-from lmi_core.remote.archives.unpacking import model_root, unpack
+from lmi_core.remote.archives.unpacking import FREE_BYTES, MAX_RATIO, Limits, model_root, unpack
 from tests.core.remote.archives.packing import tar_member, tar_of, zip_link, zip_of
 
 FILES = {"config.json": b"{}", "sub/folder/model.py": b"x = 1\n", "big.bin": bytes(range(256)) * 9000, "empty": b""}

@@ -1,7 +1,7 @@
 import pytest
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.remote.s3.listing import StoredObject, file_path
+from lmi_core.remote.s3.download import StoredObject, file_path
 
 
 def stored(path: str, size: int = 1, etag: str = "e", modified: str = "now") -> StoredObject:

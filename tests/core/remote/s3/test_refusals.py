@@ -9,7 +9,7 @@ from lmi_core.configuration.location import RemoteModel
 from lmi_core.errors import ConfigurationError
 from lmi_core.remote.fetching import fetch
 from lmi_core.remote.s3.client import convert_errors, create_client
-from lmi_core.remote.s3.listing import list_objects
+from lmi_core.remote.s3.download import list_objects
 from tests.core.remote.s3.test_updating import FILES, contents, error_of, versions
 from tests.s3_server import Body, Environ, S3Server
 

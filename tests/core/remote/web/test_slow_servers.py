@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-from lmi_core.remote.archives.limits import Limits
+from lmi_core.remote.archives.unpacking import Limits
 from lmi_core.remote.errors import Unreachable
 from lmi_core.remote.report import Report
 from lmi_core.remote.web import download, requests
-from lmi_core.remote.web.download import TRIES, Download, Partial
+from lmi_core.remote.web.download import TRIES, Download
 from tests.archive_server import ArchiveServer
 from tests.core.remote.archives.packing import zip_of
 
@@ -40,8 +40,7 @@ def stops(request: BaseHTTPRequestHandler, data: bytes) -> bool:
 
 async def run(url: str, folder: Path) -> None:
     begun = time.monotonic()
-    partial = Partial(folder / "partial")
-    asked = Download(url, partial, Limits(), Report(lambda _: None))
+    asked = Download(url, folder / "partial", Limits(), Report(lambda _: None))
     try:
         await asked.run(await asked.open())
     finally:
