@@ -45,7 +45,10 @@ def model_environment(directory: Path, enabled: bool) -> Environment | None:
     complete = environment.directory / "complete"
     if not complete.exists():
         venv.create(environment.directory, clear=True)
-        (environment.site_packages / "lmi.pth").write_text("\n".join(_server_paths()))
+        library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+        others = [path for path in sys.path if Path(path).is_dir() and path not in library]
+        server = [path for path in others if "lib-dynload" not in path]
+        (environment.site_packages / "lmi.pth").write_text("\n".join(server))
         _install(requirements, environment)
         complete.touch()
     return environment
@@ -63,11 +66,6 @@ def _install(requirements: Path, environment: Environment) -> None:
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()[-LINES_OF_PIP:]
         raise ConfigurationError("\n".join([f"option.enable_venv: {requirements} cannot be installed", *lines]))
-
-
-def _server_paths() -> list[str]:
-    library = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    return [path for path in sys.path if Path(path).is_dir() and path not in library and "lib-dynload" not in path]
 
 
 def missing_package_hint(error: BaseException, directory: Path) -> str:

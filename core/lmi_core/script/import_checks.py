@@ -39,18 +39,13 @@ def import_warnings(script: Path, own_environment: bool = False) -> list[str]:
 
 
 def _complaint(found: Import, own_environment: bool) -> str | None:
-    reason = _reason(found, own_environment)
-    return f"{found.path.name}:{found.line}: `{found.statement}` cannot work: {reason}" if reason else None
-
-
-def _reason(found: Import, own_environment: bool) -> str | None:
-    top = found.module.partition(".")[0]
-    if top == PACKAGE:
-        return _missing_name(found.module, found.name)
+    top, reason = found.module.partition(".")[0], None
     engine = next((name for name in (found.module, top) if name in MISSING_PACKAGES), None)
-    if engine is None or own_environment or importlib.util.find_spec(engine) is not None:
-        return None
-    return MISSING_PACKAGES[engine]
+    if top == PACKAGE:
+        reason = _missing_name(found.module, found.name)
+    elif engine is not None and not own_environment and importlib.util.find_spec(engine) is None:
+        reason = MISSING_PACKAGES[engine]
+    return f"{found.path.name}:{found.line}: `{found.statement}` cannot work: {reason}" if reason else None
 
 
 def _missing_name(module: str, name: str | None) -> str | None:
@@ -75,20 +70,16 @@ def _imports(script: Path) -> Iterator[Import]:
     pending, seen = [script], {script}
     while pending:
         path = pending.pop()
-        for found in _imports_of(path):
+        try:
+            tree = ast.parse(path.read_bytes(), str(path))
+        except (SyntaxError, ValueError):
+            continue  # the import itself will report it, with a traceback
+        for found in _walk(tree.body, path, certain=True):
             yield found
             for other in _files(directory, found):
                 if other not in seen:
                     seen.add(other)
                     pending.append(other)
-
-
-def _imports_of(path: Path) -> Iterator[Import]:
-    try:
-        tree = ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError):
-        return  # the import itself will report it, with a traceback
-    yield from _walk(tree.body, path, certain=True)
 
 
 def _walk(statements: list[ast.stmt], path: Path, certain: bool) -> Iterator[Import]:

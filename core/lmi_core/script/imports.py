@@ -98,7 +98,8 @@ class ScriptImporter:
         if name not in self._owned:
             spec = PathFinder.find_spec(name, [str(folder) for folder in self._folders])
             # A plain folder, such as one with a tokenizer's files, is a module only if no other has its name.
-            self._owned[name] = spec is not None and (spec.origin is not None or not _is_installed(name))
+            is_installed = name in sys.modules or importlib.util.find_spec(name) is not None
+            self._owned[name] = spec is not None and (spec.origin is not None or not is_installed)
         return self._owned[name]
 
 
@@ -116,7 +117,3 @@ class _ScriptLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
         return code
-
-
-def _is_installed(name: str) -> bool:
-    return name in sys.modules or importlib.util.find_spec(name) is not None

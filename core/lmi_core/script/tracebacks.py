@@ -3,7 +3,6 @@
 import logging
 import traceback
 from pathlib import Path
-from types import FrameType
 
 from lmi_core.errors import FormatterFailed
 
@@ -31,18 +30,13 @@ def place_in(error: BaseException, *modules: str) -> str:
     A package is everything below a top-level name.
     """
     packages = {module.partition(".")[0] for module in modules}
-    places = [
-        _place(frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages
-    ]
-    return "".join(places[-1:])
-
-
-def _place(frame: FrameType, line: int) -> str:
-    package = frame.f_globals.get("__package__")
-    depth = 1 if not package else 2 + package.count(".")
-    return f" ({Path(*Path(frame.f_code.co_filename).parts[-depth:])}, line {line})"
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
+            package = frame.f_globals.get("__package__")
+            depth = 1 if not package else 2 + package.count(".")
+            place = f" ({Path(*Path(frame.f_code.co_filename).parts[-depth:])}, line {line})"
+    return place
 
 
 def _trim(summary: traceback.TracebackException | None, directory: Path) -> None:

@@ -34,7 +34,12 @@ def decode(inputs: Input, content_type: str | None, key: str | None = None, requ
 def decode_csv(inputs: Input, require_headers: bool = True) -> Any:
     """Return the column `inputs` of a table, or its rows; without headers, an array of numbers."""
     if not require_headers:
-        return _numbers(inputs.get_as_string())
+        import numpy
+
+        numbers = numpy.genfromtxt(io.StringIO(inputs.get_as_string()), delimiter=",")
+        if numpy.isnan(numbers).any():
+            raise ValueError("the CSV must contain only numbers")
+        return numbers
     rows = inputs.get_as_csv()
     columns = {name.lower() for name in rows[0]} if rows else set()
     if not any(wanted in name for name in columns for wanted in ("question", "context", "inputs")):
@@ -63,12 +68,3 @@ def encode(outputs: Output, prediction: Any, content_type: str | None, key: str 
         outputs.add_as_npz(prediction, key=key).add_property("Content-Type", "tensor/npz")
     else:
         outputs.add_as_numpy(prediction, key=key).add_property("Content-Type", "tensor/ndlist")
-
-
-def _numbers(text: str) -> Any:
-    import numpy
-
-    numbers = numpy.genfromtxt(io.StringIO(text), delimiter=",")
-    if numpy.isnan(numbers).any():
-        raise ValueError("the CSV must contain only numbers")
-    return numbers

@@ -108,9 +108,7 @@ def read_output_contract(function: Function, *, own_decorator: bool = False) -> 
             f"the output formatter {_name(function)}{inspect.signature(function)} must take one argument, the output "
             "or the response (or six, as before LMI v0.28)"
         )
-    if own_decorator:
-        return _read_own(positional[0])
-    return _read(function, positional[0], _OUTPUT)
+    return _read(function, positional[0], _OUTPUT, OutputContract.GENERATION_OUTPUT if own_decorator else None)
 
 
 def read_input_contract(function: Function) -> Reading[InputContract]:
@@ -124,21 +122,16 @@ def read_input_contract(function: Function) -> Reading[InputContract]:
     return _read(function, positional[0], _INPUT)
 
 
-def _read_own(parameter: inspect.Parameter) -> Reading[OutputContract]:
-    for name in _annotation_names(parameter.annotation):
-        if name in _OUTPUT.annotations:
-            return Reading(_OUTPUT.annotations[name])
-    doubt = None
-    if parameter.name in _OUTPUT.names:
-        doubt = f"`{parameter.name}` is the argument's name in djl_python, but the decorator is not djl_python's"
-    return Reading(OutputContract.GENERATION_OUTPUT, doubt)
-
-
-def _read(function: Function, parameter: inspect.Parameter, signs: _Evidence[C]) -> Reading[C]:
+def _read(function: Function, parameter: inspect.Parameter, signs: _Evidence[C], own: C | None = None) -> Reading[C]:
+    """Return the contract; `own` is that of our own decorator, which only an annotation overrides."""
     for name in _annotation_names(parameter.annotation):
         if name in signs.annotations:
             return Reading(signs.annotations[name])
-    if parameter.name in signs.names and parameter.annotation is inspect.Parameter.empty:
+    is_djl_name = parameter.name in signs.names
+    if own is not None:
+        doubt = f"`{parameter.name}` is the argument's name in djl_python, but the decorator is not djl_python's"
+        return Reading(own, doubt if is_djl_name else None)
+    if is_djl_name and parameter.annotation is inspect.Parameter.empty:
         return Reading(signs.names[parameter.name])
     read = _used_names(function)
     for name, contract in signs.reads.items():

@@ -69,11 +69,13 @@ class EngineResponse:
         self._text_path = text_path
         self.texts = texts_in(data, text_path)
         self.object: ResponseObject = as_object(data)
-        self._shown = self._show(
-            {"model": model}
-            if hasattr(self.object, "choices")
-            else _attributes(output, self.texts, request_id, model, created)
-        )
+        shown = {"model": model}
+        if not hasattr(self.object, "choices"):
+            shown = _attributes(output, self.texts, request_id, model, created)
+        # The attributes that the answer lacks
+        self._shown = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
+        for name, value in self._shown.items():
+            setattr(self.object, name, as_object(value))
 
     def changed_texts(self, response: ResponseObject) -> list[str]:
         """Return the texts of the choices after the formatter has run."""
@@ -92,13 +94,6 @@ class EngineResponse:
                 found = holder[self._text_path[-1]]
                 holder[self._text_path[-1]] = [next(left) for _ in found] if isinstance(found, list) else next(left)
         return data
-
-    def _show(self, shown: JsonObject) -> JsonObject:
-        """Add the attributes that the answer lacks."""
-        lacking = {name: value for name, value in shown.items() if not hasattr(self.object, name)}
-        for name, value in lacking.items():
-            setattr(self.object, name, as_object(value))
-        return lacking
 
 
 def _attributes(output: GenerationOutput, texts: list[str], request_id: str, model: str, created: int) -> JsonObject:

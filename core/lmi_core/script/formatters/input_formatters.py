@@ -11,7 +11,7 @@ import orjson
 from lmi_core.calls.call import Call
 from lmi_core.errors import ConfigurationError, FormatterFailed, LmiError
 from lmi_core.script.djl_names.encode_decode import decode
-from lmi_core.script.djl_names.inputs import BATCH_SIZE, Input
+from lmi_core.script.djl_names.inputs import BATCH_SIZE, input_of
 from lmi_core.script.formatters.contracts import InputContract, Reading, read_input_contract
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
@@ -49,7 +49,10 @@ async def format_input(
     Raise FormatterFailed if it raises or exceeds `seconds`.
     """
     try:
-        payload = _payload(custom, call)
+        query = [(name, value.encode(errors="surrogateescape")) for name, value in call.query.items()]
+        payload: Any = input_of(call_properties(call), [*query, ("data", call.body)])
+        if custom.reading.contract is InputContract.PAYLOAD:
+            payload = decode(payload, payload.get_property("Content-Type"))
         with time_limit(seconds):
             result = custom.function(payload, **{name: arguments[name] for name in custom.keywords})
         return _encode_result(custom, await result if inspect.isawaitable(result) else result, as_payload)
@@ -58,16 +61,6 @@ async def format_input(
     except (Exception, SystemExit, TimeLimitExceeded) as error:  # a user's formatter may raise anything
         formatter, module = f"input formatter {custom.name}", custom.function.__module__
         raise formatter_failure(formatter, error, custom.directory, module, call.request_id) from error
-
-
-def new_input(call: Call) -> Input:
-    """Return a call as the Input of the functions in a model.py."""
-    found = Input()
-    found.properties = call_properties(call)
-    for name, value in call.query.items():
-        found.content.add(name, value.encode(errors="surrogateescape"))
-    found.content.add("data", call.body)
-    return found
 
 
 def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
@@ -83,25 +76,14 @@ def _keywords(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(each.name for each in named if each.name in GIVEN)
 
 
-def _payload(custom: InputFunction, call: Call) -> Any:
-    item = new_input(call)
-    if custom.reading.contract is InputContract.INPUT_ITEM:
-        return item
-    return decode(item, item.get_property("Content-Type"))
-
-
 def _encode_result(custom: InputFunction, result: Any, as_payload: RequestWriter) -> Formatted:
-    if isinstance(result, RequestInput):
-        return _encode(as_payload(result)), result
-    if isinstance(result, dict | list):
-        return _encode(result), None
-    raise FormatterFailed(
-        f"the input formatter {custom.name} must return a dict or a RequestInput. Returned: {type(result).__name__}"
-    )
-
-
-def _encode(payload: Any) -> bytes:
-    return orjson.dumps(payload, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    if not isinstance(result, dict | list | RequestInput):
+        raise FormatterFailed(
+            f"the input formatter {custom.name} must return a dict or a RequestInput. Returned: {type(result).__name__}"
+        )
+    request = result if isinstance(result, RequestInput) else None
+    payload = result if request is None else as_payload(request)
+    return orjson.dumps(payload, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY), request
 
 
 def call_properties(call: Call) -> dict[str, str]:

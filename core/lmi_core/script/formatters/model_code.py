@@ -44,7 +44,11 @@ class ModelCode:
     adapters_with_weights: set[str] = field(default_factory=set)
     site_packages: Path | None = None  # of the environment that the scripts are loaded in
     loading_seconds: float = LOADING_SECONDS  # for each of them
-    script: ModelScript | None = None  # the model's own
+
+    @property
+    def script(self) -> ModelScript | None:
+        """The model's own script."""
+        return self.base.script
 
     @property
     def writes(self) -> bool:
@@ -76,12 +80,7 @@ class ModelCode:
 
     def read_adapter(self, directory: Path) -> ChosenFormatters:
         """Load an adapter's script without activating it. Raise ConfigurationError if this fails."""
-        script = load_script(directory / SCRIPT, self.site_packages, self.loading_seconds)
-        try:
-            return choose(script, None, {})
-        except BaseException:
-            script.importer.unload()
-            raise
+        return choose(load_script(directory / SCRIPT, self.site_packages, self.loading_seconds), None, {})
 
     def set_adapter(self, name: str, code: ChosenFormatters | None, has_weights: bool) -> None:
         """Activate an adapter's code, replacing any code of that name."""
@@ -93,10 +92,8 @@ class ModelCode:
 
     def unload(self) -> None:
         """Drop all modules of the model and of its adapters; running calls keep them."""
-        if self.script is not None:
-            self.script.importer.unload()
-        for each in self.adapters.values():
-            each.unload()
+        for _, chosen in self._all():
+            chosen.unload()
 
     def unload_adapter(self, name: str) -> None:
         """Drop the code of an adapter; running calls keep it."""
@@ -121,10 +118,16 @@ def load_code(
     site_packages = environment.site_packages if environment is not None else None
     seconds = options.model_loading_timeout
     script = load_script(path, site_packages, seconds) if path.is_file() else None
-    code = ModelCode(site_packages=site_packages, loading_seconds=seconds, script=script)
+    code = ModelCode(ChosenFormatters(script=script), site_packages=site_packages, loading_seconds=seconds)
     with unloaded_on_failure(code):
-        code.base = _base(path, script, options, plugin_formatters)
-        _load_adapters(code, adapters)
+        code.base = choose(script, options.output_formatter, plugin_formatters)
+        if script is not None and not script.outputs and not script.inputs:
+            code.base = replace(code.base, warnings=(*code.base.warnings, f"{path.name} {NO_FORMATTER}"))
+        with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
+        with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
+        for adapter in sorted(with_script | with_weights):
+            own = code.read_adapter(adapter) if adapter in with_script else None
+            code.set_adapter(adapter.name, own, adapter in with_weights)
     return code
 
 
@@ -136,27 +139,6 @@ def unloaded_on_failure(code: ModelCode) -> Iterator[None]:
     except BaseException:
         code.unload()
         raise
-
-
-def _base(
-    path: Path,
-    script: ModelScript | None,
-    options: RequestProperties,
-    plugin_formatters: Mapping[str, CustomOutput],
-) -> ChosenFormatters:
-    base = choose(script, options.output_formatter, plugin_formatters)
-    if script is not None and not script.outputs and not script.inputs:
-        return replace(base, warnings=(*base.warnings, f"{path.name} {NO_FORMATTER}"))
-    return base
-
-
-def _load_adapters(code: ModelCode, adapters: Path) -> None:
-    """Load the scripts of the initial adapters."""
-    with_script = {path.parent for path in adapters.glob(f"*/{SCRIPT}")}
-    with_weights = {path.parent for path in adapters.glob(f"*/{ADAPTER_WEIGHTS}")}
-    for adapter in sorted(with_script | with_weights):
-        own = code.read_adapter(adapter) if adapter in with_script else None
-        code.set_adapter(adapter.name, own, adapter in with_weights)
 
 
 def choose(

@@ -11,6 +11,7 @@ from lmi_core.decorators import OUTPUT_MARK, OutputMark
 from lmi_core.errors import FormatterFailed, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.output import GenerationOutput, GenerationStep
+from lmi_core.script.djl_names.outputs import BYTES, TEXT
 from lmi_core.script.formatters.contracts import OutputContract, Reading, read_output_contract
 from lmi_core.script.formatters.engine_response import EngineResponse, plain
 from lmi_core.script.formatters.frames import (
@@ -26,9 +27,6 @@ from lmi_core.script.formatters.request_io import CallContext, TextGenerationOut
 from lmi_core.script.formatters.text_generation import add_tokens, error_token, legacy_details, new_request_output
 from lmi_core.script.time_limits import TimeLimitExceeded, time_limit
 from lmi_core.script.tracebacks import formatter_failure
-
-TEXT = "text/plain; charset=utf-8"
-BYTES = "application/octet-stream"
 
 
 @dataclass(frozen=True)

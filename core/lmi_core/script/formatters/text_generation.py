@@ -49,7 +49,12 @@ def add_tokens(request_output: TextGenerationOutput, output: GenerationOutput) -
     if len(generated) > 1 and request_output.finished:
         ranked = sorted(range(len(generated)), key=lambda place: -generated[place].cumulative_log_prob)
         request_output.best_sequence_index, *request_output.other_sequences_indices = ranked
-        yield from _until_read(request_output)
+        best = request_output.sequences[request_output.best_sequence_index]
+        before = best.unread
+        yield
+        while best.unread not in (0, before):  # the formatter reads tokens, and there are more
+            before = best.unread
+            yield
 
 
 def error_token(request_output: TextGenerationOutput, error: LmiError) -> None:
@@ -96,13 +101,3 @@ def _token(token: generation.Token, request_id: int | str | None) -> Token:
     found = Token(token.id, token.text, token.log_prob, token.special or None)
     found.request_id = request_id
     return found
-
-
-def _until_read(request_output: TextGenerationOutput) -> Iterator[None]:
-    """Yield once, and again while the formatter reads tokens and there are more."""
-    sequence = request_output.sequences[request_output.best_sequence_index]
-    while True:
-        before = sequence.unread
-        yield
-        if not sequence.has_next_token() or sequence.unread == before:
-            return

@@ -88,10 +88,11 @@ class FunctionBatch:
             for call in self.calls:
                 call.deliver(head)
         elif (shares := _shares(head.content, len(self.calls))) is None:
+            names = ", ".join(key for key, _ in head.content[:MAX_NAMES] if key)
             self.fail(
                 FormatterFailed(
-                    f"the model function answered a batch of {len(self.calls)} with {len(head.content)} "
-                    f"contents{_format_names(head.content)}: it must return one for each request"
+                    f"the model function answered a batch of {len(self.calls)} with {len(head.content)} contents"
+                    f"{f' ({names})' if names else ''}: it must return one for each request"
                 )
             )
         else:
@@ -112,8 +113,3 @@ def _shares(content: Content, size: int) -> list[Content] | None:
             return None
         shares[index].append((match[2] if match else key, value))
     return shares if all(shares) else None
-
-
-def _format_names(content: Content) -> str:
-    names = ", ".join(key for key, _ in content[:MAX_NAMES] if key)
-    return f" ({names})" if names else ""

@@ -53,11 +53,8 @@ def rolls(script: Path, configuration: Configuration, options: RequestProperties
 
 def describe_call(script: Path, configuration: Configuration, options: RequestProperties) -> str:
     """Return a description, for `lmi check`, of how the function is called."""
-    reason = f"{script.name} answers requests itself"
-    if rolls(script, configuration, options):
-        reason += f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}"
-        reason += f"={options.rolling_batch}"
-    return reason
+    rolling = f", in a rolling batch, unless {options.handler} is asynchronous: {ROLLING_BATCH}={options.rolling_batch}"
+    return f"{script.name} answers requests itself{rolling if rolls(script, configuration, options) else ''}"
 
 
 def _parse(script: Path) -> ast.Module:
@@ -84,9 +81,5 @@ def has_prediction_handler(script: Path) -> bool:
     Raise SyntaxError if the file cannot be parsed.
     """
     functions = (each for each in _parse(script).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
-    return any(_is_mark(mark) for function in functions for mark in function.decorator_list)
-
-
-def _is_mark(decorator: ast.expr) -> bool:
-    name = decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", None)
-    return name == DECORATOR
+    marks = [mark for function in functions for mark in function.decorator_list]
+    return any(DECORATOR in (getattr(mark, "attr", None), getattr(mark, "id", None)) for mark in marks)

@@ -77,8 +77,13 @@ class FunctionProcess(WorkerClient[FromWorker, int, ItemQueue[Reply | Working]])
 
     async def _run(self, batch: FunctionBatch) -> None:
         call_id, replies = next(self._ids), ItemQueue[Reply | Working]()
+
+        def cancel() -> None:
+            with suppress(BackendUnhealthy):
+                self._send(Cancel(call_id))
+
         with self._in_worker(call_id, replies, Handle(call_id, batch.function, batch.requests), Cancel(call_id)):
-            batch.on_cancel(partial(self._cancel, call_id))
+            batch.on_cancel(cancel)
             batch.begin()
             while not isinstance(reply := await self._next(replies), End):
                 if not isinstance(reply, Working):
@@ -106,10 +111,6 @@ class FunctionProcess(WorkerClient[FromWorker, int, ItemQueue[Reply | Working]])
         self.fail_calls(error if self._load.rolling_batch_size is not None else others)
         self._is_killed = True
         self._supervisor.running.endpoint.kill()
-
-    def _cancel(self, call_id: int) -> None:
-        with suppress(BackendUnhealthy):
-            self._send(Cancel(call_id))
 
     async def _load_message(self, worker: Conversation[FromWorker]) -> Load:
         return self._load

@@ -42,7 +42,6 @@ class Cancel(msgspec.Struct, tag=True):
 
 class Loaded(msgspec.Struct, tag=True):
     max_calls: int | None  # at the same time; None: unlimited
-    functions: list[str]
     failure: str | None = None  # traceback of the call without content, in which model functions load their models
 
 

@@ -40,20 +40,14 @@ class FunctionScript:
         sys.path.insert(0, str(self.path.parent))
         self._module = import_module(self.path.stem)
 
-    def initialize(self) -> Any:
-        """Call the function without content, so that it loads its model."""
-        return self.call(self.function, Input())
-
     @property
     def concurrent(self) -> bool:
         """Whether the function can process several requests concurrently."""
         function = self._function(self.function)
         return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
-    @property
-    def functions(self) -> list[str]:
-        names = (self.function, *ADAPTER_FUNCTIONS)
-        return [name for name in names if callable(getattr(self._module, name, None))]
+    def has(self, name: str) -> bool:
+        return callable(getattr(self._module, name, None))
 
     def call(self, name: str, inputs: Input) -> Any:
         """Call a function of the script. Raise whatever the function raises."""
@@ -84,7 +78,10 @@ class FunctionScript:
 
     def _function(self, name: str) -> Callable[[Input], Any]:
         if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
-            adopt_prediction_handler(self._module, name)
+            marks = (PREDICTION_MARK, INIT_MARK, INPUT_MARK, OUTPUT_MARK)
+            predict, *others = (_find(self._module, mark) for mark in marks)
+            if predict is not None:
+                setattr(self._module, name, Predictor(predict, *others).handle)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):
             found = [name for name, value in vars(self._module).items() if inspect.isfunction(value)]
@@ -99,14 +96,6 @@ def description(error: BaseException) -> str:
 Function = Callable[..., Any]
 
 PIPELINES = "djl_python.huggingface"  # its service loads models without an init handler
-
-
-def adopt_prediction_handler(module: ModuleType, name: str) -> None:
-    """Add a function of that name to a module with a prediction handler."""
-    predict = _find(module, PREDICTION_MARK)
-    if predict is not None:
-        predictor = Predictor(predict, _find(module, INIT_MARK), _find(module, INPUT_MARK), _find(module, OUTPUT_MARK))
-        setattr(module, name, predictor.handle)
 
 
 class Predictor:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 import zmq.asyncio
@@ -46,13 +45,13 @@ def run(channel: Channel) -> None:
             channel.send(encode(LoadFailed.because_of(error, load.script)))
             return
         if script.concurrent:
-            channel.send(encode(Loaded(None, script.functions, failure)))
+            channel.send(encode(Loaded(None, failure)))
             runner.run(_serve_concurrently(script, channel))
         elif load.rolling_batch_size is not None:
-            channel.send(encode(Loaded(load.rolling_batch_size, script.functions, failure)))
+            channel.send(encode(Loaded(load.rolling_batch_size, failure)))
             _serve_rolling_batch(script, channel, runner, load.content_type)
         else:
-            channel.send(encode(Loaded(1, script.functions, failure)))
+            channel.send(encode(Loaded(1, failure)))
             while True:  # one call at a time, in the main thread, where no event loop is running
                 message = decode_to_worker(channel.receive())
                 if isinstance(message, Handle):
@@ -64,14 +63,10 @@ async def _send_unless_cancelled(answer: AsyncGenerator[Reply, None], call_id: i
         async for reply in answer:
             channel.send(encode(reply))
             # Only a Cancel arrives while a call runs; it may be a late one for the previous call.
-            if not isinstance(reply, End) and _is_cancelled(channel, call_id):
+            pending = None if isinstance(reply, End) else channel.pending()
+            if pending is not None and decode_to_worker(pending) == Cancel(call_id):
                 channel.send(encode(End(call_id)))
                 return
-
-
-def _is_cancelled(channel: Channel, call_id: int) -> bool:
-    pending = channel.pending()
-    return pending is not None and decode_to_worker(pending) == Cancel(call_id)
 
 
 def _serve_rolling_batch(script: FunctionScript, channel: Channel, runner: asyncio.Runner, content_type: str) -> None:
@@ -109,15 +104,15 @@ async def _serve_concurrently(script: FunctionScript, channel: Channel) -> None:
     while True:
         message = decode_to_worker(await socket.recv())
         if isinstance(message, Handle):
+
+            def forget(_: asyncio.Task[None], call_id: int = message.call_id) -> None:
+                del tasks[call_id]
+
             task = asyncio.create_task(_send(_call(script, message), message.call_id, socket))
             tasks[message.call_id] = task
-            task.add_done_callback(partial(_forget, tasks, message.call_id))
+            task.add_done_callback(forget)
         elif isinstance(message, Cancel) and message.call_id in tasks:
             tasks[message.call_id].cancel()
-
-
-def _forget(tasks: dict[int, asyncio.Task[None]], call_id: int, _: asyncio.Task[None]) -> None:
-    del tasks[call_id]
 
 
 async def _send(answer: AsyncGenerator[Reply, None], call_id: int, socket: zmq.asyncio.Socket) -> None:
@@ -134,12 +129,9 @@ def _call(script: FunctionScript, message: Handle) -> AsyncGenerator[Reply, None
     requests = [input_of(request.properties, request.content) for request in message.requests]
     inputs = requests[0] if len(requests) == 1 else batch_of(requests)
     try:
-        result = script.call(message.function, inputs)
+        return _answer(script, message, inputs, script.call(message.function, inputs))
     except (Exception, SystemExit) as error:  # a user's function may raise anything
-        script.log(error, inputs.get_batches(), message.function)
-        words, note = script.name_of(message.function), script.note(error)
-        return _each(failure(message.call_id, error, words, begun=False, note=note))
-    return _answer(script, message, inputs, result)
+        return _failure(script, message, inputs, error)
 
 
 async def _answer(
@@ -154,14 +146,16 @@ async def _answer(
                     script.initialization_error = None
                 yield reply
     except (Exception, SystemExit) as error:
-        script.log(error, inputs.get_batches(), message.function)
-        words, note = script.name_of(message.function), script.note(error)
-        for reply in failure(message.call_id, error, words, begun, note):
+        async for reply in _failure(script, message, inputs, error, begun=begun):
             yield reply
 
 
-async def _each(found: list[Reply]) -> AsyncGenerator[Reply, None]:
-    for reply in found:
+async def _failure(
+    script: FunctionScript, message: Handle, inputs: Input, error: BaseException, *, begun: bool = False
+) -> AsyncGenerator[Reply, None]:
+    script.log(error, inputs.get_batches(), message.function)
+    words, note = script.name_of(message.function), script.note(error)
+    for reply in failure(message.call_id, error, words, begun, note):
         yield reply
 
 
@@ -176,7 +170,7 @@ def load_function(script: FunctionScript, adapters: Mapping[str, Request], runne
         script.load()
         failure = _initialize(script, runner)
         failures = [failure] if failure is not None else []
-        for name, request in adapters.items() if REGISTER_ADAPTER in script.functions else ():
+        for name, request in adapters.items() if script.has(REGISTER_ADAPTER) else ():
             try:
                 runner.run(_check(script.call(REGISTER_ADAPTER, input_of(request.properties, request.content))))
             except Exception as error:
@@ -195,7 +189,7 @@ def _initialize(script: FunctionScript, runner: asyncio.Runner) -> str | None:
     Raise SystemExit and out-of-memory errors, which end the process.
     """
     try:
-        runner.run(_check(script.initialize()))
+        runner.run(_check(script.call(script.function, Input())))
     except Exception as error:
         if is_out_of_memory(error):
             raise
