@@ -1,7 +1,9 @@
-"""Incremental decoders of token ids."""
+"""Decoding of token ids: incremental decoders, and the bytes of a vocabulary's tokens."""
 
+import json
+import re
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmi_core.generation.tokenizer import Detokenizer
 
@@ -14,6 +16,9 @@ INCOMPLETE = "\ufffd"  # stands for an incomplete character in decoded text
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 MAX_PENDING = 32  # ids that have no text yet
 PRIMING_TOKENS = 16  # prompt tokens to decode, enough to tell whether a word begins with a blank
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # pieces for single bytes of rare characters
+BYTE_LEVEL = "ByteLevel"  # the type of a decoder
+WORD_START = "\u2581"  # means a blank in SentencePiece's vocabularies
 
 
 class FastDetokenizer(Detokenizer):
@@ -21,20 +26,15 @@ class FastDetokenizer(Detokenizer):
 
     def __init__(self, tokenizer: "tokenizers.Tokenizer", prompt_ids: list[int]) -> None:
         self._tokenizer = tokenizer
-        before, self._pending = _split_prompt(tokenizer, prompt_ids)  # pending: ids that have no text yet
+        before, self.pending = _split_prompt(tokenizer, prompt_ids)  # pending: ids that have no text yet
         self._stream = self._new_stream(before)
         self._written = ""  # the end of the prompt's text, which is not part of the answer
-        if self._pending:
-            self._written = _decode(tokenizer, self._pending)
-            self._step_all(self._pending)
-
-    @property
-    def is_between_characters(self) -> bool:
-        """Whether all ids so far form complete characters."""
-        return not self._pending
+        if self.pending:
+            self._written = _decode(tokenizer, self.pending)
+            self._step_all(self.pending)
 
     def step(self, token_id: int) -> str:
-        self._pending.append(token_id)
+        self.pending.append(token_id)
         try:
             text = self._stream.step(self._tokenizer, token_id)
         except Exception as error:  # tokenizers raises no narrower class
@@ -42,34 +42,30 @@ class FastDetokenizer(Detokenizer):
                 raise
             # This token changes how the previous text is written, but that was already sent: continue from here.
             self._stream = self._new_stream([])
-            text = self._step_all(self._pending)
+            text = self._step_all(self.pending)
         if text:
-            self._pending.clear()
-        elif len(self._pending) >= MAX_PENDING:
+            self.pending.clear()
+        elif len(self.pending) >= MAX_PENDING:
             text = self._write_pending()
-        return self._drop_prompt(text) if text else ""
+        if text and self._written:  # without the part that belongs to the prompt
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
+            text = text[len(list(same)) :]
+            self._written = ""
+        return text or ""
 
     def _write_pending(self) -> str:
         """Return the text of ids that are too many for one character, except for the last, which may start one.
 
         The library decodes all of them at each step, which takes minutes for thousands of U+FFFD.
         """
-        ids = self._pending
+        ids = self.pending
         splits = [(ids[:-kept], ids[-kept:]) for kept in range(1, MAX_CHARACTER_BYTES + 1)]
         texts = [[_decode(self._tokenizer, part) for part in split] for split in splits]
         between = min(range(len(splits)), key=lambda index: len("".join(texts[index])))  # no character is split there
-        self._pending = splits[between][1]
+        self.pending = splits[between][1]
         self._stream = self._new_stream([])
-        self._step_all(self._pending)
+        self._step_all(self.pending)
         return texts[between][0]
-
-    def _drop_prompt(self, text: str) -> str:
-        """Return the text without the part that belongs to the prompt."""
-        if self._written:
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(text, self._written, strict=False))
-            text = text[len(list(same)) :]
-            self._written = ""
-        return text
 
     def _step_all(self, ids: list[int]) -> str:
         return "".join(self._stream.step(self._tokenizer, token_id) or "" for token_id in ids)
@@ -131,7 +127,7 @@ class ByteLevelDetokenizer(Detokenizer):
                 return text
             self._decoder = FastDetokenizer(self._tokenizer, [])
         text = self._decoder.step(token_id)
-        if self._decoder.is_between_characters:
+        if not self._decoder.pending:
             self._decoder = None
         return text
 
@@ -154,3 +150,42 @@ class SlowDetokenizer(Detokenizer):
 
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def is_byte_level(tokenizer: "tokenizers.Tokenizer | None") -> bool:
+    """Return whether each character of a piece stands for a byte, as in GPT-2's vocabulary."""
+    decoder = _decoder(tokenizer)
+    return any(part.get("type") == BYTE_LEVEL for part in (decoder, *decoder.get("decoders", ())))
+
+
+def joins_bytes(tokenizer: "tokenizers.Tokenizer") -> bool:
+    """Return whether decoding only joins the bytes of tokens."""
+    return _decoder(tokenizer).get("type") == BYTE_LEVEL
+
+
+def _decoder(tokenizer: "tokenizers.Tokenizer | None") -> dict[str, Any]:
+    """Return the description of the tokenizer's decoder; {} without one."""
+    if tokenizer is None or tokenizer.decoder is None:
+        return {}
+    return dict(json.loads(tokenizer.decoder.__getstate__()))
+
+
+def byte_level_bytes(piece: str) -> bytes:
+    """Return a byte-level piece's bytes; one outside the byte alphabet was added to the vocabulary as plain text."""
+    try:
+        return piece.translate(_TO_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
+        return piece.encode()
+
+
+def piece_bytes(piece: str) -> bytes:
+    byte = BYTE_PIECE.fullmatch(piece)
+    return bytes([int(byte[1], 16)]) if byte else piece.replace(WORD_START, " ").encode()
+
+
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+# The byte of each character: printable bytes are themselves, the others the characters from 256 on.
+BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+# Maps each character of the alphabet to the character numbered by its byte, and all others above 255.
+_TO_BYTES = dict.fromkeys(range(256), "\uffff") | {ord(character): byte for character, byte in BYTES.items()}

@@ -19,11 +19,7 @@ _REPETITION = re.compile(r"[*+]|\{\d*,(?:\d{2,})?\}")
 
 def encoding(backend: "tokenizers.Tokenizer") -> Callable[[str, bool], list[int]]:
     """Return the function that encodes a text and lets other threads run, except while it lists the ids."""
-
-    def encode(text: str, add_special_tokens: bool) -> list[int]:
-        return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
-
-    return encode
+    return lambda text, special: list(backend.encode_batch_fast([text], add_special_tokens=special)[0].ids)
 
 
 def is_quick(backend: "tokenizers.Tokenizer") -> bool:

@@ -13,12 +13,19 @@ from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, orig
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
 from lmi_core.texts.chat_template import RefusedByTemplate
-from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
+from lmi_core.texts.detokenizers import (
+    ByteLevelDetokenizer,
+    FastDetokenizer,
+    SlowDetokenizer,
+    WholeTexts,
+    byte_level_bytes,
+    is_byte_level,
+    joins_bytes,
+    piece_bytes,
+)
 from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, to_list
 from lmi_core.texts.rendering.render import render
-from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
-from lmi_core.texts.tokenizer_class import is_generic
-from lmi_core.texts.tokenizer_files import why_no_tokenizer
+from lmi_core.texts.tokenizer_files import is_generic, why_no_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -39,7 +46,9 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, pretrained: "PreTrainedTokenizerBase") -> None:
         self.pretrained = pretrained
-        self.special_ids = frozenset(pretrained.all_special_ids) | _special_ids(pretrained)
+        added = pretrained.added_tokens_decoder  # which include more than the named special tokens
+        special = [token_id for token_id, token in added.items() if token.special]
+        self.special_ids = frozenset([*pretrained.all_special_ids, *special])
         self.truncation_side = pretrained.truncation_side
         self._backend: tokenizers.Tokenizer | None = getattr(pretrained, "backend_tokenizer", None)
         self._byte_level = is_byte_level(self._backend)
@@ -59,7 +68,11 @@ class HuggingFaceTokenizer(Tokenizer):
     @classmethod
     def load(cls, model: str, revision: str | None = None, trust_remote_code: bool = False) -> "HuggingFaceTokenizer":
         """Load the tokenizer of a directory or a hub id. Raise ConfigurationError if that fails."""
-        loader = _loader(model)
+        with _importing:
+            import transformers
+
+            kind = "PreTrainedTokenizerFast" if is_generic(Path(model)) else "AutoTokenizer"
+            loader: Any = getattr(transformers, kind)
         try:
             pretrained = loader.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
         except Exception as error:  # OSError, ValueError, KeyError and others, depending on what is missing
@@ -122,13 +135,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return PairTemplate(tuple(pieces), "token_type_ids" in self.pretrained.model_input_names)
 
     def min_tokens(self, text: str) -> int:
-        if not self._byte_level or not self._encodes_by_backend:
+        if not self._byte_level or not self._encodes_by_backend or self._backend is None:
             return 0
-        if (
-            self._backend is None
-            or self._backend.normalizer is not None
-            or not _is_plain(self._backend, self.pretrained)
-        ):
+        if self._backend.normalizer is not None or not _is_plain(self._backend, self.pretrained):
             return 0  # characters may be left out
         return -(-len(text) // self._max_piece_length)
 
@@ -158,7 +167,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return name if isinstance(name, str) else super().token_name(token_id)
 
     def configuration(self) -> dict[str, Any]:
-        return tokenizer_configuration(self.pretrained)
+        # The arguments that the tokenizer was created with, without paths, and the name of its class
+        given = {name: value for name, value in self.pretrained.init_kwargs.items() if name not in PATHS}
+        written: dict[str, Any] = _as_json(given)
+        return written | {"tokenizer_class": type(self.pretrained).__name__}
 
     def token_bytes(self, token_id: int) -> bytes:
         return self._piece_bytes(self.pretrained.convert_ids_to_tokens(token_id))
@@ -247,18 +259,6 @@ class _Contents:
         return file.read()
 
 
-def _loader(model: str) -> Any:
-    """Return the class of transformers that loads the tokenizer of a directory or a hub id."""
-    with _importing:
-        if is_generic(Path(model)):
-            from transformers import PreTrainedTokenizerFast
-
-            return PreTrainedTokenizerFast
-        from transformers import AutoTokenizer
-
-        return AutoTokenizer
-
-
 def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
     """Return whether the tokenizer encodes only by its Rust backend, without overriding methods."""
     from transformers import PreTrainedTokenizerFast
@@ -267,23 +267,11 @@ def _encodes_by_backend(pretrained: "PreTrainedTokenizerBase") -> bool:
     return all(getattr(type(pretrained), name) is getattr(PreTrainedTokenizerFast, name) for name in methods)
 
 
-def _special_ids(pretrained: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Return the ids that decoding drops, which include more than the named special tokens."""
-    return frozenset(token_id for token_id, token in pretrained.added_tokens_decoder.items() if token.special)
-
-
 def _is_plain(backend: "tokenizers.Tokenizer", pretrained: "PreTrainedTokenizerBase") -> bool:
     """Return whether truncation and padding have the settings for a single text; another call may have changed them."""
     splits_special_tokens = getattr(pretrained, "split_special_tokens", False)
     whole = backend.truncation is None and backend.padding is None
     return whole and backend.encode_special_tokens == splits_special_tokens
-
-
-def tokenizer_configuration(pretrained: "PreTrainedTokenizerBase") -> dict[str, Any]:
-    """Return the arguments that the tokenizer was created with, without paths, and the name of its class."""
-    given = {name: value for name, value in pretrained.init_kwargs.items() if name not in PATHS}
-    written: dict[str, Any] = _as_json(given)
-    return written | {"tokenizer_class": type(pretrained).__name__}
 
 
 def _as_json(value: Any) -> Any:

@@ -1,7 +1,7 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, piece_bytes
+from lmi_core.texts.detokenizers import byte_level_bytes, is_byte_level, piece_bytes
 
 
 def test_every_byte_has_a_character() -> None:

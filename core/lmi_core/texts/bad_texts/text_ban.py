@@ -153,10 +153,7 @@ class TokenIndexes:
     def _index(self, hidden: frozenset[int]) -> TokenIndex:
         index = self._indexes.get(hidden)
         if index is None:
-            known = self._tokenizer.all_token_bytes()[: self._vocabulary]
-            index = self._indexes[hidden] = TokenIndex(_without(known, hidden))
+            known = enumerate(self._tokenizer.all_token_bytes()[: self._vocabulary])
+            shown = [b"" if token_id in hidden else data for token_id, data in known]
+            index = self._indexes[hidden] = TokenIndex(shown)
         return index
-
-
-def _without(token_bytes: Sequence[bytes], hidden: Collection[int]) -> list[bytes]:
-    return [b"" if token_id in hidden else data for token_id, data in enumerate(token_bytes)]

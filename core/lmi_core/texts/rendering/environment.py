@@ -45,27 +45,19 @@ def renderer(_: str = "") -> Callable[[str, Mapping[str, Any], bytes | None], tu
     return render
 
 
-def render_template(template: str, variables: Mapping[str, Any]) -> str:
-    """Render a template with its variables; exceptions of the template propagate."""
-    return compile_template(template).render(variables)
-
-
 @lru_cache(maxsize=1)
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlocks, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     return environment
 
 
 def _raise_exception(message: str) -> None:
     raise TemplateError(message)
-
-
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
 
 
 def _to_json(

@@ -49,9 +49,9 @@ def _import_jinja() -> None:
 
 def _render(template: str, variables: Mapping[str, Any]) -> str:
     # Importing Jinja takes longer than all other imports here
-    from lmi_core.texts.rendering.environment import render_template
+    from lmi_core.texts.rendering.environment import compile_template
 
-    return render_template(template, variables)
+    return compile_template(template).render(variables)
 
 
 def _render_apart(seconds: float, template: str, variables: Mapping[str, Any]) -> str:

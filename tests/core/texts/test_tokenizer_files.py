@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lmi_core.texts.tokenizer_class import BELIEVED, GENERIC, is_generic
+from lmi_core.texts.tokenizer_files import BELIEVED, GENERIC, is_generic
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
 
