@@ -79,8 +79,11 @@ class ChatSession:
                 return
             if line in ("/exit", "/quit"):
                 return
-            if line.startswith("/"):
-                self._command(line)
+            name, _, argument = line.removeprefix("/").partition(" ")
+            if line.startswith("/") and name in self._commands:
+                self._commands[name](argument.strip())
+            elif line.startswith("/"):
+                self._console.print(f"there is no /{name}; /help lists the commands")
             elif line:
                 self._conversation.messages.append({"role": "user", "content": line})
                 self._answer()
@@ -89,14 +92,6 @@ class ChatSession:
         if self._prompt is None:
             return input("> " if sys.stdin.isatty() else "")
         return self._runner.run(self._prompt.prompt_async())
-
-    def _command(self, line: str) -> None:
-        name, _, argument = line.removeprefix("/").partition(" ")
-        command = self._commands.get(name)
-        if command is None:
-            self._console.print(f"there is no /{name}; /help lists the commands")
-        else:
-            command(argument.strip())
 
     def _answer(self) -> None:
         """Print the streamed answer and add it to the conversation; Ctrl-C stops it."""
@@ -115,13 +110,6 @@ class ChatSession:
         else:
             self._conversation.messages.pop()
 
-    def _print_ignored(self, names: str) -> None:
-        """Print the fields that the server does not know, once."""
-        if names and names != self._ignored:
-            first = names.partition(",")[0]
-            self._console.print(f"the server ignores {names}: /set {first} removes it", style="yellow")
-        self._ignored = names
-
     async def _print_answer(self, parts: list[str], statistics: Statistics) -> None:
         answer = (MarkdownAnswer if sys.stdout.isatty() else PlainAnswer)(self._console)
         try:
@@ -134,7 +122,11 @@ class ChatSession:
                     answer.write(content)
         finally:
             answer.finish()
-        self._print_ignored(statistics.ignored)
+        names = statistics.ignored
+        if names and names != self._ignored:  # once
+            first = names.partition(",")[0]
+            self._console.print(f"the server ignores {names}: /set {first} removes it", style="yellow")
+        self._ignored = names
 
     def _system(self, text: str) -> None:
         self._conversation.system = text

@@ -1,5 +1,6 @@
 """`lmi check`: a report of what `lmi serve` would do, with every problem that the files show."""
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -15,7 +16,6 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.errors.fault import unreadable
 from lmi_core.inspection.checkpoint import read_checkpoint
 from lmi_core.inspection.model_folder import CONFIG, inspect_folder
-from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.remote.fetching import cached_directory, forecast
 from lmi_core.serving.model import Model
@@ -32,26 +32,24 @@ from lmi_handlers.container.search import Arguments
 JsonObject = dict[str, Any]
 
 
-def run_check(
-    arguments: Arguments,
-    environment: Mapping[str, str],
-    *,
-    strict: bool = False,
-    as_json: bool = False,
-    every_option: bool = False,
-) -> None:
+def run_check(arguments: Arguments, *, strict: bool, as_json: bool, every_option: bool) -> None:
     """Print what `lmi serve` would do; list options that have their default only if `every_option`.
 
     Raise ConfigurationError with every reason why it would not start."""
     with redirect_stdout(sys.stderr):  # so that what model.py and plugins print is not in the report
         plugins = load_plugins(arguments.plugins_directory)
-        launch = read_launch(arguments, environment, fetch=cached_directory)
-        plans, faults = launch_plans(launch, environment, plugins)
-        models, wrong = _models(plans, plugins.formatters, named=len(launch.models) > 1)
+        launch = read_launch(arguments, os.environ, fetch=cached_directory)
+        plans, faults = launch_plans(launch, os.environ, plugins)
+        named, models = len(launch.models) > 1, list[Model]()
+        for plan in plans:
+            try:
+                models.append(Model(plan, plugins.formatters))
+            except ConfigurationError as error:
+                faults.append(f"model {plan.name}: {error.message}" if named else error.message)
         found = _inspect(launch, [model.plan for model in models])
     notes = {name: [each for each in reports if isinstance(each, Note)] for name, reports in found.items()}
     of_files = [each for reports in found.values() for each in reports if not isinstance(each, Note)]
-    faults = list(dict.fromkeys([*faults, *wrong, *of_files]))
+    faults = list(dict.fromkeys([*faults, *of_files]))
     report = _report(launch, models, notes, faults, plugins)
     if as_json:
         print(orjson.dumps(report, option=orjson.OPT_INDENT_2).decode())
@@ -61,17 +59,6 @@ def run_check(
         raise ConfigurationError("\n".join(faults))
     if strict:
         refuse_warnings(warnings_of(models, launch))
-
-
-def _models(plans: Sequence[ModelPlan], formatters: FormatterRegistry, *, named: bool) -> tuple[list[Model], list[str]]:
-    """Return the models that can be created from the plans, and the problems of others."""
-    models, faults = [], []
-    for plan in plans:
-        try:
-            models.append(Model(plan, formatters))
-        except ConfigurationError as error:
-            faults.append(f"model {plan.name}: {error.message}" if named else error.message)
-    return models, faults
 
 
 def _inspect(launch: Launch, plans: list[ModelPlan]) -> dict[str, list[str]]:

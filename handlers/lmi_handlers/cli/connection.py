@@ -28,10 +28,6 @@ class Connection:
     strict: bool = False  # whether warnings about the model directory are errors
     api_key_variable: str | None = None  # the environment variable that holds the key for the server at a URL
 
-    @property
-    def is_elsewhere(self) -> bool:
-        return _URL.match(self.target) is not None
-
 
 @asynccontextmanager
 async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
@@ -40,7 +36,7 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
     Raise ConfigurationError if the model cannot be served or, if `strict`, on a warning; otherwise print warnings to
     stderr.
     """
-    if to.is_elsewhere:
+    if _URL.match(to.target):
         if to.options or to.strict:
             given = "-o" if to.options else "--strict"
             raise ConfigurationError(f"{given} is for models that this command serves itself, not for {to.target}")
@@ -58,9 +54,12 @@ async def connect(to: Connection) -> AsyncIterator[aiohttp.ClientSession]:
         raise ConfigurationError(f"{to.target} does not exist: for the server at that address, give http://{to.target}")
     if to.api_key_variable is not None:
         raise ConfigurationError(f"--api-key-env is for a server at a URL, not for {to.target}")
-    from lmi_handlers.cli.private_server import served
+    from lmi_core import tolerance
+    from lmi_handlers.cli.private_server import own_server, plan_of_command
 
-    async with served(to.target, to.options, to.plugins_directory, strict=to.strict) as client:
+    tolerance.logger.disabled = True  # the senders of requests here report ignored fields themselves
+    only = plan_of_command(to.target, to.options, to.plugins_directory, strict=to.strict)
+    async with own_server(only.plan, only.plugins) as (client, _):
         yield client
 
 

@@ -22,16 +22,11 @@ def run_demo(runner: asyncio.Runner, model: Path, port: int | None, *, opens: bo
     showing: list[asyncio.Task[None]] = []
 
     def welcome(server: Server) -> None:
-        showing.append(asyncio.create_task(_show(server, opens=has_display() if opens is None else opens)))
+        has_display = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+        by_default = sys.stdout.isatty() and has_display
+        showing.append(asyncio.create_task(_show(server, opens=by_default if opens is None else opens)))
 
     run(runner, Arguments((str(model),), port=port), drain_seconds=0, welcome=welcome)
-
-
-def has_display() -> bool:
-    """Return whether this terminal's user can see a browser."""
-    if not sys.stdout.isatty():
-        return False
-    return sys.platform in ("darwin", "win32") or any(os.environ.get(each) for each in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 async def _show(server: Server, *, opens: bool) -> None:

@@ -18,14 +18,14 @@ import msgspec
 import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError
-from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
-from lmi_core.logs.level import LISTENERS, change_log_level
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, terminal_thread
+from lmi_core.logs.level import LISTENERS
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.workers.child_process import ChildProcess, execute, start_process
 from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.shared_worker import COUNT_VARIABLE, HOST_VARIABLE, NUMBER_VARIABLE, Ready
 from lmi_core.workers.supervisor import Supervisor
 from lmi_core.workers.worker_host import WorkerHost
+from lmi_handlers.cli.starting import announce
 from lmi_handlers.metrics.front_ends import answers
 from lmi_handlers.process.front import Front
 from lmi_handlers.process.lifetime import END_OF_FRONT, FRONT_VARIABLE, GIVEN_UP, ending_signals
@@ -216,13 +216,7 @@ async def _serve(count: int, folder: Path, level: str, drain_seconds: float) -> 
 async def _start(fronts: FrontEnds, level: str) -> None:
     ready, *lines = await fronts.start()
     gc.enable()
-    if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
-        logger.info("%s", ready)
-        return
-    thread.show(None)  # the progress of the start
-    for line in lines:
-        thread.write(line)
-    change_log_level(level)
+    announce(logger, ready, lines, level)
 
 
 async def _stop(fronts: FrontEnds, signals: Signals) -> None:

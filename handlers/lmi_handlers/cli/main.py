@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -68,12 +67,9 @@ def _one_line_errors() -> Iterator[None]:
     """Turn configuration errors and crashed engines into one line on stderr and an exit status."""
     try:
         yield
-    except Unreachable as error:
-        _print_error(error)
-        raise typer.Exit(EXIT_GIVEN_UP) from None
     except ConfigurationError as error:
         _print_error(error)
-        raise typer.Exit(EXIT_CONFIGURATION) from None
+        raise typer.Exit(EXIT_GIVEN_UP if isinstance(error, Unreachable) else EXIT_CONFIGURATION) from None
     except OSError as error:
         if error.filename is None:
             raise
@@ -209,11 +205,16 @@ def check(
     from lmi_handlers.container.search import Arguments
 
     arguments = Arguments(
-        tuple(models or ()), tuple(items or ()), model_store, config_file, options=tuple(options or ())
+        models=tuple(models or ()),
+        items=tuple(items or ()),
+        model_store=model_store,
+        config_file=config_file,
+        options=tuple(options or ()),
+        tgi_environment=tgi_environment,
+        plugins_directory=plugins_directory,
     )
-    arguments = replace(arguments, tgi_environment=tgi_environment, plugins_directory=plugins_directory)
     with _one_line_errors():
-        run_check(arguments, os.environ, strict=strict, as_json=as_json, every_option=every_option)
+        run_check(arguments, strict=strict, as_json=as_json, every_option=every_option)
 
 
 @app.command("try")
@@ -275,13 +276,13 @@ def generate(
     """Stream the text that a model generates from a prompt; tokens per second go to stderr."""
     import asyncio
 
-    from lmi_handlers.cli import generate_command
+    from lmi_handlers.cli import answer_stream
     from lmi_handlers.cli.connection import Connection
 
     parameters = _without_none(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
         connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
-        if not asyncio.run(generate_command.generate(connection, prompt, parameters, as_chat=as_chat)):
+        if not asyncio.run(answer_stream.generate(connection, prompt, parameters, as_chat=as_chat)):
             raise typer.Exit(1)
 
 

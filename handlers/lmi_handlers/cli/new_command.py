@@ -55,7 +55,7 @@ def write_new(kind: str, name: str, parent: Path, *, package: bool = False) -> s
     for path, text in (_package(kind, name) if package else _folder(kind, name)).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
-    return _steps_of_package(kind, folder) if package else _next_steps(kind, folder)
+    return _next_steps(kind, folder, package=package)
 
 
 def _folder(kind: str, name: str) -> dict[str, str]:
@@ -106,29 +106,21 @@ def _route(kind: str, name: str, model: str = "model") -> str:
     return f" --route /{name}/{model}" if kind == HANDLER else ""
 
 
-def _next_steps(kind: str, folder: Path) -> str:
+def _next_steps(kind: str, folder: Path, *, package: bool) -> str:
+    model = folder / "tests" / "model" if package else folder
+    route, real = _route(kind, folder.name, model.name), " --real" if kind == BACKEND else ""
+    if package:
+        return (
+            f"Created the package {folder}, under the MIT licence. Next:\n"
+            f"  pip install --editable '{folder}[testing]'\n"
+            f"  pytest {folder}\n"
+            f"  lmi try {model}{route}{real}\n"
+            f"  lmi serve {model}"
+        )
     plugins = "" if kind == FORMATTER else f" --plugins-dir {folder / 'plugins'}"
-    route = _route(kind, folder.name, folder.name)
-    real = " --real" if kind == BACKEND else ""
-    return "\n".join(
-        [
-            f"Created {folder}. Next:",
-            f"  pytest {folder}          # its test; needs pip install 'lmi-handlers[testing]'",
-            f"  lmi try {folder}{route}{plugins}{real} --watch",
-            f"  lmi serve {folder}{plugins}",
-        ]
-    )
-
-
-def _steps_of_package(kind: str, folder: Path) -> str:
-    model = folder / "tests" / "model"
-    real = " --real" if kind == BACKEND else ""
-    return "\n".join(
-        [
-            f"Created the package {folder}, under the MIT licence. Next:",
-            f"  pip install --editable '{folder}[testing]'",
-            f"  pytest {folder}",
-            f"  lmi try {model}{_route(kind, folder.name)}{real}",
-            f"  lmi serve {model}",
-        ]
+    return (
+        f"Created {folder}. Next:\n"
+        f"  pytest {folder}          # its test; needs pip install 'lmi-handlers[testing]'\n"
+        f"  lmi try {folder}{route}{plugins}{real} --watch\n"
+        f"  lmi serve {folder}{plugins}"
     )

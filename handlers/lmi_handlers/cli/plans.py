@@ -65,16 +65,11 @@ def refuse_warnings(warnings: Sequence[str]) -> None:
 
 def notes_of(launch: Launch) -> Iterator[str]:
     """Yield facts about the server that the operator may not want, and that `--strict` does not turn into errors."""
-    certificate = launch.access.certificate
-    if certificate is not None and (note := certificate.note) is not None:
-        yield note
-    yield from _exposures(launch)
-
-
-def _exposures(launch: Launch) -> Iterator[str]:
-    """Yield a line for each action that other hosts can perform without a key or a token."""
-    host, _ = launch.address
     access = launch.access
+    if access.certificate is not None and (note := access.certificate.note) is not None:
+        yield note
+    # Actions that other hosts can perform without a key or a token
+    host, _ = launch.address
     beyond = not is_loopback(host.value)
     if beyond and access.api_keys is None:
         yield (

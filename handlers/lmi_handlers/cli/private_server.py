@@ -12,7 +12,6 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp import web
 
-from lmi_core import tolerance
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, flush_log
@@ -81,33 +80,29 @@ async def own_server(plan: ModelPlan, plugins: Plugins) -> AsyncIterator[tuple[a
         yield await stack.enter_async_context(client), dispatcher
 
 
-@asynccontextmanager
-async def served(
-    target: str, options: tuple[str, ...], plugins_directory: Path | None, *, strict: bool
-) -> AsyncIterator[aiohttp.ClientSession]:
-    """Serve the model of a directory or a hub id privately, and yield a client.
-
-    Raise ConfigurationError if the model cannot be served or, if `strict`, on a warning; otherwise print warnings to
-    stderr.
-    """
-    configure_logging("warning")
-    tolerance.logger.disabled = True  # the senders of requests here report ignored fields themselves
-    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
-    only = one_plan(target, options, plugins_directory)
-    if strict:
-        refuse_warnings(only.warnings)
-    for warning in only.warnings:
-        print(f"lmi: warning: {warning}", file=sys.stderr)
-    async with own_server(only.plan, only.plugins) as (client, _):
-        yield client
-
-
 class OnePlan(NamedTuple):
     """The plan for one model, its plugins, and the warnings of `lmi check`."""
 
     plan: ModelPlan
     plugins: Plugins
     warnings: list[str]
+
+
+def plan_of_command(
+    target: str, options: tuple[str, ...], plugins_directory: Path | None, *, strict: bool = False
+) -> OnePlan:
+    """Return the plan for a command that serves a model privately, print its warnings to stderr, and log no more.
+
+    Raise ConfigurationError like `one_plan` and, if `strict`, on a warning.
+    """
+    configure_logging("warning")
+    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
+    only = one_plan(target, options, plugins_directory)
+    if strict:
+        refuse_warnings(only.warnings)
+    for warning in only.warnings:
+        print(f"lmi: warning: {warning}", file=sys.stderr)
+    return only
 
 
 def one_plan(
@@ -125,12 +120,8 @@ def one_plan(
         raise ConfigurationError("\n".join(errors))
     if len(plans) > 1:
         raise ConfigurationError(f"{target} contains several models: give the directory of one")
-    return OnePlan(plans[0], plugins, [*launch.warnings, *_warnings(plans[0], plugins)])
-
-
-def _warnings(plan: ModelPlan, plugins: Plugins) -> list[str]:
-    """Return the warnings of the model; only those of its plan if the model is not on this host."""
     try:
-        return Model(plan, plugins.formatters).warnings
-    except ConfigurationError:
-        return plan.warnings
+        warnings = Model(plans[0], plugins.formatters).warnings
+    except ConfigurationError:  # the model is not on this host
+        warnings = plans[0].warnings
+    return OnePlan(plans[0], plugins, [*launch.warnings, *warnings])

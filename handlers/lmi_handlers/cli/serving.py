@@ -18,13 +18,9 @@ from lmi_core.configuration.location import must_be_copied
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.memory import return_large_blocks
-from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
-from lmi_core.logs.level import change_log_level
-from lmi_core.logs.logs import terminal_thread
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.registry.memory_planner import Need
 from lmi_core.remote.fetching import local_directory
 from lmi_core.remote.held_copies import release_copy
 from lmi_core.serving.model import Model
@@ -33,6 +29,7 @@ from lmi_core.serving.own_code import code_that_runs
 from lmi_core.workers.ray_actor import LOCAL
 from lmi_handlers.access.control import AccessControl
 from lmi_handlers.cli.plans import launch_plans, notes_of, refuse_warnings, warnings_of
+from lmi_handlers.cli.starting import announce
 from lmi_handlers.container.launch import Launch, read_launch
 from lmi_handlers.container.search import Arguments
 from lmi_handlers.container.settings import for_models
@@ -62,19 +59,11 @@ EMBEDDING_BODY = '{"inputs": "What is Deep Learning?"}'
 
 
 def report_ready(server: Server, level: str = "info") -> None:
-    """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on.
-
-    In a front end, the parent does this instead.
-    """
+    """Report that the models are loaded, and log at this level from now on; in a front end, the parent does this."""
     if (front := this_front()) is not None:
         front.announce(server.port, [ready_message(server), *addresses(server)])
-        return
-    if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
-        logger.info("%s", ready_message(server))
-        return
-    for line in addresses(server):
-        thread.write(line)
-    change_log_level(level)
+    else:
+        announce(logger, ready_message(server), addresses(server), level)
 
 
 def run(
@@ -163,7 +152,10 @@ async def _serve(
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
-        _log_choices(model)
+        for warning in model.warnings:
+            logger.warning("model %s: %s", model.name, warning)
+        logger.info("model %s: %s", model.name, model.plan.served_by)
+        logger.info("model %s runs this code: %s", model.name, code_that_runs(model.plan))
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models, launch.options)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
@@ -171,7 +163,7 @@ async def _serve(
     planner.evicts = launch.evicts_models
     front = this_front()
     if front is not None and front.joins:
-        planner.free = unknown_memory
+        planner.free = lambda _: None  # the engines may already be loaded for other front ends
     server = create_server(dispatcher, plugins, launch)
     tracer = _tracer(launch)
     if tracer is not None:
@@ -179,7 +171,7 @@ async def _serve(
 
     def on_ready() -> None:
         if front is not None:
-            planner.free = unknown_memory
+            planner.free = lambda _: None  # the engines may already be loaded for other front ends
         gc.enable()
         gc.collect()
         gc.freeze()  # garbage collections then skip the hundreds of thousands of objects loaded by engines
@@ -194,18 +186,6 @@ async def _serve(
             with suppress(TimeoutError):  # the collector of traces does not respond
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
         gc.unfreeze()  # frozen objects would outlive the interpreter, which some libraries report as leaks
-
-
-def _log_choices(model: Model) -> None:
-    for warning in model.warnings:
-        logger.warning("model %s: %s", model.name, warning)
-    logger.info("model %s: %s", model.name, model.plan.served_by)
-    logger.info("model %s runs this code: %s", model.name, code_that_runs(model.plan))
-
-
-def unknown_memory(need: Need) -> int | None:
-    """Return None, because the engines of a front end may already be loaded for other front ends."""
-    return None
 
 
 @asynccontextmanager

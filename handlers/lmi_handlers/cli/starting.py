@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 import typer
 
 from lmi_core.logs.formats import ACCESS_LOG, JSON, LOG_FORMAT_VARIABLE
+from lmi_core.logs.level import change_log_level
 from lmi_core.logs.loading_progress import LoadingProgress
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
 from lmi_handlers.process.lifetime import leave
@@ -47,6 +48,17 @@ def starting(log_level: str | None, log_format: str = "text", *, access_log: boo
     except typer.Exit as end:
         status = end.exit_code
     leave(status)
+
+
+def announce(log: logging.Logger, ready: str, addresses: Sequence[str], level: str) -> None:
+    """Log that the models are loaded, or print the addresses on a terminal, and log at this level from now on."""
+    if (thread := terminal_thread()) is None or os.environ.get(LOG_FORMAT_VARIABLE) == JSON:
+        log.info("%s", ready)
+        return
+    thread.show(None)  # the progress of the start
+    for line in addresses:
+        thread.write(line)
+    change_log_level(level)
 
 
 def begin_front() -> str:

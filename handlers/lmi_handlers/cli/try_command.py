@@ -1,7 +1,6 @@
 """`lmi try`: one request to a model directory, over a private Unix socket."""
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +10,10 @@ from pathlib import Path
 import orjson
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging
 from lmi_core.plugins.loading import Plugins
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_handlers.cli.private_server import DEFAULT_PROMPT, one_plan, own_server, prompt_body, scripted_plan
+from lmi_handlers.cli.private_server import DEFAULT_PROMPT, own_server, plan_of_command, prompt_body, scripted_plan
 
-DEFAULT_ROUTE = "/invocations"
 FAILED = 400
 WATCH_SECONDS = 0.2
 WITHOUT_BODY = ("GET", "HEAD", "DELETE", "OPTIONS")  # these methods send a body only if `--body` is given
@@ -31,7 +28,7 @@ class Trial:
     prompt: str | None = None
     body: Path | None = None
     stream: bool = False
-    route: str = DEFAULT_ROUTE
+    route: str = "/invocations"
     say: str | None = None  # text for the scripted backend; None: its default
     real: bool = False  # use the model's own backend instead of the scripted one
     method: str = "POST"
@@ -43,14 +40,10 @@ def run_trial(trial: Trial) -> bool:
 
     Raise ConfigurationError if the directory cannot be served or the body cannot be read.
     """
-    configure_logging("warning")
-    os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
     if trial.method in WITHOUT_BODY and (trial.prompt is not None or trial.stream):
         given = "--stream" if trial.stream else "--prompt"
         raise ConfigurationError(f"{given} is part of a request's body, which {trial.method} does not have")
-    only = one_plan(str(trial.directory), trial.options, trial.plugins_directory)
-    for warning in only.warnings:
-        print(f"lmi: warning: {warning}", file=sys.stderr)
+    only = plan_of_command(str(trial.directory), trial.options, trial.plugins_directory)
     plan = only.plan if trial.real else scripted_plan(only.plan, only.plugins, trial.say)
     return asyncio.run(_print_answer(plan, only.plugins, trial))
 
@@ -69,18 +62,14 @@ def changes(directory: Path, pause: float) -> Iterator[None]:
     """Yield immediately, and whenever a Python or properties file changes; poll every `pause` seconds."""
     seen: dict[Path, tuple[int, int]] | None = None
     while True:
-        found = _state(directory)
+        files = [*directory.rglob("*.py"), *directory.glob("*.properties")]
+        states = {path: path.stat() for path in files if path.is_file()}
+        found = {path: (state.st_mtime_ns, state.st_size) for path, state in states.items()}
         if found != seen:
             seen = found
             yield
         else:
             time.sleep(pause)
-
-
-def _state(directory: Path) -> dict[Path, tuple[int, int]]:
-    files = [*directory.rglob("*.py"), *directory.glob("*.properties")]
-    found = {path: path.stat() for path in files if path.is_file()}
-    return {path: (status.st_mtime_ns, status.st_size) for path, status in found.items()}
 
 
 async def _print_answer(plan: ModelPlan, plugins: Plugins, trial: Trial) -> bool:
