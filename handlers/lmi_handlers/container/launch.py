@@ -59,9 +59,12 @@ def read_launch(
     """
     tgi = read_tgi_environment(environment) if arguments.tgi_environment else None
     if tgi is not None:
-        environment, arguments = tgi.rest, _with_model(arguments, tgi.model)
+        environment = tgi.rest
+        if tgi.model is not None and not (arguments.models or arguments.items) and arguments.model_store is None:
+            arguments = replace(arguments, models=(tgi.model,))
     home = Path(environment.get(MODEL_SERVER_HOME) or default_home)
-    file = arguments.config_file or _config_file(home)
+    places = (home / "conf" / FILE_NAME, home / FILE_NAME)
+    file = arguments.config_file or next((place for place in places if place.is_file()), None)
     settings = Settings(environment, read_file(file) if file else (), () if tgi is None else tgi.common)
     if MODEL_SERVER_HOME in environment and not home.is_dir():
         settings.warnings.append(f"environment {MODEL_SERVER_HOME} has no effect: {home} does not exist")
@@ -89,13 +92,6 @@ def read_launch(
     )
 
 
-def _with_model(arguments: Arguments, model: str | None) -> Arguments:
-    """Return the arguments with the environment's model, unless they name one."""
-    if model is None or arguments.models or arguments.items or arguments.model_store is not None:
-        return arguments
-    return replace(arguments, models=(model,))
-
-
 def _use_tgi_address(address: Address, port: Setting) -> Address:
     """Return the address with TGI's host and port instead of defaults, and the names of TGI's variables."""
     if address.port.source == DEFAULT or (address.port.source != COMMAND_LINE and port.source != FLAG):
@@ -115,8 +111,3 @@ def _options(arguments: Arguments) -> Iterator[Setting]:
                 f"Given: {option}"
             )
         yield Setting(key.strip(), value.strip(), arguments.options_source)
-
-
-def _config_file(home: Path) -> Path | None:
-    places = (home / "conf" / FILE_NAME, home / FILE_NAME)
-    return next((place for place in places if place.is_file()), None)

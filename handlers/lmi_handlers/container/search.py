@@ -1,9 +1,9 @@
-"""Search for the models to serve."""
+"""Search for the models to serve, also in DJLServing's notation: `[NAME[:VERSION[:ENGINE[:DEVICES]]]=]URL`."""
 
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,13 @@ from pathlib import Path
 from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.location import GGUF, RemoteModel, archive_name, is_archive_name, is_hub_id
 from lmi_core.configuration.model_directory import find_model_directories, is_model_directory, model_variable
+from lmi_core.configuration.properties import check_engine
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
+from lmi_core.host.devices import parse_devices
 from lmi_core.remote.hub import cached_snapshot
 from lmi_handlers.container.declarations import COMMAND_LINE, begins
 from lmi_handlers.container.locations import Fetch, inferred_name, local_directory
-from lmi_handlers.container.model_items import ALL, NONE, ModelItem, parse_item, parse_items
 from lmi_handlers.container.settings import Settings
 from lmi_handlers.container.variables import MULTI_MODEL
 
@@ -25,6 +26,12 @@ NOTHING = (
     "a model store (-s DIR, or SERVING_MODEL_STORE), SERVING_LOAD_MODELS, or a model id in HF_MODEL_ID"
 )
 VERY_CLOSE = 0.9  # similarity of a path and a folder, from 0 to 1: one letter is missing or wrong
+ALL = "ALL"
+NONE = "NONE"
+PARTS = 4
+DEFAULT_ENGINE = "Python"
+
+_SEPARATORS = re.compile(r"[,\s]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,59 @@ class PlacedModel:
     overrides: tuple[Setting, ...] = ()  # keys that take precedence over those in its directory
 
 
+@dataclass(frozen=True, slots=True)
+class ModelItem:
+    """A model to serve; without a name, the URL may also be that of a folder of several models."""
+
+    url: str
+    source: str  # where it was set
+    name: str | None = None
+    version: str | None = None
+    devices: str | None = None
+
+    @property
+    def overrides(self) -> tuple[Setting, ...]:
+        """The keys in the notation, which override those of the model."""
+        return () if self.devices is None else (Setting("load_on_devices", self.devices, self.source),)
+
+
+def parse_item(text: str, source: str) -> ModelItem:
+    """Parse one item; `=` after a `/` belongs to the path. Raise ConfigurationError if the item is invalid."""
+    endpoint, equals, url = text.strip().partition("=")
+    endpoint = endpoint.removeprefix("[").removesuffix("]")
+    if not text.strip():
+        raise ConfigurationError(f"{begins(source)}a model must be given as NAME=DIR. Given: an empty string")
+    if not equals or any(mark in endpoint for mark in "/?"):
+        return ModelItem(text.strip(), source)
+    if not url:
+        raise ConfigurationError(f"{begins(source)}a model must be given as NAME=DIR. Given: {text}")
+    parts = endpoint.split(":")
+    if len(parts) > PARTS:
+        raise ConfigurationError(
+            f"{begins(source)}{endpoint} must have at most the parts NAME:VERSION:ENGINE:DEVICES, with `;` between "
+            f"devices. Given: {text}"
+        )
+    name, version, engine, devices = (part or None for part in parts + [""] * (PARTS - len(parts)))
+    checks: tuple[tuple[str, Callable[[str], object], str], ...] = (
+        ("the engine", check_engine, engine or DEFAULT_ENGINE),
+        ("the devices", parse_devices, devices or ""),
+    )
+    for what, check, given in checks:
+        try:
+            check(given)
+        except ValueError as error:
+            raise ConfigurationError(f"{begins(source)}{what} {error}. Given: {given} in {text}") from None
+    return ModelItem(url, source, name, version, devices)
+
+
+def parse_items(text: str, source: str) -> list[ModelItem]:
+    """Parse items separated by commas or spaces, which existing paths may contain."""
+    whole = parse_item(text, source)
+    if Path(whole.url).exists():
+        return [whole]
+    return [parse_item(item, source) for item in _SEPARATORS.split(text) if item]
+
+
 class Search:
     """A search for models on the command line, in the environment, in the settings, or in the default folder."""
 
@@ -81,7 +141,11 @@ class Search:
     def models(self) -> list[PlacedModel]:
         """Return the models to serve from the start; none if a setting defers loading to requests."""
         store = self._arguments.model_store
-        items = self._items_of_command_line()
+        given_items = [text for text in self._arguments.items if text.upper() != ALL]
+        items = [
+            *(parse_item(text, COMMAND_LINE) for text in self._arguments.models),
+            *(item for text in given_items for item in parse_items(text, "-m")),
+        ]
         if items or store is not None:
             self.by_command_line = True
             self._warn_of_unused(store if items else None)
@@ -89,9 +153,11 @@ class Search:
             return self._place(items)
         if store is not None:
             return self._in_store(store, "-s")
-        if self._begins_empty():
+        serves_all = any(text.upper() == ALL for text in self._arguments.items)
+        given = None if serves_all else self._settings.get("load_models")
+        if given is not None and given.value.upper() == NONE:
             return []
-        if items := self._items_of_settings():
+        if given is not None and given.value.upper() != ALL and (items := parse_items(given.value, given.source)):
             return self._place(items)
         if given := self._settings.get("model_store"):
             return self._in_given_store(given)
@@ -105,28 +171,11 @@ class Search:
         state = "contains none" if self._default.is_dir() else "does not exist"
         raise ConfigurationError(f"{NOTHING}. {self._default}, where SageMaker puts models, {state}")
 
-    def _items_of_command_line(self) -> list[ModelItem]:
-        items = [item for text in self._arguments.items if text.upper() != ALL for item in parse_items(text, "-m")]
-        return [*(parse_item(text, COMMAND_LINE) for text in self._arguments.models), *items]
-
     def _warn_of_unused(self, store: str | None) -> None:
         given = [given for key in ("load_models", "model_store") if (given := self._settings.get(key))]
         unused = [f"{each.source}: {each.name}={each.value}" for each in given if each.value.upper() != ALL]
         unused += [] if store is None else [f"-s {store}"]
         self.warnings += [f"{each} has no effect: the command line names the models" for each in unused]
-
-    def _items_of_settings(self) -> list[ModelItem]:
-        given = self._settings.get("load_models")
-        if given is None or given.value.upper() == ALL or self._serves_all():
-            return []
-        return parse_items(given.value, given.source)
-
-    def _begins_empty(self) -> bool:
-        given = self._settings.get("load_models")
-        return given is not None and given.value.upper() == NONE and not self._serves_all()
-
-    def _serves_all(self) -> bool:
-        return any(text.upper() == ALL for text in self._arguments.items)
 
     def _place(self, items: list[ModelItem]) -> list[PlacedModel]:
         return [model for item in items for model in self._find(item)]

@@ -34,13 +34,15 @@ class Settings:
         self._defaults = defaults
         self.shown: list[tuple[str, Setting]] = []  # settings and their effects, for `lmi check`
         self._values: dict[str, Setting] = {}
-        for given in _variables(environment):
-            self._take(_declaration(given.name), given)
+        for name, value in sorted(environment.items()):
+            known = _declaration(name)
+            if value.strip() and (name.startswith(KNOWN_PREFIXES) or known):
+                self._take(known, Setting(name, value.strip(), f"environment {name}"))
         for given in file:
             if key := _MODEL_KEYS.get(given.name):
                 self._of_file.append(given._replace(name=key))
-            elif known := _KEYS.get(given.name):
-                self._take(known, given)
+            elif given.name in _KEYS:
+                self._take(_KEYS[given.name], given)
             else:
                 self._warn_of_unknown(given, _KEYS.keys() | _MODEL_KEYS.keys())
 
@@ -64,7 +66,10 @@ class Settings:
         return [*self._defaults, *self._of_file, *self._of_variables]
 
     def _take(self, known: Declared | None, given: Setting) -> None:
-        """Apply a setting, or warn that it has no effect. Raise ConfigurationError if it is refused."""
+        """Apply a setting unless an earlier source set it, or warn that it has no effect.
+
+        Raise ConfigurationError if it is refused.
+        """
         if known is None:
             self._warn_of_unknown(given, _VARIABLES)
             return
@@ -75,20 +80,16 @@ class Settings:
             raise ConfigurationError(f"{_origin(given)} is refused: {known.meaning}. Given: {shown.value}")
         if fate is Fate.IGNORED:
             self.warnings.append(f"{_origin(given)} has no effect: {known.meaning}. Given: {shown.value}")
-        if fate is Fate.HONOURED and not self._honour(known, given):
-            return
-        self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
-
-    def _honour(self, known: Declared, given: Setting) -> bool:
-        """Apply a setting unless an earlier source set it, and return whether it was applied."""
-        used = self._values.setdefault(known.name, given)
-        if used.value != given.value:
-            self.warnings.append(
-                f"{known.name}: the value from {given.source} is overridden by the one from {used.source}"
-            )
-        if used is given:
+        if fate is Fate.HONOURED:
+            used = self._values.setdefault(known.name, given)
+            if used.value != given.value:
+                self.warnings.append(
+                    f"{known.name}: the value from {given.source} is overridden by the one from {used.source}"
+                )
+            if used is not given:
+                return
             self._of_variables += _convert(known, given)
-        return used is given
+        self.shown.append((f"{fate.value}: {known.meaning}" if fate is Fate.NOTED else fate.value, shown))
 
     def _warn_of_unknown(self, given: Setting, known: Iterable[str]) -> None:
         variable = environment_variable(given.name)
@@ -118,12 +119,6 @@ def read_file(path: Path) -> list[Setting]:
 def for_models(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for models' configurations, without the server's own variables."""
     return {name: value for name, value in environment.items() if _declaration(name) is None}
-
-
-def _variables(environment: Mapping[str, str]) -> Iterator[Setting]:
-    for name, value in sorted(environment.items()):
-        if value.strip() and (name.startswith(KNOWN_PREFIXES) or _declaration(name)):
-            yield Setting(name, value.strip(), f"environment {name}")
 
 
 def _declaration(variable: str) -> Declared | None:

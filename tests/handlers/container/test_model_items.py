@@ -5,7 +5,7 @@ import pytest
 from lmi_core.configuration.configuration import Setting
 from lmi_core.errors import ConfigurationError
 from lmi_handlers.container.declarations import COMMAND_LINE
-from lmi_handlers.container.model_items import ModelItem, parse_item, parse_items
+from lmi_handlers.container.search import ModelItem, parse_item, parse_items
 
 
 @pytest.mark.parametrize(
