@@ -2,9 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import chain, groupby
+from itertools import chain
+from typing import NamedTuple
 
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.properties import ServerProperties
@@ -41,11 +41,13 @@ async def worker_groups(registered: RegisteredModel, model: Model, *, is_well: b
     minimum, maximum = model.server.workers(gpus) if several else (1, 1)
     if model.shut_down:
         minimum = maximum = 0
-    processes = sorted(_processes(model, gpus, is_well=is_well) if model.ready else ())
+    found = [*_processes(model, gpus, is_well=is_well)] if model.ready else []
     loaded_at = registered.loaded_at or model.created
-    workers = await asyncio.to_thread(_by_device, processes, loaded_at)
-    for place, worker in _elsewhere(model, loaded_at) if model.ready else ():
-        workers.setdefault(place, []).append(worker)
+    # In a thread, because it reads files of each process
+    listed = await asyncio.to_thread(lambda: [_worker(each, loaded_at) for each in found])
+    workers: dict[str, list[ListedWorker]] = {}
+    for process, worker in zip(found, listed, strict=True):
+        workers.setdefault(process.device, []).append(worker)
     inside = model.runtime.figures().sequences or {}
     for worker in chain.from_iterable(workers.values()):
         if worker["id"] in inside:
@@ -64,48 +66,41 @@ def _places(model: Model, gpus: int) -> list[str]:
     return devices if model.function is not None else devices[:1]
 
 
-def _processes(model: Model, gpus: int, *, is_well: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield the device, the number and the process id of each worker."""
+class _Process(NamedTuple):
+    """A worker: its device and number, and its node if that is not this host."""
+
+    device: str
+    number: int
+    process_id: int
+    node: str = ""
+
+
+def _processes(model: Model, gpus: int, *, is_well: bool) -> list[_Process]:
+    """Return the workers of a model by device, the ones on this host first."""
     places = _places(model, gpus)
     replicas = model.runtime.replicas if model.function is None else model.function.pool.replicas
-    if replicas is not None:
-        for replica in replicas.members:
-            number = replicas.number(replica)
-            yield from ((places[number % len(places)], number + 1, process_id) for process_id in replica.process_ids)
-        return
-    found = model.runtime.process_ids() or ([OWN] if is_well else [])
-    yield from ((places[0], number, process_id) for number, process_id in enumerate(found, start=1))
+    if replicas is None:
+        ids = model.runtime.process_ids() or ([OWN] if is_well else [])
+        return [_Process(places[0], number, process_id) for number, process_id in enumerate(ids, start=1)]
+    found: list[_Process] = []
+    for replica in replicas.members:
+        number = replicas.number(replica)
+        found += [_Process(places[number % len(places)], number + 1, each) for each in replica.process_ids]
+        if (place := replica.place) is not None:
+            found.append(_Process(places[0], number + 1, place.process_id, place.node))
+    return sorted(found, key=lambda each: (each.node != "", each))
 
 
-def _elsewhere(model: Model, loaded_at: float) -> Iterator[tuple[str, ListedWorker]]:
-    """Yield the engines on other machines, each with the same device."""
-    replicas = model.runtime.replicas
-    for replica in () if replicas is None else replicas.members:
-        if (place := replica.place) is not None and replicas is not None:
-            device = model.runtime.placement(model.runtime.setup.replicas).groups[0][0]
-            number = replicas.number(replica) + 1
-            worker = ListedWorker(
-                id=number, startTime=_format(loaded_at), status=RUNS, processId=place.process_id, node=place.node
-            )
-            yield device, worker
-
-
-def _by_device(processes: list[tuple[str, int, int]], loaded_at: float) -> dict[str, list[ListedWorker]]:
-    """Return the workers of each device. Call this in a thread, because it reads files of each process."""
-    return {
-        place: [_worker(number, process_id, loaded_at) for _, number, process_id in group]
-        for place, group in groupby(processes, key=lambda each: each[0])
-    }
-
-
-def _worker(number: int, process_id: int, loaded_at: float) -> ListedWorker:
+def _worker(process: _Process, loaded_at: float) -> ListedWorker:
     """Describe a worker; the memory of the server's process does not belong to the model alone."""
-    begun = loaded_at if process_id == OWN else start_time(process_id) or loaded_at
-    worker = ListedWorker(
-        id=number, startTime=_format(begun), status=RUNS, processId=os.getpid() if process_id == OWN else process_id
-    )
-    if process_id != OWN and (memory := memory_of({"": [process_id]}).get("")) is not None:
+    is_here = process.process_id != OWN and not process.node
+    begun = start_time(process.process_id) or loaded_at if is_here else loaded_at
+    process_id = os.getpid() if process.process_id == OWN else process.process_id
+    worker = ListedWorker(id=process.number, startTime=_format(begun), status=RUNS, processId=process_id)
+    if is_here and (memory := memory_of({"": [process_id]}).get("")) is not None:
         worker["memoryUsage"] = memory
+    if process.node:
+        worker["node"] = process.node
     return worker
 
 
@@ -158,14 +153,13 @@ def _summarize(registered: RegisteredModel, is_default: bool) -> ListedModel:
 async def describe(registry: ModelRegistry, name: str, version: str | None) -> list[DescribedWorkflow]:
     """Describe a version of a model or, without one, all of them. Raise ModelNotFound if there is none."""
     versions = list(registry.versions(name)) if version is None else [registry.find_registered(name, version)]
-    return [await _workflow(registry, each) for each in versions]
-
-
-async def _workflow(registry: ModelRegistry, registered: RegisteredModel) -> DescribedWorkflow:
-    workflow = DescribedWorkflow(workflowName=registered.name, models=[await _describe(registry, registered)])
-    if registered.version is not None:
-        workflow["version"] = registered.version
-    return workflow
+    workflows = []
+    for registered in versions:
+        workflow = DescribedWorkflow(workflowName=registered.name, models=[await _describe(registry, registered)])
+        if registered.version is not None:
+            workflow["version"] = registered.version
+        workflows.append(workflow)
+    return workflows
 
 
 async def _describe(registry: ModelRegistry, registered: RegisteredModel) -> DescribedModel:

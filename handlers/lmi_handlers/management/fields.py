@@ -1,6 +1,6 @@
 """The fields of requests that register and change models, by DJLServing's names."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl
 
@@ -117,17 +117,13 @@ class NewModel(ModelChange):
 
     def overrides(self, options: dict[str, str], source: str) -> tuple[Setting, ...]:
         """Return the keys that override the model's own: those of the fields, and `option.*` keys."""
-        return tuple(Setting(*item, source) for item in (options | dict(self._devices()) | self.keys).items())
-
-    def _devices(self) -> Iterator[tuple[str, str]]:
         device = self.device or self.gpu_id
-        if device is None:
-            return
         try:
-            parse_devices(device)
+            parse_devices(device or "")
         except ValueError as error:
             raise InvalidPayload(f"`device` {error}. Given: {quote(device)}") from None
-        yield "load_on_devices", device
+        devices = {} if device is None else {"load_on_devices": device}
+        return tuple(Setting(*item, source) for item in (options | devices | self.keys).items())
 
 
 def is_name(name: str) -> bool:
@@ -145,17 +141,14 @@ def read_fields(call: Call, fields_type: type[F]) -> tuple[F, dict[str, str]]:
 
     The body is a JSON object or a form. Raise InvalidPayload if a field is invalid.
     """
-    given: dict[str, Any] = {**_of_body(call), **call.query}
+    body: Mapping[str, Any] = {}
+    if call.headers.get("Content-Type", "").startswith(FORM) and not call.body.lstrip().startswith(b"{"):
+        body = dict(parse_qsl(call.body.decode(errors="replace")))
+    elif call.body.strip():
+        body = call.json_object()
+    given = {**body, **call.query}
     options = {name: _format(given.pop(name)) for name in list(given) if name.startswith(OPTION)}
     return check_payload(given, fields_type), options
-
-
-def _of_body(call: Call) -> dict[str, Any]:
-    if not call.body.strip():
-        return {}
-    if call.headers.get("Content-Type", "").startswith(FORM) and not call.body.lstrip().startswith(b"{"):
-        return dict(parse_qsl(call.body.decode(errors="replace")))
-    return call.json_object()
 
 
 def _format(value: object) -> str:

@@ -2,10 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TypeVar
 
 from lmi_core.configuration.configuration import Setting
 from lmi_core.configuration.location import is_hub_id, is_s3, is_web, must_be_copied, without_secrets
@@ -27,8 +26,6 @@ WAYS = (
     "give the path of a model directory or of an archive on the server's host, an s3:// URL, the URL of an archive, or "
     "the id of a model of the hub (org/name)"
 )
-
-T = TypeVar("T")
 
 
 class DirectoryReader:
@@ -56,7 +53,12 @@ class DirectoryReader:
         if "/" in url and is_hub_id(url) and not exists(Path(url)):
             overrides = (*hub_overrides(url, SOURCE), *registration.overrides)
             return await self._prepare(registration, Path(url), overrides, report)
-        source = url if is_s3(url) or is_web(url) else str(_existing(url))
+        source = url
+        if not is_s3(url) and not is_web(url):
+            path = local_path(url, COMMAND_LINE)
+            if not exists(path):
+                raise ModelNotFound(f"{path} does not exist: {WAYS}")
+            source = str(path)
         async with fetched(whole_model(source), report) if must_be_copied(source) else nullcontext(source) as folder:
             directory = await asyncio.to_thread(self._local, url, str(folder))
             return await self._prepare(registration, directory, registration.overrides, report)
@@ -64,8 +66,20 @@ class DirectoryReader:
     async def _prepare(
         self, registration: Registration, directory: Path, overrides: tuple[Setting, ...], report: Report
     ) -> Model:
+        """Read a model in a thread; if this is cancelled, wait for the end and drop the model."""
         report("reading the model directory", None, None)
-        return await _to_its_end(lambda: self._read(registration, directory, overrides), _drop)
+        unwanted = threading.Event()
+        with unless(unwanted):
+            reading = asyncio.create_task(asyncio.to_thread(self._read, registration, directory, overrides))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            unwanted.set()
+            await asyncio.wait([reading])
+            if not reading.cancelled() and reading.exception() is None:
+                reading.result().plan.code.unload()
+                reading.result().copies.release_all()
+            raise
 
     def _local(self, url: str, source: str) -> Path:
         directory = local_directory(source, COMMAND_LINE, Path)
@@ -87,32 +101,3 @@ class DirectoryReader:
         except BaseException:
             plan.code.unload()
             raise
-
-
-def _existing(url: str) -> Path:
-    path = local_path(url, COMMAND_LINE)
-    if not exists(path):
-        raise ModelNotFound(f"{path} does not exist: {WAYS}")
-    return path
-
-
-def _drop(model: Model) -> None:
-    model.plan.code.unload()
-    model.copies.release_all()
-
-
-async def _to_its_end(work: Callable[[], T], drop: Callable[[T], None]) -> T:
-    """Return the result of work in another thread; if the caller is cancelled, wait for the work and drop its
-    result.
-    """
-    unwanted = threading.Event()
-    with unless(unwanted):
-        task = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        unwanted.set()
-        await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            drop(task.result())
-        raise
