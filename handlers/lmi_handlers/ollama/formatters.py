@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import orjson
@@ -77,9 +78,8 @@ class MessageStream:
         call, self._call = self._call, None
         if call is None:
             return []
-        written = _delta(call["id"], self._num_calls, call["name"], call["arguments"])
         self._num_calls += 1
-        return [written]
+        return [_delta(call["id"], self._num_calls - 1, call["name"], call["arguments"])]
 
 
 def message_with_calls(message: JsonObject) -> JsonObject:
@@ -191,14 +191,12 @@ class OllamaStreamFormatter(OllamaFormatter):
     one_sequence = True
     content_type = "application/x-ndjson"
 
-    def __init__(self, answer: ChatAnswer, stopwatch: Stopwatch, members: Members) -> None:
-        super().__init__(answer, stopwatch, members)
-        self._stream: MessageStream | None = None
+    @cached_property
+    def _stream(self) -> MessageStream:
+        return MessageStream(self.new_stream())
 
     def format(self, output: GenerationOutput) -> list[bytes]:
         self.stopwatch.note_step()
-        if self._stream is None:
-            self._stream = MessageStream(self.new_stream())
         ended = output.step.finish_reason is not None
         tokens = output.step.tokens or ([NO_TOKEN] if ended else [])
         lines: list[bytes] = []
@@ -209,16 +207,10 @@ class OllamaStreamFormatter(OllamaFormatter):
     def _lines(self, token: Token, deltas: list[JsonObject]) -> list[bytes]:
         """Return the lines of a token; the first has its log probability."""
         details = {} if token is NO_TOKEN else self.log_probs([token])
-        if details and not deltas:
-            deltas = [{}]
-        lines: list[bytes] = []
-        for delta in deltas:
-            members = self.members(delta)
-            members["done"] = False
-            if details and not lines:
-                members |= details
-            lines.append(self.line(members))
-        return lines
+        members = [self.members(delta) | {"done": False} for delta in deltas or ([{}] if details else [])]
+        if members:
+            members[0] |= details
+        return [self.line(each) for each in members]
 
 
 def _line(content: JsonObject) -> bytes:

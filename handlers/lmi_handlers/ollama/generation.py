@@ -48,14 +48,6 @@ class OllamaCall:
             parameters["logprobs"] = self.payload.top_logprobs
         return parameters, names
 
-    def check_thinking(self) -> None:
-        """Raise InvalidPayload, with a message that clients recognise, if a model without thinking is asked for it."""
-        if self.payload.think and self.model.options.reasoning_format is None:
-            raise InvalidPayload(
-                f'"{self.name}" does not support thinking: `think` needs option.reasoning_parser. '
-                f"Given: {self.payload.think!r}"
-            )
-
     def answer_load(self) -> Answer:
         """Return the answer to a request that loads or unloads a model, which has no effect: it stays loaded."""
         reason = "unload" if self.payload.unloads else "load"
@@ -103,8 +95,12 @@ def template_generation(
         "guided_json": asked.payload.schema_of_format,
         "include_reasoning": asked.payload.think is not False,
         "continue_final_message": last.role == "assistant" and bool(last.content) and not last.tool_calls,
-        **_thinking(asked),
     }
+    if asked.model.options.reasoning_format is not None:  # as in Ollama, models that can think do so by default
+        think = True if asked.payload.think is None else asked.payload.think
+        fields["chat_template_kwargs"] = dict.fromkeys(SWITCHES, bool(think))
+        if not isinstance(think, bool):
+            fields["reasoning_effort"] = think
     if tools:
         fields["tools"] = list(tools)
     generation = chat_generation(check_payload(fields, form), asked.call, asked.model, ChatForm(asked.formatter))
@@ -117,15 +113,6 @@ def template_generation(
         fits_context=True,
     )
     return replace(generation, requests=(request,))
-
-
-def _thinking(asked: OllamaCall) -> dict[str, Any]:
-    """Return the chat template's fields for thinking: as in Ollama, models that can think do so by default."""
-    if asked.model.options.reasoning_format is None:
-        return {}
-    think = True if asked.payload.think is None else asked.payload.think
-    effort = {} if isinstance(think, bool) else {"reasoning_effort": think}
-    return {"chat_template_kwargs": dict.fromkeys(SWITCHES, bool(think)), **effort}
 
 
 def _message(message: OllamaMessage) -> dict[str, Any]:
@@ -180,19 +167,15 @@ def _raw_generation(prompt: str | list[int], asked: OllamaCall, further: Mapping
     request = GenerationRequest(
         prompt, parameters | dict(further or {}), names={**names, "inputs": "prompt"}, fits_context=True
     )
+    tokenizer, reasoning_format = asked.model.backend.tokenizer, asked.model.options.reasoning_format
+    reasoning = None  # without a chat template, a prompt cannot request it, but the answer may contain it
+    if asked.payload.think and reasoning_format is not None and isinstance(prompt, str):
+        reasoning = Reasoning(reasoning_format, tokenizer, AnswerContext(prompt))
     answer = ChatAnswer(
         response_id=asked.call.request_id,
         model=asked.name,
-        tokenizer=asked.model.backend.tokenizer,
+        tokenizer=tokenizer,
         log_probs=bool(asked.payload.logprobs),
-        reasoning=_reasoning(prompt, asked),
+        reasoning=reasoning,
     )
     return Generation((request,), asked.formatter(answer))
-
-
-def _reasoning(prompt: str | list[int], asked: OllamaCall) -> Reasoning | None:
-    """Return how to split the answer to a prompt without a chat template; it cannot request reasoning."""
-    reasoning_format = asked.model.options.reasoning_format
-    if not asked.payload.think or reasoning_format is None or not isinstance(prompt, str):
-        return None
-    return Reasoning(reasoning_format, asked.model.backend.tokenizer, AnswerContext(prompt))

@@ -17,7 +17,6 @@ from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
 from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members, Stopwatch
 from lmi_handlers.ollama.generation import OllamaCall, answer_to_prompt, next_message
-from lmi_handlers.ollama.management import ROUTES as MANAGEMENT_ROUTES
 from lmi_handlers.ollama.models import ROUTES as MODEL_ROUTES
 from lmi_handlers.ollama.payload import OllamaChat, OllamaGenerate, OllamaRequest, take_own_options, take_payload
 
@@ -35,7 +34,6 @@ class OllamaHandler(OpenAiHandler):
         Route("/api/generate", summary="Answer a prompt", payloads=(OllamaGenerate,), answers=GENERATED),
         Route(CHAT, summary="Answer a chat", payloads=(OllamaChat,), answers=CHATTED),
         *MODEL_ROUTES,
-        *MANAGEMENT_ROUTES,
     )
 
     def served_name(self, name: str, models: ServedModels) -> str:
@@ -71,7 +69,10 @@ def _read(
     if not model.backend.generates and (content or not payload.unloads):
         what = "chat" if call.path == CHAT else "generate"
         raise InvalidPayload(f'"{asked.name}" does not support {what}: it makes no texts')
-    asked.check_thinking()
+    if payload.think and model.options.reasoning_format is None:  # clients recognise the message
+        raise InvalidPayload(
+            f'"{asked.name}" does not support thinking: `think` needs option.reasoning_parser. Given: {payload.think!r}'
+        )
     return asked
 
 

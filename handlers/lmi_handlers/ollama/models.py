@@ -1,4 +1,4 @@
-"""Ollama's routes that list and describe models."""
+"""Ollama's routes that list and describe models, and those that change them, which is not supported."""
 
 import asyncio
 import hashlib
@@ -8,28 +8,30 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic import Field
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
-from lmi_core.errors import LmiError
+from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
 from lmi_core.handler import Answer, AnswerForm, Call, Route
 from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.pauses import with_pauses
-from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.capabilities import Capabilities, chat_template, known_capabilities
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_handlers.answers.openai import ServerVersion
-from lmi_handlers.ollama.answers import GREETING, OllamaProcesses, OllamaShown, OllamaTags
+from lmi_handlers.ollama.answers import GREETING, LINES, PULLED, REFUSED, OllamaProcesses, OllamaShown, OllamaTags
 from lmi_handlers.ollama.files import ModelFiles, human_number, read_files
 from lmi_handlers.ollama.formatters import format_time
-from lmi_handlers.ollama.management import NamedModel
-from lmi_handlers.ollama.names import find_model, with_tag
+from lmi_handlers.ollama.names import served_name, with_tag
 
 API_VERSION = "0.12.11"  # the version of Ollama's API that this server implements; clients use it to detect features
 NEVER = "9999-12-31T23:59:59Z"  # the time at which a model is unloaded
+DIRECTORIES = "models are served from the directories given to `lmi serve`"
+FORBIDDEN = 403
 AT_ONCE = 100  # models, described in a few milliseconds before requests get a turn
 # From names in a GGUF file to the corresponding members of config.json.
 CONFIGURATION_NAMES: Mapping[str, str] = {
@@ -44,6 +46,23 @@ CONFIGURATION_NAMES: Mapping[str, str] = {
 # Clients ask for both repeatedly.
 _files_of: WeakKeyDictionary[ServingRuntime[Any], ModelFiles] = WeakKeyDictionary()
 _capabilities_of: WeakKeyDictionary[ServingRuntime[Any], Capabilities] = WeakKeyDictionary()
+
+
+class NamedModel(TolerantPayload):
+    """A request about one model, by either name of the field."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "model"}]})
+
+    model: str | None = Field(None, description="A model of `GET /api/tags`.")
+    name: str | None = Field(None, description="The older name of `model`.")
+
+    @property
+    def required_name(self) -> str:
+        """The model's name. Raise InvalidPayload without one."""
+        name = self.model or self.name
+        if not name:
+            raise InvalidPayload("`model` is required")
+        return name
 
 
 class ShowRequest(NamedModel):
@@ -70,19 +89,23 @@ async def running(call: Call, dispatcher: ServedModels) -> Answer:
     found: list[dict[str, Any]] = []
     gpus = visible_gpus()
     async for model, name in with_pauses(_all(dispatcher), AT_ONCE):
-        if await _is_loaded(model):
-            listed = await _describe(model, name)
-            del listed["modified_at"]
-            length = model.backend.max_length if model.generates else 0
-            in_vram = listed["size"] if gpus and CPU not in model.server.devices else 0
-            found.append(listed | {"expires_at": NEVER, "size_vram": in_vram, "context_length": length})
+        try:
+            await model.health()
+        except LmiError:
+            continue
+        listed = await _describe(model, name)
+        del listed["modified_at"]
+        length = model.backend.max_length if model.generates else 0
+        in_vram = listed["size"] if gpus and CPU not in model.server.devices else 0
+        found.append(listed | {"expires_at": NEVER, "size_vram": in_vram, "context_length": length})
     return json_answer({"models": found})
 
 
 async def show(call: Call, dispatcher: ServedModels) -> Answer:
     """Answer with the facts about one model. Raise ModelNotFound if it is not served."""
     payload, ignored = take_known(call.json_object(), ShowRequest, strict=False)
-    model, name = find_model(payload.required_name, dispatcher)
+    name = served_name(payload.required_name, dispatcher)
+    model = dispatcher.find_with_adapters(name)
     await model.health()
     files = await _files(model)
     template = chat_template(model) if model.generates else None
@@ -103,17 +126,12 @@ def _all(dispatcher: ServedModels) -> list[tuple[ManagedModel, str]]:
     return [(model, name) for model in models for name in (*model.names, *model.adapter_names)]
 
 
-async def _is_loaded(model: ManagedModel) -> bool:
-    try:
-        await model.health()
-    except LmiError:
-        return False
-    return True
-
-
 async def _describe(model: ManagedModel, name: str) -> dict[str, Any]:
-    files = await _files(model)
-    own = await _adapter_files(model, name) if name not in model.names else files
+    own = files = await _files(model)
+    if name not in model.names:
+        folder, own = model.adapters.folders.get(name), ModelFiles()
+        if isinstance(folder, Path) and folder.is_dir():
+            own = await asyncio.to_thread(read_files, folder)
     return {
         "name": with_tag(name),
         "model": with_tag(name),
@@ -147,11 +165,6 @@ async def _files(model: ManagedModel) -> ModelFiles:
             return ModelFiles()
         known = _files_of[runtime] = await asyncio.to_thread(read_files, folder)
     return known
-
-
-async def _adapter_files(model: ManagedModel, name: str) -> ModelFiles:
-    folder = model.adapters.folders.get(name)
-    return await asyncio.to_thread(read_files, folder) if isinstance(folder, Path) and folder.is_dir() else ModelFiles()
 
 
 def _modified(model: ManagedModel, files: ModelFiles) -> float:
@@ -200,6 +213,38 @@ def _capability_names(known: Capabilities) -> list[str]:
     return [name for name, holds in can.items() if holds]
 
 
+class CopyRequest(TolerantPayload):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"source": "model", "destination": "other"}]})
+
+    source: str | None = Field(None, description="The model to copy.")
+    destination: str | None = Field(None, description="The name of the copy.")
+
+
+class PullRequest(NamedModel):
+    stream: bool | None = Field(None, description="Return a line for each step. Default: true.")
+    insecure: bool | None = Field(None, description="Ignored: nothing is downloaded.")
+
+
+async def pull(call: Call, dispatcher: ServedModels) -> Answer:
+    """Answer that a served model exists, for clients that pull first. Raise ModelNotFound for others."""
+    payload, ignored = take_known(call.json_object(), PullRequest, strict=False)
+    try:
+        served_name(payload.required_name, dispatcher)
+    except ModelNotFound as error:
+        raise ModelNotFound(f"{error.message}: this server does not download models; {DIRECTORIES}") from None
+    if payload.stream is False:
+        return json_answer({"status": "success"}, ignored=ignored)
+    lines = [orjson.dumps({"status": status}) + b"\n" for status in ("pulling manifest", "success")]
+    return Answer(200, LINES, b"".join(lines), ignored)
+
+
+def _refusing(path: str, method: str, what: str, *payloads: type[BaseModel]) -> Route:
+    async def refuse(call: Call, dispatcher: ServedModels) -> Answer:
+        return json_answer({"error": f"this server {what}: {DIRECTORIES}"}, FORBIDDEN)
+
+    return Route(path, method, refuse, "Refused", payloads, guarded=False, access=Access.CLIENTS, answers=REFUSED)
+
+
 ROUTES = (
     Route(
         "/", "GET", root, "Tell Ollama's clients that a server is running", access=Access.EVERYBODY, answers=GREETING
@@ -208,4 +253,10 @@ ROUTES = (
     Route("/api/tags", "GET", tags, "The models that are served", answers=(AnswerForm(OllamaTags),)),
     Route("/api/ps", "GET", running, "The models that are loaded", answers=(AnswerForm(OllamaProcesses),)),
     inquiry("/api/show", show, "The details of a model", (ShowRequest,), AnswerForm(OllamaShown)),
+    # Not protected, because they change nothing
+    inquiry("/api/pull", pull, "Succeeds for a model that is served", (PullRequest,), *PULLED),
+    _refusing("/api/push", "POST", "uploads no models", NamedModel),
+    _refusing("/api/create", "POST", "creates no models", NamedModel),
+    _refusing("/api/copy", "POST", "copies no models", CopyRequest),
+    _refusing("/api/delete", "DELETE", "deletes no models"),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from lmi_core.errors import ModelNotFound
-from lmi_core.served_model import ManagedModel, ServedModels
+from lmi_core.served_model import ServedModels
 
 HOST = "registry.ollama.ai/"  # the host and the namespace of names without them
 NAMESPACE = "library/"
@@ -34,15 +34,6 @@ def served_name(given: str, models: ServedModels) -> str:
     except ModelNotFound:
         raise not_found_error(given) from None
     return given
-
-
-def find_model(given: str, models: ServedModels) -> tuple[ManagedModel, str]:
-    """Return the matching model, and the matching name of it or of its adapter.
-
-    Raise ModelNotFound if no model matches.
-    """
-    name = served_name(given, models)
-    return models.find_with_adapters(name), name
 
 
 def not_found_error(given: str) -> ModelNotFound:
