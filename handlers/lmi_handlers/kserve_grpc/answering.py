@@ -28,8 +28,15 @@ from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
-from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, headers_of, infer_call, plain, request_id
-from lmi_handlers.kserve_grpc.handler import GrpcFormatter, GrpcHandler
+from lmi_handlers.kserve_grpc.handler import (
+    EMPTY_FINAL_RESPONSE,
+    GrpcFormatter,
+    GrpcHandler,
+    headers_of,
+    infer_call,
+    plain,
+    request_id,
+)
 from lmi_handlers.telemetry.refusals import refusals_of
 from lmi_handlers.telemetry.request_end import RequestEnd
 from lmi_handlers.triton.infer_payload import InferPayload
@@ -114,10 +121,10 @@ class GrpcExchange(ModelExchange[None]):
 
     async def finish(self) -> None:
         """Send an empty final response if the client asked for one and none was marked as final."""
-        if not self._streams and not self._ended:
-            raise FormatterFailed("the output formatter wrote nothing")
         if self._ended:
             return
+        if not self._streams:
+            raise FormatterFailed("the output formatter wrote nothing")
         if plain(self._message.parameters).get(EMPTY_FINAL_RESPONSE):
             await self._respond({}, final=True)
 
@@ -137,17 +144,13 @@ class GrpcExchange(ModelExchange[None]):
 
 
 async def abort(context: Any, error: LmiError) -> NoReturn:
-    """End a call with an error's status."""
-    await context.abort(status_code(error), error.message, _advice(error))
+    """End a call with an error's status and, in the form of HTTP's header and of gRPC's own retries, when to retry."""
+    advice: tuple[tuple[str, str], ...] = ()
+    if error.retry_after is not None:
+        seconds = max(1, ceil(error.retry_after))
+        advice = ("retry-after", str(seconds)), ("grpc-retry-pushback-ms", str(1000 * seconds))
+    await context.abort(status_code(error), error.message, advice)
     raise AssertionError("aborting raises")
-
-
-def _advice(error: LmiError) -> tuple[tuple[str, str], ...]:
-    """Return metadata about when to retry, in the form of HTTP's header and of gRPC's own retries."""
-    if error.retry_after is None:
-        return ()
-    seconds = max(1, ceil(error.retry_after))
-    return ("retry-after", str(seconds)), ("grpc-retry-pushback-ms", str(1000 * seconds))
 
 
 def caller(context: Any) -> Caller:
@@ -164,9 +167,9 @@ async def infer(dispatcher: Dispatcher, access: AccessControl, message: Any, con
     async def keep(response: Any) -> None:
         responses.append(response)
 
-    headers = headers_of(context.invocation_metadata())
-    exchange = GrpcExchange(message, headers, context.peer(), keep, streams=False)
-    error = await _answer(dispatcher, access, caller(context), exchange, "ModelInfer")
+    client = caller(context)
+    exchange = GrpcExchange(message, client.headers, context.peer(), keep, streams=False)
+    error = await _answer(dispatcher, access, client, exchange, "ModelInfer")
     if error is not None:
         await abort(context, error)
     return responses[0]
@@ -181,8 +184,7 @@ class InferStream:
         self._access = access
         self._caller = caller(context)
         self._context = context
-        self._headers: Mapping[str, str] = headers_of(context.invocation_metadata())
-        self._ends_at_error = self._headers.get(ENDS_AT_ERROR, "").lower() == "true"
+        self._ends_at_error = self._caller.headers.get(ENDS_AT_ERROR, "").lower() == "true"
         self._writing = asyncio.Lock()
         self._write_timeout = write_timeout
         self._seen_writing: int | None = None  # the number of checks during the current write; None: there is none
@@ -224,7 +226,7 @@ class InferStream:
 
     async def _answer(self, message: Any) -> None:
         """Answer one request. Raise its error only if that must end the stream."""
-        exchange = GrpcExchange(message, self._headers, self._context.peer(), self._send, streams=True)
+        exchange = GrpcExchange(message, self._caller.headers, self._context.peer(), self._send, streams=True)
         error = await _answer(self._dispatcher, self._access, self._caller, exchange, "ModelStreamInfer")
         if error is None:
             return

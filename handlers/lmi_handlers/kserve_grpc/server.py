@@ -89,18 +89,6 @@ def _credentials(certificate: Certificate) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(present(), present)
 
 
-def _connection_options(limits: ConnectionLimits) -> list[tuple[str, int]]:
-    """Return gRPC's own limits of connections; unlike HTTP's, its idle connections make no room for new ones."""
-    handshake, idle = round(1000 * limits.header_timeout), round(1000 * limits.keep_alive_timeout)
-    return [
-        ("grpc.max_allowed_incoming_connections", limits.affordable_connections),
-        ("grpc.server_handshake_timeout_ms", handshake),  # of TLS and HTTP/2
-        ("grpc.max_connection_idle_ms", idle),
-        ("grpc.keepalive_time_ms", idle),  # closes connections whose client has disappeared during a call
-        ("grpc.max_concurrent_streams", MAX_STREAMS),
-    ]
-
-
 class GrpcServer:
     """A server of KServe's protocol over gRPC."""
 
@@ -125,17 +113,23 @@ class GrpcServer:
 
     async def listen(self) -> None:
         """Start listening. Raise ConfigurationError if the address is in use or unavailable."""
-        service = InferenceService(self._dispatcher, self._access, self._limits.write_timeout)
+        limits, idle = self._limits, round(1000 * self._limits.keep_alive_timeout)
+        service = InferenceService(self._dispatcher, self._access, limits.write_timeout)
         longest = self._dispatcher.registry.limits.max_request_size + MESSAGE_OVERHEAD
         server = grpc.aio.server(
-            handlers=[rpc_handlers(service, self._limits.body_timeout + longest / SLOWEST_CLIENT)],
+            handlers=[rpc_handlers(service, limits.body_timeout + longest / SLOWEST_CLIENT)],
             options=[
                 ("grpc.max_receive_message_length", longest),
                 ("grpc.max_send_message_length", NO_LIMIT),
                 ("grpc.so_reuseport", 0),  # makes a port that is in use an error
-                *_connection_options(self._limits),
+                ("grpc.max_allowed_incoming_connections", limits.affordable_connections),
+                ("grpc.server_handshake_timeout_ms", round(1000 * limits.header_timeout)),  # of TLS and HTTP/2
+                # Unlike HTTP's, idle connections make no room for new ones
+                ("grpc.max_connection_idle_ms", idle),
+                ("grpc.keepalive_time_ms", idle),  # closes connections whose client has disappeared during a call
+                ("grpc.max_concurrent_streams", MAX_STREAMS),
             ],
-            maximum_concurrent_rpcs=self._limits.max_connections,
+            maximum_concurrent_rpcs=limits.max_connections,
         )
         try:
             certificate = self._access.options.certificate

@@ -1,13 +1,13 @@
 """Output formatters of Triton's generate extension: one JSON object, or server-sent events with one for each step."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, Token
+from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_handlers.fields import vllm_schema
@@ -15,23 +15,21 @@ from lmi_handlers.fields import vllm_schema
 EVENTS = "text/event-stream; charset=utf-8"
 
 
-class Part:
+class Part(NamedTuple):
     """The tokens and text of one sequence in an answer: all of them, or those of one step."""
 
-    def __init__(self, sequence: GeneratedSequence, tokens: Sequence[Token], text: str) -> None:
-        self.finish_reason: FinishReason | None = sequence.finish_reason
-        self.cumulative_log_prob = sequence.cumulative_log_prob
-        self.tokens = tokens
-        self.text = text
+    sequence: GeneratedSequence
+    tokens: Sequence[Token]
+    text: str
 
 
 # The names are from Triton's vLLM backend; the last two are from TensorRT-LLM.
 ADDITIONAL_OUTPUTS: Mapping[str, Callable[[Part], Any]] = {
-    "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.finish_reason],
-    "cumulative_logprob": lambda part: part.cumulative_log_prob,
+    "finish_reason": lambda part: vllm_schema.FINISH_REASONS[part.sequence.finish_reason],
+    "cumulative_logprob": lambda part: part.sequence.cumulative_log_prob,
     "logprobs": lambda part: orjson.dumps(vllm_schema.logprobs(part.tokens)).decode(),
     "num_output_tokens": lambda part: len(part.tokens),
-    "cum_log_probs": lambda part: part.cumulative_log_prob,
+    "cum_log_probs": lambda part: part.sequence.cumulative_log_prob,
     "output_log_probs": lambda part: [token.log_prob for token in part.tokens],
 }
 

@@ -12,7 +12,6 @@ from lmi_core.inference import Inference
 from lmi_core.payloads.payload import check_payload, quote
 from lmi_core.payloads.tolerant_payload import field_names, refusal_advice
 from lmi_core.served_model import ServedModel
-from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 from lmi_handlers.triton.payload import TritonParameters, TritonPayload, known_parameters
 from lmi_handlers.triton.responses import GenerateStreamWriter, GenerateWriter
 from lmi_handlers.triton.tensors import fit
@@ -29,7 +28,8 @@ def generate(call: Call, model: ServedModel) -> Generation | Inference:
         return _of_tensors(dict(body), model, model.backend.tensor_inputs, streams)
     payload = check_payload(body, TritonPayload)
     parameters = TritonParameters(payload, model.backend.parameters_type)
-    formatter = _formatter(streams, parameters)(head(model, payload.id), parameters.outputs, parameters.num_answers)
+    form = parameters.formatter_type(streams=streams, events=streams)
+    formatter = form(head(model, payload.id), parameters.outputs, parameters.num_answers)
     # Triton would treat an unknown list or object as a tensor, and refuse it.
     unknown = parameters.values.keys() - field_names(model.backend.parameters_type)
     strict = any(not is_scalar(parameters.values[name]) for name in unknown)
@@ -63,20 +63,6 @@ def refuse_stream(inputs: Mapping[str, Tensor]) -> None:
         raise InvalidPayload(f"`{STREAMING}` must be false on this route: use generate_stream for streams. Given: True")
 
 
-def _formatter(event_stream: bool, parameters: TritonParameters) -> type[TritonFormatter]:
-    if not event_stream:
-        if parameters.stream:
-            raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
-        parameters.begin_with_prompt(streams=False)
-        return TritonFormatter
-    streams = parameters.stream is not False
-    parameters.begin_with_prompt(streams=streams)
-    if not streams:
-        return TritonWholeEventFormatter
-    parameters.refuse_hidden_sequences()
-    return TritonStreamFormatter
-
-
 def _of_tensors(
     body: dict[str, Any], model: ServedModel, specifications: tuple[TensorSpecification, ...], streams: bool
 ) -> Inference:
@@ -86,7 +72,12 @@ def _of_tensors(
     known = {each.name: each for each in specifications}
     values = _values(body)
     ignored = unknown_scalars(values, model, *known)
-    inputs = {name: _tensor(name, value, known) for name, value in values.items() if name not in ignored}
+    inputs: dict[str, Tensor] = {}
+    for name, value in values.items():
+        if name not in ignored and name not in known:
+            raise InvalidPayload(f"`{name}` is not a tensor of this model.{did_you_mean(name, known)}")
+        if name not in ignored:
+            inputs[name] = fit(known[name], value)
     if not streams:
         refuse_stream(inputs)
     writer = GenerateStreamWriter if streams else GenerateWriter
@@ -116,9 +107,3 @@ def _values(body: dict[str, Any]) -> dict[str, Any]:
     for name in parameters.keys() & body.keys():
         raise InvalidPayload(f"`{name}` is given twice, in `parameters` and next to it")
     return {name: value for name, value in (parameters | body).items() if value is not None}
-
-
-def _tensor(name: str, value: object, known: Mapping[str, TensorSpecification]) -> Tensor:
-    if name not in known:
-        raise InvalidPayload(f"`{name}` is not a tensor of this model.{did_you_mean(name, known)}")
-    return fit(known[name], value)

@@ -12,7 +12,7 @@ from lmi_core.handler import Call, Generation
 from lmi_core.inference import Inference, ResponseWriter
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ServedModel
-from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
+from lmi_handlers.triton.formatters import TritonFormatter
 from lmi_handlers.triton.generate import head, refuse_stream, text_request, unknown_scalars
 from lmi_handlers.triton.infer_payload import InferRequest
 from lmi_handlers.triton.payload import LOG_PROBS, OUTPUTS, TritonParameters, TritonPayload
@@ -89,7 +89,7 @@ def text_generation(
     if parameters.stream and len(rows) > 1:
         raise InvalidPayload(f"`text_input` must be a single text in a stream. Given: {len(rows)}")
     outputs = parameters.outputs | (OUTPUT_TYPES.keys() & (request.outputs or {}).keys())
-    formatters = [_formatter(each, streams) for _, each in rows]
+    formatters = [each.formatter_type(streams=streams) for _, each in rows]
     inner = formatters[0]({}, outputs, parameters.num_answers)
     requests = tuple(text_request(payload, each) for payload, each in rows)
     return Generation(requests, TextInferFormatter(inner, writer), request.timeout, ignored, strict=True)
@@ -100,22 +100,11 @@ def _rows(inputs: Mapping[str, Tensor]) -> list[dict[str, Any]]:
     values = {name: _values(name, tensor) for name, tensor in inputs.items()}
     count = len(values.get("text_input", ())) or 1
     batched = [name for name, tensor in inputs.items() if len(tensor.shape) == 2 and tensor.shape[0] == count > 1]
-    return [values | {name: _row(values[name], row, count) for name in batched} for row in range(count)]
-
-
-def _row(values: list[Any], row: int, count: int) -> list[Any]:
-    length = len(values) // count
-    return values[row * length : (row + 1) * length]
-
-
-def _formatter(parameters: TritonParameters, streams: bool) -> type[TritonFormatter]:
-    if parameters.stream and not streams:
-        raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
-    parameters.begin_with_prompt(streams=bool(parameters.stream))
-    if not parameters.stream:
-        return TritonFormatter
-    parameters.refuse_hidden_sequences()
-    return TritonStreamFormatter
+    lengths = {name: len(values[name]) // count for name in batched}
+    return [
+        values | {name: values[name][row * length : (row + 1) * length] for name, length in lengths.items()}
+        for row in range(count)
+    ]
 
 
 class TextInferFormatter(OutputFormatter):
@@ -185,16 +174,10 @@ def parse_infer(
     backend = model.backend
     if not isinstance(backend, TensorBackend) or "text_input" in request.inputs:
         return text_generation(request, model, writer, streams=streams)
-    ignored = _unknown_names(request.parameters, model)
+    ignored = unknown_scalars(request.parameters, model)
+    for name in request.parameters.keys() - set(ignored):
+        raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
     request.check_outputs([output.name for output in backend.tensor_outputs])
     if not streams:
         refuse_stream(request.inputs)
     return Inference(request.inputs, writer, request.timeout, ignored)
-
-
-def _unknown_names(parameters: Mapping[str, Any], model: ServedModel) -> tuple[str, ...]:
-    """Return the names of unknown parameters to drop. Raise InvalidPayload for those that must not be dropped."""
-    ignored = unknown_scalars(parameters, model)
-    for name in parameters.keys() - set(ignored):
-        raise InvalidPayload(f"`parameters.{name}` is not a parameter of this model, whose requests are tensors")
-    return ignored

@@ -19,15 +19,15 @@ MICROSECONDS = 1_000_000
 SCHEDULING = ("sequence_id", "sequence_start", "sequence_end", "priority")
 
 
-class _Part(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
+
+class _Part(_Strict):
     name: Annotated[str, Field(min_length=1)]
 
 
-class InputParameters(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class InputParameters(_Strict):
     binary_data_size: NonNegativeInt | None = Field(
         None, description="The number of bytes of this tensor after the JSON object."
     )
@@ -40,9 +40,7 @@ class InferInput(_Part):
     data: list[Any] | None = Field(None, description="In row-major order, nested or not.")
 
 
-class OutputParameters(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class OutputParameters(_Strict):
     binary_data: bool | None = Field(None, description="Send this tensor as bytes after the JSON object.")
 
 
@@ -50,10 +48,8 @@ class InferOutput(_Part):
     parameters: OutputParameters = Field(default_factory=OutputParameters)
 
 
-class InferPayload(BaseModel):
+class InferPayload(_Strict):
     model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
         json_schema_extra={
             "examples": [
                 {
@@ -88,7 +84,10 @@ class InferRequest:
         self.id = payload.id
         self.inputs = _tensors(payload.inputs, data)
         self.parameters = dict(payload.parameters)
-        self.binary_by_default = _boolean(self.parameters, "binary_data_output")
+        binary = self.parameters.pop("binary_data_output", False)
+        if not isinstance(binary, bool):
+            raise InvalidPayload(f"`binary_data_output` must be a valid boolean. Given: {quote(binary)}")
+        self.binary_by_default = binary
         self.timeout = _timeout(self.parameters)
         for name in SCHEDULING:
             if not self.parameters.get(name, True):
@@ -158,10 +157,3 @@ def _timeout(parameters: dict[str, Any]) -> float | None:
     if type(microseconds) is not int or microseconds < 0:
         raise InvalidPayload(f"`timeout` must be a number of microseconds, or 0 for none. Given: {quote(microseconds)}")
     return microseconds / MICROSECONDS or None
-
-
-def _boolean(parameters: dict[str, Any], name: str) -> bool:
-    value = parameters.pop(name, False)
-    if not isinstance(value, bool):
-        raise InvalidPayload(f"`{name}` must be a valid boolean. Given: {quote(value)}")
-    return value

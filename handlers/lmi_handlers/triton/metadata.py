@@ -137,24 +137,23 @@ async def repository_index(call: Call, dispatcher: ServedModels) -> Answer:
 
 async def index(dispatcher: ServedModels, *, ready_only: bool) -> list[dict[str, str]]:
     """Return the models with Triton's names of their states."""
-    found = [await _index(model) for model in every_version(dispatcher)]
-    return [each for each in found if each["state"] == "READY" or not ready_only]
+    found: list[dict[str, str]] = []
+    for model in every_version(dispatcher):
+        state, reason = "READY", ""
+        try:
+            await model.health()
+        except ModelNotReady as error:
+            state, reason = "LOADING", error.message
+        except LmiError as error:
+            state, reason = "UNAVAILABLE", error.message
+        if state == "READY" or not ready_only:
+            found.append({"name": model.name, "version": version_of(model), "state": state, "reason": reason})
+    return found
 
 
 def every_version(dispatcher: ServedModels) -> list[ManagedModel]:
     """Return every served version of every model."""
     return [version for name in dispatcher.models for version in dispatcher.versions(name)]
-
-
-async def _index(model: ManagedModel) -> dict[str, str]:
-    state, reason = "READY", ""
-    try:
-        await model.health()
-    except ModelNotReady as error:
-        state, reason = "LOADING", error.message
-    except LmiError as error:
-        state, reason = "UNAVAILABLE", error.message
-    return {"name": model.name, "version": version_of(model), "state": state, "reason": reason}
 
 
 async def all_statistics(call: Call, dispatcher: ServedModels) -> Answer:
@@ -172,8 +171,7 @@ def statistics(model: ManagedModel) -> dict[str, Any]:
     """
     found = model.statistics
     measured = {"success": found.succeeded, "fail": found.failed}
-    unmeasured = dict.fromkeys(("queue", "compute_input", "compute_infer", "compute_output"), Durations())
-    cached = dict.fromkeys(("cache_hit", "cache_miss"), Durations())
+    others = ("queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
     return {
         "name": model.name,
         "version": version_of(model),
@@ -182,7 +180,7 @@ def statistics(model: ManagedModel) -> dict[str, Any]:
         "execution_count": found.num_prompts,
         "inference_stats": {
             name: {"count": each.count, "ns": each.nanoseconds}
-            for name, each in (measured | unmeasured | cached).items()
+            for name, each in (measured | dict.fromkeys(others, Durations())).items()
         },
         "batch_stats": [],
     }

@@ -13,6 +13,7 @@ from lmi_core.generation.parameters import ExtendedParameters, GenerationParamet
 from lmi_core.payloads.payload import quote, read_object
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, sample_if_given, translate
+from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter, TritonWholeEventFormatter
 
 BOOLEANS = {"true": True, "false": False}
 MAX_LENGTH = 64  # characters of a number
@@ -41,7 +42,12 @@ def read_written(values: Mapping[str, Any], fields: Mapping[str, FieldInfo]) -> 
 
     Strings for text fields and unknown fields stay unchanged.
     """
-    return {name: _read(value, fields.get(name)) for name, value in values.items()}
+    written = {
+        name: read_scalar(value)
+        for name, value in values.items()
+        if isinstance(value, str) and name in fields and not _takes_text(fields[name].annotation)
+    }
+    return {**values, **written}
 
 
 def read_scalar(text: str) -> object:
@@ -54,12 +60,6 @@ def read_scalar(text: str) -> object:
     if _INTEGER.fullmatch(stripped):
         return int(stripped)
     return float(stripped) if _NUMBER.fullmatch(stripped) else text
-
-
-def _read(value: object, field: FieldInfo | None) -> object:
-    if isinstance(value, str) and field is not None and not _takes_text(field.annotation):
-        return read_scalar(value)
-    return value
 
 
 def _takes_text(annotation: object) -> bool:
@@ -130,17 +130,21 @@ class TritonParameters:
             self.values[name] = _as_list(self.values[name])
         sample_if_given(self.values)
 
-    def begin_with_prompt(self, *, streams: bool) -> None:
-        """Put the prompt before the text as Triton's vLLM backend does: unless excluded, and never in a stream.
+    def formatter_type(self, *, streams: bool, events: bool = False) -> type[TritonFormatter]:
+        """Return the formatter of a call that may stream, by default if `events`. Raise InvalidPayload if it may not.
 
-        Raise InvalidPayload if a stream requests it.
+        The prompt comes before the text as in Triton's vLLM backend: unless excluded, and never in a stream.
         """
+        if self.stream and not streams:
+            raise InvalidPayload("`stream` must be false on this route: use generate_stream for streams. Given: True")
+        streams = events if self.stream is None else self.stream
         if streams and self._exclude_input is False:
             raise InvalidPayload(f"`{EXCLUDE_INPUT}` must be true in a stream, which has no place for it. Given: False")
         self.values.setdefault("return_full_text", not streams and not self._exclude_input)
-
-    def refuse_hidden_sequences(self) -> None:
-        refuse_hidden_sequences(self.values, self.spellings)
+        if streams:
+            refuse_hidden_sequences(self.values, self.spellings)
+            return TritonStreamFormatter
+        return TritonWholeEventFormatter if events else TritonFormatter
 
     @property
     def num_answers(self) -> int:
