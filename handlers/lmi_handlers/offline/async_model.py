@@ -153,7 +153,10 @@ class AsyncModel:
         `options` are keys of serving.properties without `option.`, such as `dtype="bf16"`.
         """
         os.environ.setdefault(LOG_LEVEL_VARIABLE, "warning")  # read by the workers
-        given = tuple(f"option.{name}={_property(value)}" for name, value in options.items())
+        given = tuple(
+            f"option.{name}={value if isinstance(value, str) else orjson.dumps(value).decode()}"
+            for name, value in options.items()
+        )
         folder = None if plugins_directory is None else Path(plugins_directory)
         plan, plugins, self._warnings = one_plan(os.fspath(target), given, folder, "options of lmi.load")
         if plan.backend is None:
@@ -343,10 +346,3 @@ def _chat_body(messages: Messages, fields: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(messages, str):
         return {**fields, "messages": [{"role": "user", "content": messages}]}
     return {**fields, "messages": list(messages) if isinstance(messages, Sequence) else messages}
-
-
-def _property(value: object) -> str:
-    """Return a value in the form of serving.properties."""
-    if isinstance(value, str):
-        return value
-    return orjson.dumps(value).decode()

@@ -93,12 +93,10 @@ async def _answers(plan: ModelPlan, plugins: Plugins, route: str, body: dict[str
 
 async def _send(client: aiohttp.ClientSession, route: str, body: dict[str, object]) -> Sent:
     async with client.post(route, json=body) as response:
-        pieces, piece = [], b""
+        chunks = [b""]
         async for data, ends in response.content.iter_chunks():
-            piece += data
-            if ends and piece:
-                pieces.append(piece.decode(errors="backslashreplace"))
-                piece = b""
-        if piece:
-            pieces.append(piece.decode(errors="backslashreplace"))
+            chunks[-1] += data
+            if ends:
+                chunks.append(b"")
+        pieces = [chunk.decode(errors="backslashreplace") for chunk in chunks if chunk]
         return Sent(response.status, response.headers.get("Content-Type", ""), dict(response.headers), pieces)
