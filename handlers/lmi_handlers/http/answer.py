@@ -63,8 +63,16 @@ class Answering:
         self.route, self.handler, self.load = route, handler, load
 
 
-async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Request) -> web.StreamResponse:
+Form = tuple[str, str]  # a method and a path
+
+DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+CANDIDATES = web.AppKey("candidates", dict[Form, list[Answering]])  # in the order in which they are considered
+
+
+async def answer(form: Form, request: web.Request) -> web.StreamResponse:
     """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
+    dispatcher, candidates = request.app[DISPATCHER], request.app[CANDIDATES][form]
+    answering = candidates[0] if candidates[0].route.media_type is None else _accepted(candidates, request)
     if answering.load is not None and answering.handler is None:
         await answering.load()
     handler, route = answering.handler, answering.route
@@ -99,6 +107,15 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
         raise asyncio.CancelledError from None  # aiohttp logs a ConnectionError with its traceback
     ending.note_answer(response.status)
     return response
+
+
+def _accepted(candidates: list[Answering], request: web.Request) -> Answering:
+    """Return the first route that has no media type, or one that the client's `Accept` includes."""
+    accept = request.headers.get("Accept", "")
+    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
+    named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
+    accepted = (each for each in candidates if each.route.media_type in (None, *named))
+    return next(accepted, candidates[0])
 
 
 def _check_access(request: web.Request, route: Route, dispatcher: Dispatcher) -> Permit:
