@@ -22,9 +22,8 @@ from lmi_core.workers.resumption import PartialOutput, Resumption
 from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
-from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker, StepQueue
 from lmi_plugins.torch_engine.client.placing import endpoint, place, sharing_name
-from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
