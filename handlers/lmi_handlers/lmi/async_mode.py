@@ -16,8 +16,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
 from lmi_handlers.base.openai_handler import take_adapter_model
 from lmi_handlers.chat.generation import ChatForm
-from lmi_handlers.chat.openai_events import DONE
-from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
+from lmi_handlers.chat.openai_formatters import DONE, OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.completions.formatters import (
     CompletionAnswer,
     OpenAiCompletionsFormatter,
