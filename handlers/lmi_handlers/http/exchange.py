@@ -23,7 +23,7 @@ from lmi_core.errors import (
     Unauthorized,
     UnsupportedEncoding,
 )
-from lmi_core.formatter import AnswerWriter, OutputFormatter, join_events
+from lmi_core.formatter import AnswerWriter, OutputFormatter, check_result, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Handler, Route
@@ -33,7 +33,7 @@ from lmi_core.metrics.recent_errors import without_values
 from lmi_core.route import Framing
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
-from lmi_core.serving.backend_failures import check_result, writing_failure
+from lmi_core.serving.backend_failures import writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.base.model_exchange import ModelExchange

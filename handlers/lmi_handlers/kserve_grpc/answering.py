@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import FormatterFailed, GenerationTimeout, LmiError, Overloaded, PayloadTooLarge
-from lmi_core.formatter import OutputFormatter, join_events
+from lmi_core.formatter import OutputFormatter, check_result, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Call
@@ -21,7 +21,7 @@ from lmi_core.host.off_loop import current_client
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.serving.backend_failures import check_result, writing_failure
+from lmi_core.serving.backend_failures import writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.access.control import AccessControl, Caller

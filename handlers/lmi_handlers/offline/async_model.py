@@ -14,7 +14,7 @@ import orjson
 
 from lmi_core.errors import ConfigurationError, InvalidPayload, LmiError, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.formatter import OutputFormatter, join_events
+from lmi_core.formatter import OutputFormatter, check_result, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Call, Generation
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
@@ -22,7 +22,6 @@ from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.served_model import ServedModel
-from lmi_core.serving.backend_failures import check_result
 from lmi_core.serving.model import Model
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
