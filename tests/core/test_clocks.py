@@ -18,7 +18,7 @@ DATES = {
     "handlers/djl_python/session_manager.py",
     "handlers/lmi_handlers/access/certificate.py",
     "core/lmi_core/script/formatters/output_formatters.py",
-    "core/lmi_core/metrics/request_statistics.py",
+    "core/lmi_core/metrics/model_metrics.py",
     "core/lmi_core/serving/model.py",
     "core/lmi_core/calls/sessions.py",
     "handlers/lmi_handlers/chat/schema.py",

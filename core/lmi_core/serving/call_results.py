@@ -12,8 +12,8 @@ from lmi_core.errors import LmiError, RequestAborted
 from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
+from lmi_core.metrics.model_metrics import RequestStatistics
 from lmi_core.metrics.request_record import Prompt, RequestRecord
-from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.serving.backend_failures import failure, unfinished_error
 
 T = TypeVar("T")
