@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.generation.request import PROMPT, GenerationRequest
-from lmi_core.payloads.exact_numbers import as_integer
+from lmi_core.payloads.tolerant_payload import as_integer
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters that set a number of sequences
 RESERVED = 10  # one in this many waiting places, or tokens, is reserved for other keys

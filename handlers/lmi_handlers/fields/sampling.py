@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from lmi_core.generation.parameters import GUIDES
-from lmi_core.payloads.exact_numbers import ExactNumbers
+from lmi_core.payloads.tolerant_payload import ExactNumbers
 from lmi_core.served_model import ServedModel
 from lmi_core.tolerance import is_neutral
 from lmi_handlers.fields.guides import Guide, GuideFields
