@@ -41,7 +41,6 @@ SECTIONS = {
         "lmi_core.served_model",
         "lmi_core.calls",
         "lmi_core.payloads",
-        "lmi_core.route",
         "lmi_handlers.http",
         "lmi_handlers.base",
         "lmi_handlers.fields.request_ids",

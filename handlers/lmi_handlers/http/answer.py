@@ -20,12 +20,11 @@ from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, 
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import ValidRequest
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, Call, Generation, Handler, Route, RouteAnswer
 from lmi_core.host.off_loop import LONG_TEXT, current_client, run_off_loop
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import quote
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.route import RouteAnswer
 from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.function.runtime import ModelFunction

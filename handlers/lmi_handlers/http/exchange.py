@@ -26,11 +26,10 @@ from lmi_core.errors import (
 from lmi_core.formatter import AnswerWriter, OutputFormatter, check_result, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
-from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.handler import Answer, Call, Framing, Handler, Route
 from lmi_core.host.off_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
-from lmi_core.route import Framing
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
 from lmi_core.serving.backend_failures import writing_failure

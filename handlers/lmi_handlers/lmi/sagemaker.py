@@ -15,9 +15,8 @@ from lmi_core.calls.answer_form import failures
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Framing, Generation, Route, inquiry
 from lmi_core.payloads.plain_text import is_plain_text
-from lmi_core.route import Framing, inquiry
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER

@@ -6,9 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound
-from lmi_core.handler import Answer, Call, Route
+from lmi_core.handler import Answer, Call, Route, inquiry
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
-from lmi_core.route import inquiry
 from lmi_core.served_model import ServedModels
 from lmi_handlers.ollama.answers import LINES, PULLED, REFUSED
 from lmi_handlers.ollama.names import served_name

@@ -12,9 +12,8 @@ from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route, inquiry
 from lmi_core.host.off_loop import run_off_loop
-from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import read_call
