@@ -23,7 +23,7 @@ from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 
 
 async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:

@@ -29,7 +29,7 @@ from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.private_server import one_plan
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 from lmi_handlers.http.answer import model_response, validate_call
 from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece

@@ -26,7 +26,7 @@ from lmi_handlers.chat.openai_formatters import (
 )
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 
 BATCH_PATH = "/v1/chat/completions/batch"
 NOT_IN_BATCHES = ("stream", "tools", "functions", "use_beam_search", "prompt_logprobs", "return_prompt_text")

@@ -19,7 +19,7 @@ from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm, chat_generation, chat_prompt
 from lmi_handlers.chat.images import image_parts
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 from lmi_handlers.responses.answers import RESPONSES, InputTokens
 from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncate
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter
