@@ -17,7 +17,7 @@ from lmi_core.logs.formats import log_environment
 from lmi_core.logs.level import LISTENERS
 from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
-from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
+from lmi_core.workers.conversation import WorkerDied, WorkerSocket
 from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.logs.formats import log_environment
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
 from lmi_core.workers.channel import Channel, Keys
-from lmi_core.workers.endpoint import Place, WorkerDied, WorkerSocket
+from lmi_core.workers.conversation import Place, WorkerDied, WorkerSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,7 @@ from lmi_core.plugins.early_workers import take_early
 from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
-from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.conversation import Conversation, Endpoint
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost, EngineTime, current_engine_time
