@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from lmi_core.decorators import output_formatter
-from lmi_core.errors import FormatterFailed, InvalidParameter, LmiError
+from lmi_core.errors import InvalidParameter, LmiError
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
@@ -117,18 +117,6 @@ def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRe
         )
         for request in requests
     ]
-
-
-def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
-    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
-    # Fast, because this runs for every token
-    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
-        return data
-    wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
-    raise FormatterFailed(
-        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
-        f"Returned: {type(wrong).__name__}"
-    )
 
 
 def join_events(data: bytes | list[bytes]) -> bytes:

@@ -88,7 +88,7 @@ class Admission:
         self.maximum = max_waiting + max_running
         self._max_running = max_running
         self._reserve = reserve(max_waiting)
-        self._report_load()
+        self._departures.set_load(self.taken, max_running)
 
     def check(self) -> None:
         """Raise Overloaded if all places are taken or reserved for other keys, or a request would start too late."""
@@ -169,9 +169,6 @@ class Admission:
     def _take(self, key: str | None, count: int) -> None:
         self.taken += count
         self._by_key[key] += count
-        self._report_load()
-
-    def _report_load(self) -> None:
         self._departures.set_load(self.taken, self._max_running)
 
     def release(self, key: str | None, count: int) -> None:

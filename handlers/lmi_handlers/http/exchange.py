@@ -23,7 +23,7 @@ from lmi_core.errors import (
     Unauthorized,
     UnsupportedEncoding,
 )
-from lmi_core.formatter import AnswerWriter, OutputFormatter, check_result, join_events
+from lmi_core.formatter import AnswerWriter, OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
 from lmi_core.handler import Answer, Call, Framing, Handler, Route
@@ -328,6 +328,18 @@ class Exchange(ModelExchange[web.StreamResponse]):
         except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
+
+
+def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
+    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
+    # Fast, because this runs for every token
+    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
+        return data
+    wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
+    raise FormatterFailed(
+        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
+        f"Returned: {type(wrong).__name__}"
+    )
 
 
 def _advice(error: LmiError) -> dict[str, str]:

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2
 
 from lmi_core.admission.admission import current_key
 from lmi_core.errors import FormatterFailed, GenerationTimeout, LmiError, Overloaded, PayloadTooLarge
-from lmi_core.formatter import OutputFormatter, check_result, join_events
+from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import LENGTH_SIZE, LastResponse, Tensor
 from lmi_core.handler import Call
@@ -28,6 +28,7 @@ from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
+from lmi_handlers.http.exchange import check_result
 from lmi_handlers.kserve_grpc.calls import EMPTY_FINAL_RESPONSE, headers_of, infer_call, plain, request_id
 from lmi_handlers.kserve_grpc.handler import GrpcFormatter, GrpcHandler
 from lmi_handlers.telemetry.refusals import refusals_of

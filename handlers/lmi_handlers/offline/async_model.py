@@ -14,7 +14,7 @@ import orjson
 
 from lmi_core.errors import ConfigurationError, InvalidPayload, LmiError, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.formatter import OutputFormatter, check_result, join_events
+from lmi_core.formatter import OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.handler import Call, Generation
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
@@ -31,6 +31,7 @@ from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.private_server import one_plan
 from lmi_handlers.fields.openai_tolerance import take_own, with_own
 from lmi_handlers.http.answer import model_response, validate_call
+from lmi_handlers.http.exchange import check_result
 from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
 

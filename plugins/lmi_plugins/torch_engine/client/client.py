@@ -136,14 +136,14 @@ class EngineClient:
         partial, weights = PartialOutput(num_sequences), list[object]()
 
         def begin(worker: EngineWorker, presence: Presence) -> StepQueue:
-            given = partial.given
+            given, unfinished = partial.given, partial.unfinished
             weights.append(worker.adapter_state(adapter))
             if given and weights[-1] != weights[0]:
                 raise GenerationFailed(
                     f"the request cannot continue: the adapter `{adapter}` was replaced after it started"
                 )
             request = EngineRequest("", prompt_ids, parameters, adapter, given=given)
-            return worker.run(request, partial.unfinished, presence)
+            return worker.run(request, unfinished, presence)
 
         work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         return self._resumption.stream(begin, partial.add, work)
