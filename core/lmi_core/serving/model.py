@@ -29,8 +29,8 @@ from lmi_core.generation.tensors import Tensor, TensorBackend
 from lmi_core.handler import Generation
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
-from lmi_core.logs.formats import logging_of
 from lmi_core.logs.loading_progress import LoadingProgress
+from lmi_core.logs.logs import logging_of
 from lmi_core.metrics.model_metrics import ModelMetrics, RequestStatistics
 from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.model_adapters import ModelAdapters

@@ -15,7 +15,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from lmi_core.logs.formats import log_environment
+from lmi_core.logs.logs import log_environment
 from lmi_core.workers.conversation import WorkerDied, WorkerSocket
 from lmi_core.workers.messages import STARTED
 

@@ -18,9 +18,8 @@ import msgspec
 import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError
-from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.level import LISTENERS, change_log_level
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, terminal_thread
+from lmi_core.logs.logs import JSON, LOG_FORMAT_VARIABLE, LOG_LEVEL_VARIABLE, terminal_thread
 from lmi_core.workers.child_process import ChildProcess, execute, start_process
 from lmi_core.workers.heartbeat import Heartbeat
 from lmi_core.workers.shared_worker import COUNT_VARIABLE, HOST_VARIABLE, NUMBER_VARIABLE, Ready

@@ -18,9 +18,8 @@ from lmi_core.configuration.location import must_be_copied
 from lmi_core.embedding_backend import is_reranker
 from lmi_core.errors import ConfigurationError
 from lmi_core.host.memory import return_large_blocks
-from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.level import change_log_level
-from lmi_core.logs.logs import terminal_thread
+from lmi_core.logs.logs import JSON, LOG_FORMAT_VARIABLE, terminal_thread
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher

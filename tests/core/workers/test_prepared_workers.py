@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmi_core.logs.formats import logging_of
+from lmi_core.logs.logs import logging_of
 from lmi_core.workers import prepared_workers
 from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
