@@ -19,11 +19,6 @@ from typing import Any, TextIO
 import orjson
 
 LOG_LEVEL_VARIABLE = "LMI_LOG_LEVEL"  # passes the server's level to workers
-MAX_LINES = 10_000  # waiting to be written
-FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
-FRAME_SECONDS = 0.1  # between updates of the progress line
-REASON = "nothing read standard error, or its disk was full"
-CLEAR = "\r\x1b[2K"
 LOG_FORMAT_VARIABLE = "LMI_LOG_FORMAT"  # passes the server's log format to workers
 MODEL_VARIABLE = "LMI_LOG_MODEL"  # passes the name of its model to a worker
 JSON = "json"
@@ -32,6 +27,11 @@ ACCESS_LOG = "lmi_handlers.access_log"  # the logger that writes one line per re
 FIELDS = "fields"  # attribute of a record: its content as separate fields, for log collectors
 CONTINUATION = "\n    "  # precedes each further line of a record, so that a client's newlines cannot forge a record
 PLAIN = "\n\t"  # the unprintable characters that text may contain
+MAX_LINES = 10_000  # waiting to be written
+FLUSH_SECONDS = 1.0  # the longest wait for a flush, because the reader may be blocked
+FRAME_SECONDS = 0.1  # between updates of the progress line
+REASON = "nothing read standard error, or its disk was full"
+CLEAR = "\r\x1b[2K"
 
 log_model: ContextVar[str | None] = ContextVar("the model of a task's log lines", default=None)
 
