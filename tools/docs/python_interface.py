@@ -43,7 +43,7 @@ SECTIONS = {
         "lmi_core.payloads",
         "lmi_handlers.http",
         "lmi_handlers.base",
-        "lmi_handlers.fields.request_ids",
+        "lmi_handlers.fields.request_headers",
     ),
     "Chats": (
         "lmi.chat_requests",

@@ -152,12 +152,10 @@ def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
     parent = headers.get(TRACE_NAMES[0])
     if parent is None or trace_id(parent) is None:
         return None
-    state = headers.get(TRACE_NAMES[1])
-    return (
-        {TRACE_NAMES[0]: parent}
-        if state is None or len(state) > MAX_TRACE_LENGTH
-        else {TRACE_NAMES[0]: parent, TRACE_NAMES[1]: state}
-    )
+    found, state = {TRACE_NAMES[0]: parent}, headers.get(TRACE_NAMES[1])
+    if state is not None and len(state) <= MAX_TRACE_LENGTH:
+        found[TRACE_NAMES[1]] = state
+    return found
 
 
 def trace_id(parent: str) -> str | None:

@@ -20,11 +20,11 @@ from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
 from lmi_handlers.base.openai_handler import asked_model
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 
 STEP = 10_000  # tokens
 

@@ -16,7 +16,7 @@ from lmi_core.served_model import ServedModel
 from lmi_core.tolerance import is_neutral
 from lmi_handlers.fields.guides import Guide, GuideFields
 from lmi_handlers.fields.parameter_fields import all_names, with_parameters
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER
 from lmi_handlers.fields.vocabulary import VLLM_NAMES, refuse_hidden_sequences, translate
 
 logger = logging.getLogger(__name__)

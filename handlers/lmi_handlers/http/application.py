@@ -13,7 +13,7 @@ from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.answer import ACCESS, CANDIDATES, DISPATCHER, Answering, Form, answer
 from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
 from lmi_handlers.http.connections.connections import Connections

@@ -36,8 +36,14 @@ from lmi_core.serving.backend_failures import writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.base.model_exchange import ModelExchange
-from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, find_outside, read_attributes
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.fields.request_headers import (
+    MODEL_NAME,
+    MODEL_VERSION,
+    REQUEST_ID_HEADER,
+    find_outside,
+    read_attributes,
+    request_id,
+)
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.reading import read_body
 from lmi_handlers.telemetry.refusals import refusals_of

@@ -12,7 +12,7 @@ from lmi_core.generation.tensors import LENGTH_SIZE, STRUCT_FORMATS
 from lmi_core.handler import Call
 from lmi_core.payloads.payload import quote, read_object
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, accept_id, new_request_id
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER, accept_id, new_request_id
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.infer_payload import HEADER_LENGTH
 from lmi_handlers.triton.payload import SAMPLING_PARAMETERS

@@ -24,11 +24,11 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
-from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.openai_tolerance import take_own, with_own
+from lmi_handlers.fields.request_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode

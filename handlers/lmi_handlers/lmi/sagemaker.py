@@ -20,7 +20,7 @@ from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
 from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, is_session_call
 
