@@ -13,7 +13,7 @@ from tests.conftest import SCRIPTED, ModelDirectory, Serve
 ROOT = Path(__file__).parents[2]
 # What dates an answer or a model, and sessions of model functions, which outlive the server's process.
 DATES = {
-    "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
+    "core/lmi_core/texts/template_environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
     "handlers/djl_python/session_manager.py",
     "handlers/lmi_handlers/access/certificate.py",

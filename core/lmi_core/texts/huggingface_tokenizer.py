@@ -12,10 +12,9 @@ from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidParamet
 from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, origin
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
-from lmi_core.texts.chat_template import RefusedByTemplate
+from lmi_core.texts.chat_template import RefusedByTemplate, render
 from lmi_core.texts.detokenizers import ByteLevelDetokenizer, FastDetokenizer, SlowDetokenizer, WholeTexts
 from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, to_list
-from lmi_core.texts.rendering.render import render
 from lmi_core.texts.token_bytes import byte_level_bytes, is_byte_level, joins_bytes, piece_bytes
 from lmi_core.texts.tokenizer_class import is_generic
 from lmi_core.texts.tokenizer_files import why_no_tokenizer

@@ -43,7 +43,7 @@ def new_request_id() -> str:
 
 
 def read_attributes(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return SageMaker's custom attributes, each a name and a value, in order; anything except `name=value` is skipped."""
+    """Return SageMaker's custom attributes, by name and value, in order; anything except `name=value` is skipped."""
     if ATTRIBUTES_HEADER not in headers:
         return []
     values = [value for name, value in headers.items() if name.lower() == ATTRIBUTES_HEADER.lower()]  # may be repeated
