@@ -8,8 +8,6 @@ from lmi_core.calls.access import Access as Access
 from lmi_core.calls.answer import Answer as Answer
 from lmi_core.calls.answer_form import AnswerForm as AnswerForm
 from lmi_core.calls.call import Call as Call
-from lmi_core.chat_formatter import ChatAnswer as ChatAnswer
-from lmi_core.chat_formatter import ChatFormatter as ChatFormatter
 from lmi_core.configuration.properties import ModelProperties as ModelProperties
 from lmi_core.decorators import input_formatter as input_formatter
 from lmi_core.decorators import output_formatter as output_formatter
@@ -39,6 +37,8 @@ from lmi_core.errors import PluginError as PluginError
 from lmi_core.errors import RequestAborted as RequestAborted
 from lmi_core.errors import ResponseNotFound as ResponseNotFound
 from lmi_core.errors import UnsupportedEncoding as UnsupportedEncoding
+from lmi_core.formatter import ChatAnswer as ChatAnswer
+from lmi_core.formatter import ChatFormatter as ChatFormatter
 from lmi_core.formatter import OutputFormatter as OutputFormatter
 from lmi_core.generation.chat import Chat as Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest as EmbeddingRequest

@@ -47,7 +47,6 @@ SECTIONS = {
     ),
     "Chats": (
         "lmi.chat_requests",
-        "lmi_core.chat_formatter",
         "lmi_core.generation.chat",
         "lmi_core.generation.images",
         "lmi_core.parsing",

@@ -15,13 +15,12 @@ from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, TurnQueu
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
-from lmi_core.formatter import FormatterNames, OutputFormatter
+from lmi_core.formatter import ChatAnswer, FormatterNames, OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import ChatAnswer, OutputFormatter
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import orjson
 from msgspec import structs
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GeneratedSequence, GenerationOutput, Token, text_of
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.payloads.json_list import json_list

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lmi_core.admission.turns import RollingBatch
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -19,6 +18,7 @@ from lmi_core.errors import (
     Overloaded,
     PluginError,
 )
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.host.off_loop import LONG_TEXT
