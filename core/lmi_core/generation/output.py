@@ -156,7 +156,7 @@ class GenerationOutput:
 
     @property
     def parameters(self) -> GenerationParameters:
-        return self.request.parameters
+        return self.requests[self.prompt_index].parameters
 
     def full_text(self, sequence: GeneratedSequence) -> str:
         """Return the generated text, with the prompt before it if `return_full_text` is set."""

@@ -1,6 +1,6 @@
 """Conversion of a chat completion request, in OpenAI's or LMI's dialect, into a generation request."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,15 +21,9 @@ from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
-from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
 
 UP_TO_THE_CONTEXT = 2**31  # a number of tokens that is lowered to what fits in the model's context
-
-
-def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
-    """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
-    return take_fields(given, ChatRequest, model.options.strict_parameters)
 
 
 class ChatForm(NamedTuple):
@@ -78,7 +72,8 @@ def _template(payload: ChatRequest, model: ServedModel) -> str:
             "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template
-    return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools), payload.messages_field)
+    with_tools = bool(payload.tools or payload.functions)
+    return find_chat_template(configured, model.backend.tokenizer, with_tools, payload.messages_field)
 
 
 def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: bool) -> ToolUse:

@@ -25,9 +25,9 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses, front_end_error
-from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.fields.openai_tolerance import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_handlers.fields.request_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
@@ -198,15 +198,17 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
 
 
 def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
+    if payload.get("model") in (None, *model.names):
+        return
     further = (*model.adapter_names, async_mode.MODEL) if model.options.asynchronous else ()
-    if payload.get("model") not in (None, *model.names, *further):
+    if payload["model"] not in further:
         known = " or ".join(model.names)
         raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {quote(payload['model'])}")
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     given, own = take_own(body, model, ChatRequest)
-    payload, ignored = read_chat(given, model)
+    payload, ignored = take_fields(given, ChatRequest, model.options.strict_parameters)
     call = payload.identify(call)
     generation = chat_generation(payload, call, model, _chat_form(model, bool(payload.stream)))
     return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)
@@ -224,6 +226,7 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
     payload, formatter = _with_formatter(payload, model)
     request = _request(payload.inputs, payload, model)
     if model.options.asynchronous:
+        async_mode.sample_as_vllm(request.parameters)
         if payload.stream:
             refuse_hidden_sequences(request.parameters, request.names)
         formatter.engine_form = async_mode.engine_form(
@@ -261,8 +264,6 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
     if model.options.tgi_compat:
         sample_as_tgi(parameters)
         parameters.setdefault("details", True)
-    if model.options.asynchronous:
-        async_mode.sample_as_vllm(parameters)
     return GenerationRequest(prompt, parameters, names=names)
 
 
