@@ -131,10 +131,10 @@ class ModelMetrics:
         self.running.discard(record)
         adapter = self._adapter(record.adapter)
         self._count(Outcome(adapter, record.dialect, str(status), reason))
-        if record.submitted is not None:
-            self._tokens_of(adapter).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
+        if record.submitted is not None:
+            self._tokens_of(adapter).add(record)
         if status < FAILED and reason in SUCCESSES:  # a stream that fails after its start has the status 200
             self.latest, self.latest_end_to_end = record, taken
             queue_time, engine_time = record.queue_time, record.engine_time or 0.0

@@ -25,7 +25,6 @@ from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbeddi
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
-from lmi_core.handler import Generation
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
 from lmi_core.logs.loading_progress import LoadingProgress
@@ -45,7 +44,7 @@ from lmi_core.serving.backend_failures import check_health, one_vector_each, sta
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.validation import drop_all_unknown, validate_all
+from lmi_core.serving.validation import validate_all
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
 from lmi_core.workers.replicas import Replicas
@@ -324,13 +323,6 @@ class Model:
             own.adapters = tuple(name if name in backend.adapters else None for name in adapters)
             own.formatters = code.of(own.adapter)
         return own
-
-    async def drop_unknown(self, generation: Generation) -> Generation:
-        """Drop unknown parameters, and add their names to `ignored`.
-
-        Raise InvalidParameter for one that must not be dropped.
-        """
-        return await drop_all_unknown(generation, self.backend, strict=self.options.strict_parameters)
 
     async def validate(
         self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None

@@ -96,7 +96,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
     """
     parameters = _parameters(request, backend)
     max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
-    count = parameters.max_prompt_tokens
+    count, prompt_top_tokens = parameters.max_prompt_tokens, parameters.num_prompt_top_tokens
     if count is None:
         _check_length(request, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenize(request, backend.tokenizer)
@@ -112,7 +112,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
             prompt_tokens=len(prompt_ids),
             max_prompt_tokens=max_length,
         )
-    if parameters.num_prompt_top_tokens == ALL_TOKENS:
+    if prompt_top_tokens == ALL_TOKENS:
         _check_prompt_log_probs(request, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -286,14 +286,16 @@ class Exchange(ModelExchange[web.StreamResponse]):
         own = {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored}
         return {**own, **self.usage.headers, **self.answer_headers, **(headers or {})}
 
-    @asynccontextmanager
-    async def kept_alive(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
+    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send a comment whenever a stream of server-sent events has been silent for that many seconds; 0 disables
         this. The status 200 is sent before the first one, so later errors are part of the stream.
         """
         if not seconds or not writer.is_settled or writer.content_type.partition(";")[0] != EVENT_STREAM:
-            yield
-            return
+            return nullcontext()
+        return self._commenting(writer, seconds)
+
+    @asynccontextmanager
+    async def _commenting(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
         task = asyncio.create_task(self._send_comments(writer, seconds))
         try:
             yield

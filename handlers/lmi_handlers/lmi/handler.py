@@ -226,7 +226,6 @@ def _rolling(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generat
     payload, formatter = _with_formatter(payload, model)
     request = _request(payload.inputs, payload, model)
     if model.options.asynchronous:
-        async_mode.sample_as_vllm(request.parameters)
         if payload.stream:
             refuse_hidden_sequences(request.parameters, request.names)
         formatter.engine_form = async_mode.engine_form(
@@ -264,6 +263,8 @@ def _request(prompt: str, payload: Payload, model: ServedModel) -> GenerationReq
     if model.options.tgi_compat:
         sample_as_tgi(parameters)
         parameters.setdefault("details", True)
+    if model.options.asynchronous:
+        async_mode.sample_as_vllm(parameters)
     return GenerationRequest(prompt, parameters, names=names)
 
 

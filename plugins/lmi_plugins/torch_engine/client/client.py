@@ -133,6 +133,7 @@ class EngineClient:
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield steps until every sequence has a finish reason. Closing the generator aborts the request."""
         num_sequences = parameters.num_sequences
+        work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         partial, weights = PartialOutput(num_sequences), list[object]()
 
         def begin(worker: EngineWorker, presence: Presence) -> StepQueue:
@@ -145,7 +146,6 @@ class EngineClient:
             request = EngineRequest("", prompt_ids, parameters, adapter, given=given)
             return worker.run(request, unfinished, presence)
 
-        work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         return self._resumption.stream(begin, partial.add, work)
 
     def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:
