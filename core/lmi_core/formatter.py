@@ -148,8 +148,8 @@ def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRe
     return [
         replace(
             request,
-            log_probs=request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters),
             ranks=formatter.reads_ranks(request.parameters),
+            log_probs=request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters),
         )
         for request in requests
     ]

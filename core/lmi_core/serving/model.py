@@ -23,7 +23,7 @@ from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNo
 from lmi_core.formatter import ChatAnswer, FormatterNames, OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.request import GenerationRequest, ValidRequest
+from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
@@ -44,7 +44,6 @@ from lmi_core.serving.backend_failures import check_health, one_vector_each, sta
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.validation import validate_all
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
 from lmi_core.workers.replicas import Replicas
@@ -323,16 +322,6 @@ class Model:
             own.adapters = tuple(name if name in backend.adapters else None for name in adapters)
             own.formatters = code.of(own.adapter)
         return own
-
-    async def validate(
-        self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None
-    ) -> list[ValidRequest]:
-        """Validate the requests against the backend; long prompts are tokenized outside the event loop.
-
-        `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for an image.
-        """
-        valid = await validate_all(requests, self.backend, request_id)
-        return valid if key is None else [replace(each, key=key) for each in valid]
 
     def generate(
         self,

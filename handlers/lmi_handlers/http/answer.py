@@ -30,7 +30,7 @@ from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
-from lmi_core.serving.validation import drop_all_unknown
+from lmi_core.serving.validation import drop_all_unknown, validate_all
 from lmi_handlers.access.control import AccessControl, Caller, Permit
 from lmi_handlers.base.adapter_names import check_registered, take_adapters, with_adapter_attribute
 from lmi_handlers.base.model_exchange import ModelExchange
@@ -248,10 +248,11 @@ async def _validate(
 ) -> list[ValidRequest]:
     if generation.ignored:
         exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = await drop_all_unknown(generation, model.backend, strict=model.options.strict_parameters)
+    generation = await drop_all_unknown(generation, model.backend, strict=model.options.strict_parameters)  # 4
     if generation.ignored:
         exchange.ignore(model, generation.ignored)
-    requests = await model.validate(customization.assign(generation.requests), exchange.request_id, exchange.key)  # 4
+    assigned = customization.assign(generation.requests)
+    requests = await validate_all(assigned, model.backend, exchange.request_id, exchange.key)
     if generation.formatter.one_sequence:
         check_sequences(generation.formatter, requests)
     return requests
