@@ -125,9 +125,11 @@ class LmiHandler(Handler):
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""
-        version = call.path_parameters.get("version") or find_outside(MODEL_VERSION, call.query, call.headers)
         served = model.version
-        if served is not None and version not in (served, None):
+        if served is None:
+            return call
+        version = call.path_parameters.get("version") or find_outside(MODEL_VERSION, call.query, call.headers)
+        if version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
         return call
 
