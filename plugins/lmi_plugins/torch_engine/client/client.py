@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_core.generation.coalescing import OutputCoalescing
-from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.output import GenerationStep, PartialOutput
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
-from lmi_core.workers.resumption import PartialOutput, Resumption
+from lmi_core.workers.resumption import Resumption
 from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
