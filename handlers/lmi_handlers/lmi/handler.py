@@ -33,7 +33,7 @@ from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
-from lmi_handlers.lmi.sessions import is_session_call, session_answer, session_headers
+from lmi_handlers.lmi.sessions import REQUEST_TYPE, SESSION_HEADER, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
@@ -141,13 +141,13 @@ class LmiHandler(Handler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         payload = _payload(call)
-        if is_session_call(payload):
+        if REQUEST_TYPE in payload:
             return session_answer(payload, call, model)
         if not model.backend.generates:
             _check_model(payload, model)
             return (pairs_call if is_reranker(model.backend) else embedding_call)(payload, model)
         generation = _generation(payload, call, model)
-        headers = session_headers(call, model)
+        headers = session_headers(call, model) if SESSION_HEADER in call.headers else {}
         return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
