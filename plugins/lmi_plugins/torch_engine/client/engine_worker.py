@@ -126,8 +126,8 @@ class StepQueue:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._end()
             self._stream.close()
+            self._end()
 
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):
