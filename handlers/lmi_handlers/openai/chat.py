@@ -71,7 +71,8 @@ def batch_generation(call: Call, model: ServedModel) -> Generation:
             raise InvalidPayload(f"`{name}` cannot be used in batches of chats. Given: {quote(given[name])}")
     if given.get("n") not in (None, 1):
         raise InvalidPayload(f"`n` must be 1 in batches of chats. Given: {quote(given['n'])}")
-    strict, requests, formatters = model.options.strict_parameters, [], []
+    strict = model.options.strict_parameters
+    requests, formatters = [], []
     ignored: tuple[str, ...] = ()
     for messages in chats:
         payload, ignored = take_fields({**given, "messages": messages}, ChatRequest, strict)
