@@ -10,7 +10,6 @@ from lmi_core.admission.time_limits import TimeLimits
 from lmi_core.errors import BackendGivenUp, BackendUnhealthy, ConfigurationError, ModelNotFound, ModelNotReady
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.metrics.model_metrics import ServerMetrics
-from lmi_core.metrics.request_record import RequestRecord
 from lmi_core.registry.model_registry import ModelRegistry
 from lmi_core.registry.registered_model import ModelState
 from lmi_core.registry.registration import ModelReader
@@ -136,23 +135,20 @@ class Dispatcher:
                 if self.in_flight == 0:
                     self._idle.set()
 
-    async def bridge(self, model: ManagedModel, record: RequestRecord) -> bool:
+    async def bridge(self, model: ManagedModel) -> bool:
         """Wait in a model's queue if its only engine is being replaced, and return whether to look the model up again.
 
-        The record gets the time of the wait. Raise Overloaded if the queue is full, or QueueTimeout if the wait takes
-        too long.
+        Raise Overloaded if the queue is full, or QueueTimeout if the wait takes too long.
         """
         gap = self.registry.gaps.get(model)
         if gap is None or self.draining:
             return False
-        record.wait()
         with model.admission.admit():
             try:
                 async with asyncio.timeout(model.options.queue_timeout or None):
                     await gap.wait()
             except TimeoutError:
                 raise TimeLimits.of(model.options).queue_error() from None
-        record.proceed()
         return True
 
     async def drain(self, seconds: float) -> None:

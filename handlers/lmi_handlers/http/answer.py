@@ -149,7 +149,12 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
     while True:
         model = exchange.model = await _find_model(dispatcher, exchange)
         exchange.record.model = model.name
-        if not await dispatcher.bridge(model, exchange.record):
+        if model not in dispatcher.registry.gaps:
+            break
+        exchange.record.wait()
+        bridged = await dispatcher.bridge(model)
+        exchange.record.proceed()
+        if not bridged:
             break
     async with AsyncExitStack() as held:
         held.enter_context(model.usage.call())  # from here on, the model cannot be unloaded
