@@ -133,6 +133,11 @@ class GeneratedSequence:
         self._read_on()
         return self._log_prob
 
+    def extend(self, step: GenerationStep) -> None:
+        self.tokens += step.tokens
+        self.finish_reason = step.finish_reason
+        self.stop_sequence = step.stop_sequence
+
     def _read_on(self) -> None:
         """Add the unread tokens. This happens on demand, because most formatters need the text only at the end."""
         if self._read < len(self.tokens):
@@ -254,10 +259,8 @@ class GenerationOutput:
     def add(self, step: GenerationStep) -> None:
         self.step = step
         self.prompt_index = prompt_index = step.prompt_index
-        self.sequence = sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
-        sequence.tokens += step.tokens
-        sequence.finish_reason = step.finish_reason
-        sequence.stop_sequence = step.stop_sequence
+        self.sequence = self.sequences[self._first[prompt_index] + step.sequence_index]
+        self.sequence.extend(step)
         if step.prefill is not None:
             self.prefill[prompt_index] = step.prefill
         if step.transfer is not None:

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import Field
 
-from lmi_core.generation.output import FinishReason, GenerationOutput, GenerationStep, Token
+from lmi_core.generation.output import FinishReason, GeneratedSequence, GenerationOutput, GenerationStep, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
 
@@ -34,13 +34,12 @@ def texts(output: GenerationOutput) -> list[str]:
 
 
 def test_sequence() -> None:
-    output = GenerationOutput([request("a")])
-    sequence = output.sequence
+    sequence = GeneratedSequence()
     assert (sequence.text, sequence.tokens, sequence.finish_reason) == ("", [], None)
-    output.add(GenerationStep([Token(1, "Deep", -0.5), Token(2, "", None, special=True)]))
+    sequence.extend(GenerationStep([Token(1, "Deep", -0.5), Token(2, "", None, special=True)]))
     assert sequence.text == "Deep"
-    output.add(GenerationStep([Token(3, " Learning", -0.25)]))
-    output.add(GenerationStep([], "length"))
+    sequence.extend(GenerationStep([Token(3, " Learning", -0.25)]))
+    sequence.extend(GenerationStep([], "length"))
     assert sequence.text == sequence.text == "Deep Learning"
     assert [token.id for token in sequence.tokens] == [1, 2, 3]
     assert sequence.cumulative_log_prob == -0.75
