@@ -27,7 +27,7 @@ NEEDS = {
     "clients/test_resumption.py": "torch",
     "clients/test_tritonclient_trtllm.py": "torch",
     "core/deadlines": "slow",
-    "core/texts/rendering": "slow",
+    "core/texts/test_rendering.py": "slow",
     "core/generation/test_hypotheses.py": "torch",
     "core/inspection/test_model_folder.py": "torch",
     "core/remote/archives/test_gguf_file.py": "torch",

@@ -1,7 +1,7 @@
 """The interface of output formatters, which write answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,6 +12,9 @@ from lmi_core.errors import InvalidParameter, LmiError
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
+from lmi_core.generation.tokenizer import Tokenizer
+from lmi_core.parsing.reasoning.reader import Reasoning
+from lmi_core.parsing.tool_calls.parser import ToolCallParser
 
 __all__ = ["GenerationOutput", "OutputFormatter", "output_formatter"]
 
@@ -94,6 +97,39 @@ class OutputFormatter(AnswerWriter):
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """The settings that the handler of a chat passes to the formatter of its answer."""
+
+    response_id: str
+    model: str
+    tokenizer: Tokenizer
+    log_probs: bool = False
+    # Makes a parser for one sequence; None if all text is content
+    tool_calls: Callable[[], ToolCallParser] | None = None
+    named_tool: bool = False  # whether the client requires one function by name
+    older_calls: bool = False  # write a call as `function_call`; there is at most one
+    echo: str = ""  # text to write before the generated content
+    include_usage: bool = False  # report the usage at the end of a stream
+    continuous_usage: bool = False  # report the usage in each chunk, too
+    reasoning: Reasoning | None = None  # None if reasoning is part of the content
+    include_reasoning: bool = True  # whether the answer includes the reasoning
+    token_ids_as_text: bool = False  # write `token_id:N` for a token in log probabilities
+    # Fields that only OpenAI's format has:
+    fingerprint: str | None = None  # the fingerprint of the model's configuration
+    token_ids: bool = False  # include the tokens' ids in each choice
+    prompt_token_ids: bool = False
+    prompt_text: bool = False
+    prompt_log_probs: int | None = None  # the number of top log probs per prompt token; None means no log probs
+
+
+class ChatFormatter(OutputFormatter):
+    """A writer of the answer to one chat."""
+
+    def __init__(self, answer: ChatAnswer) -> None:
+        self.chat = answer
+
+
 def check_sequences(formatter: OutputFormatter, requests: Iterable[ValidRequest]) -> None:
     """Raise InvalidParameter if a request requires more sequences than the formatter can write."""
     for request in requests:
@@ -112,8 +148,8 @@ def drop_unused_log_probs(formatter: OutputFormatter, requests: Iterable[ValidRe
     return [
         replace(
             request,
-            log_probs=request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters),
             ranks=formatter.reads_ranks(request.parameters),
+            log_probs=request.parameters.num_sequences > 1 or formatter.reads_log_probs(request.parameters),
         )
         for request in requests
     ]

@@ -10,11 +10,9 @@ from lmi_core.admission.running import RunningCalls
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
-from lmi_core.formatter import FormatterNames, OutputFormatter
-from lmi_core.metrics.model_metrics import ModelMetrics, ServerMetrics
-from lmi_core.metrics.request_statistics import RequestStatistics
+from lmi_core.formatter import ChatAnswer, FormatterNames, OutputFormatter
+from lmi_core.metrics.model_metrics import ModelMetrics, RequestStatistics, ServerMetrics
 from lmi_core.model_adapters import ModelAdapters
 from lmi_core.serving_runtime import ServingRuntime
 from lmi_core.tolerance import IgnoredParameters

@@ -8,8 +8,6 @@ from lmi_core.calls.access import Access as Access
 from lmi_core.calls.answer import Answer as Answer
 from lmi_core.calls.answer_form import AnswerForm as AnswerForm
 from lmi_core.calls.call import Call as Call
-from lmi_core.chat_formatter import ChatAnswer as ChatAnswer
-from lmi_core.chat_formatter import ChatFormatter as ChatFormatter
 from lmi_core.configuration.properties import ModelProperties as ModelProperties
 from lmi_core.decorators import input_formatter as input_formatter
 from lmi_core.decorators import output_formatter as output_formatter
@@ -39,6 +37,8 @@ from lmi_core.errors import PluginError as PluginError
 from lmi_core.errors import RequestAborted as RequestAborted
 from lmi_core.errors import ResponseNotFound as ResponseNotFound
 from lmi_core.errors import UnsupportedEncoding as UnsupportedEncoding
+from lmi_core.formatter import ChatAnswer as ChatAnswer
+from lmi_core.formatter import ChatFormatter as ChatFormatter
 from lmi_core.formatter import OutputFormatter as OutputFormatter
 from lmi_core.generation.chat import Chat as Chat
 from lmi_core.generation.embedding_request import EmbeddingRequest as EmbeddingRequest
@@ -61,8 +61,11 @@ from lmi_core.generation.tensors import TensorBackend as TensorBackend
 from lmi_core.generation.tensors import TensorSpecification as TensorSpecification
 from lmi_core.generation.tokenizer import Detokenizer as Detokenizer
 from lmi_core.generation.tokenizer import Tokenizer as Tokenizer
+from lmi_core.handler import Framing as Framing
 from lmi_core.handler import Generation as Generation
 from lmi_core.handler import Handler as Handler
+from lmi_core.handler import Route as Route
+from lmi_core.handler import RouteAnswer as RouteAnswer
 from lmi_core.hookspecs import hookimpl as hookimpl
 from lmi_core.inference import Inference as Inference
 from lmi_core.inference import ResponseWriter as ResponseWriter
@@ -73,9 +76,6 @@ from lmi_core.parsing.tool_calls.parser import Content as Content
 from lmi_core.payloads.payload import check_payload as check_payload
 from lmi_core.payloads.tolerant_payload import TolerantPayload as TolerantPayload
 from lmi_core.payloads.tolerant_payload import take_known as take_known
-from lmi_core.route import Framing as Framing
-from lmi_core.route import Route as Route
-from lmi_core.route import RouteAnswer as RouteAnswer
 from lmi_core.served_model import ManagedModel as ManagedModel
 from lmi_core.served_model import ServedModel as ServedModel
 from lmi_core.served_model import ServedModels as ServedModels

@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from lmi_core.calls.call import Call
-from lmi_core.chat_formatter import ChatAnswer
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import ChatAnswer, OutputFormatter
 from lmi_core.handler import Generation
 from lmi_core.payloads.payload import check_payload
 from lmi_core.served_model import ServedModel

@@ -13,12 +13,12 @@ from tests.conftest import SCRIPTED, ModelDirectory, Serve
 ROOT = Path(__file__).parents[2]
 # What dates an answer or a model, and sessions of model functions, which outlive the server's process.
 DATES = {
-    "core/lmi_core/texts/rendering/environment.py",  # `strftime_now` of chat templates
+    "core/lmi_core/texts/template_environment.py",  # `strftime_now` of chat templates
     "core/lmi_core/registry/registered_model.py",
     "handlers/djl_python/session_manager.py",
     "handlers/lmi_handlers/access/certificate.py",
     "core/lmi_core/script/formatters/output_formatters.py",
-    "core/lmi_core/metrics/request_statistics.py",
+    "core/lmi_core/metrics/model_metrics.py",
     "core/lmi_core/serving/model.py",
     "core/lmi_core/calls/sessions.py",
     "handlers/lmi_handlers/chat/schema.py",

@@ -59,7 +59,7 @@ MODEL_PY_CONTRACTS = {
     "script/formatters/text_generation.py": {"generated_tokens", "inputs", "prompt_tokens"},
 }
 VOCABULARY = {
-    "texts/rendering/render.py": {"messages"},  # a variable of chat templates
+    "texts/chat_template.py": {"messages"},  # a variable of chat templates
     "generation/request.py": {"inputs"},  # LMI's name for the prompt, as it has names for the parameters
 }
 

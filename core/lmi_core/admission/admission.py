@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 from lmi_core.errors import InvalidParameter, Overloaded
 from lmi_core.generation.request import PROMPT, GenerationRequest
-from lmi_core.payloads.exact_numbers import as_integer
+from lmi_core.payloads.tolerant_payload import as_integer
 
 NUMBERS_OF_SEQUENCES = ("n", "best_of", "num_beams")  # parameters that set a number of sequences
 RESERVED = 10  # one in this many waiting places, or tokens, is reserved for other keys
@@ -88,7 +88,7 @@ class Admission:
         self.maximum = max_waiting + max_running
         self._max_running = max_running
         self._reserve = reserve(max_waiting)
-        self._report_load()
+        self._departures.set_load(self.taken, max_running)
 
     def check(self) -> None:
         """Raise Overloaded if all places are taken or reserved for other keys, or a request would start too late."""
@@ -169,9 +169,6 @@ class Admission:
     def _take(self, key: str | None, count: int) -> None:
         self.taken += count
         self._by_key[key] += count
-        self._report_load()
-
-    def _report_load(self) -> None:
         self._departures.set_load(self.taken, self._max_running)
 
     def release(self, key: str | None, count: int) -> None:

@@ -145,19 +145,12 @@ class RunningCall:
         """Return whether the client has not read the last step yet."""
         return not self.waits
 
-    def begin(self) -> None:
-        """Record that the call's turn has come."""
-        if self._begun is None:
-            self._begun = asyncio.get_running_loop().time()
-
     @asynccontextmanager
-    async def watched(self, turn: Turn) -> AsyncIterator[None]:
+    async def watched(self) -> AsyncIterator[None]:
         """Interrupt the body if it waits too long for the call's turn or for a step.
 
         Raise QueueTimeout, GenerationTimeout, or the error given to `fail`. An abort ends the body without an error.
         """
-        if not turn.waits:
-            self.begin()
         self._watch = self._schedule_check() if self._limits.shortest < NONE else None
         try:
             async with self._cut:
@@ -178,7 +171,7 @@ class RunningCall:
     async def wait_for(self, turn: Turn) -> None:
         """Wait for the call's turn."""
         await turn.wait()
-        self.begin()
+        self._begun = asyncio.get_running_loop().time()
 
     def drop_interruption(self) -> None:
         """End an interruption that came too late, as the step has arrived."""

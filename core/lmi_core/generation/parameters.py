@@ -18,8 +18,8 @@ from pydantic_core import CoreSchema
 from lmi_core.generation.reasoning_budget import ReasoningBudget
 from lmi_core.generation.repetition import RepetitionDetection
 from lmi_core.generation.structural_tag import StructuralTag
-from lmi_core.payloads.exact_numbers import ExactNumbers
 from lmi_core.payloads.payload import quote
+from lmi_core.payloads.tolerant_payload import ExactNumbers
 from lmi_core.payloads.written_json import WrittenJson
 
 NOT_IN_SALT = frozenset("@/\\\0")  # as in vLLM: its external stores use the salt in paths

@@ -5,9 +5,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from lmi_core.logs.formats import with_fields
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_core.logs.logs import terminal_thread
+from lmi_core.logs.logs import terminal_thread, with_fields
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,11 @@
-"""The counts of the requests of the server and of each model."""
+"""The counts and times of the requests of the server and of each model."""
 
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import perf_counter
 from typing import NamedTuple
@@ -14,6 +17,7 @@ from lmi_core.metrics.request_record import RequestRecord
 
 SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5)
+NANOSECONDS_PER_MILLISECOND = 1_000_000
 
 
 class Histogram:
@@ -127,18 +131,19 @@ class ModelMetrics:
         self.running.discard(record)
         adapter = self._adapter(record.adapter)
         self._count(Outcome(adapter, record.dialect, str(status), reason))
-        if record.submitted is not None:
-            self._tokens_of(adapter).add(record)
         if record.first_token is not None:
             self.time_to_first_token.add(record.first_token - record.begun)
+        if record.submitted is not None:
+            self._tokens_of(adapter).add(record)
         if status < FAILED and reason in SUCCESSES:  # a stream that fails after its start has the status 200
             self.latest, self.latest_end_to_end = record, taken
-            self.end_to_end.add(taken)
             queue_time, engine_time = record.queue_time, record.engine_time or 0.0
+            time_per_token = record.time_per_token if record.num_sequences else None
+            self.end_to_end.add(taken)
             self.queue_time.add(queue_time)
             self.engine_time += engine_time
             self.server_time += max(0.0, taken - engine_time - queue_time)
-            if record.num_sequences and (time_per_token := record.time_per_token) is not None:
+            if time_per_token is not None:
                 self.time_per_token.add(time_per_token)
         return taken
 
@@ -189,3 +194,46 @@ class ServerMetrics:
         self.unexpected += reason == UNEXPECTED
         self.refused += reason in REFUSALS
         return (self.without_model if model is None else model).add(record, status, reason)
+
+
+@dataclass(slots=True)
+class Durations:
+    """The number of calls with one outcome, and their total duration."""
+
+    count: int = 0
+    nanoseconds: int = 0
+
+    def add(self, nanoseconds: int) -> None:
+        self.count += 1
+        self.nanoseconds += nanoseconds
+
+
+@dataclass(slots=True)
+class MeasuredCall:
+    """A call while it runs."""
+
+    succeeds: bool = True  # unless it raises
+
+
+@dataclass(slots=True)
+class RequestStatistics:
+    """The calls of a model since it was created, each measured from the start of its work."""
+
+    succeeded: Durations = field(default_factory=Durations)
+    failed: Durations = field(default_factory=Durations)  # includes aborted requests
+    num_prompts: int = 0  # of successful calls, each of which may have several
+    last_call: int = 0  # milliseconds since 1970; 0: no call yet
+
+    @contextmanager
+    def measure(self, num_prompts: int) -> Iterator[MeasuredCall]:
+        """Count a call with that many prompts when it ends; a call that raises or is closed has failed."""
+        self.last_call = time.time_ns() // NANOSECONDS_PER_MILLISECOND
+        begun, call = time.perf_counter_ns(), MeasuredCall()
+        try:
+            yield call
+        except BaseException:
+            call.succeeds = False
+            raise
+        finally:
+            (self.succeeded if call.succeeds else self.failed).add(time.perf_counter_ns() - begun)
+            self.num_prompts += num_prompts if call.succeeds else 0

@@ -1,13 +1,24 @@
-"""Times and token counts of one request."""
+"""Times and token counts of one request, and its trace from W3C's headers."""
 
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from time import perf_counter
 from typing import Protocol
 
 from lmi_core.generation.output import FinishReason, GenerationOutput, GenerationStep
 
 logger = logging.getLogger(__name__)
+
+# https://www.w3.org/TR/trace-context/#traceparent-header
+TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+NO_IDS = ("0" * 32, "0" * 16)
+TRACE_NAMES = ("traceparent", "tracestate")
+MAX_TRACE_LENGTH = 512  # maximum length of a header; W3C requires everyone to forward this much
+
+# The trace of the current task's request, for engines that write their own spans.
+TRACE_HEADERS: ContextVar[Mapping[str, str] | None] = ContextVar("trace_headers", default=None)
 
 
 class Prompt(Protocol):
@@ -134,3 +145,20 @@ class RequestRecord:
             generated = f"{self.generated_tokens} generated tokens, {latency}, "
         prompt, taken = self.prompt_tokens, 1000 * seconds
         logger.info("request %s: %d prompt tokens, %sall after %.1f ms", self.request_id, prompt, generated, taken)
+
+
+def trace_headers(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """Return a request's trace headers, in lower case; None without a valid trace."""
+    parent = headers.get(TRACE_NAMES[0])
+    if parent is None or trace_id(parent) is None:
+        return None
+    found, state = {TRACE_NAMES[0]: parent}, headers.get(TRACE_NAMES[1])
+    if state is not None and len(state) <= MAX_TRACE_LENGTH:
+        found[TRACE_NAMES[1]] = state
+    return found
+
+
+def trace_id(parent: str) -> str | None:
+    """Return the id of the trace in a `traceparent` header, or None if the header is invalid."""
+    found = TRACE_PARENT.fullmatch(parent) if len(parent) <= MAX_TRACE_LENGTH else None
+    return None if found is None or found["trace"] in NO_IDS or found["span"] in NO_IDS else found["trace"]

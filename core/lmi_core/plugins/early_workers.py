@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Collection
 
-from lmi_core.logs.formats import logging_of
+from lmi_core.logs.logs import logging_of
 from lmi_core.plugins.early_engine import EarlyEngine
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.prepared_workers import can_prepare, discard, fork_server_for

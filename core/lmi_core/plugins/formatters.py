@@ -2,9 +2,8 @@
 
 from inspect import Parameter, signature
 
-from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
 from lmi_core.errors import PluginError
-from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
+from lmi_core.formatter import AnswerSchema, ChatAnswer, ChatFormatter, OutputFormatter, Variant
 from lmi_core.plugins.registry import Lazy, Registry, origin
 
 VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

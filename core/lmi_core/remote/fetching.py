@@ -20,7 +20,7 @@ from lmi_core.remote.held_copies import HeldCopies, hold, release_copy
 from lmi_core.remote.hub import cached_snapshot
 from lmi_core.remote.progress import DownloadProgress
 from lmi_core.remote.report import Begin, Failed, Finished, Job, Message, Note, Progress, decode
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.messages import encode
 

@@ -14,7 +14,7 @@ from lmi_core.errors import (
     LmiError,
     OutOfMemory,
 )
-from lmi_core.formatter import AnswerWriter, OutputFormatter
+from lmi_core.formatter import OutputFormatter
 from lmi_core.host.out_of_memory import is_out_of_memory
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving_runtime import ServingRuntime
@@ -69,18 +69,6 @@ def writing_failure(formatter: OutputFormatter, error: BaseException) -> LmiErro
     return FormatterFailed(
         f"the output formatter {author.__name__} raised {type(error).__name__}: {error}"
         f"{place_in(error, author.__module__)}"
-    )
-
-
-def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
-    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
-    # Fast, because this runs for every token
-    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
-        return data
-    wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
-    raise FormatterFailed(
-        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
-        f"Returned: {type(wrong).__name__}"
     )
 
 

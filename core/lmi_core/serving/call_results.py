@@ -12,8 +12,8 @@ from lmi_core.errors import LmiError, RequestAborted
 from lmi_core.generation.merge import merge
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import ValidRequest
+from lmi_core.metrics.model_metrics import RequestStatistics
 from lmi_core.metrics.request_record import Prompt, RequestRecord
-from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.serving.backend_failures import failure, unfinished_error
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ async def _running_call(
         model.turns.of(client, num_sequences, call.is_unread) as turn,
     ):
         try:
-            async with call.watched(turn):
+            async with call.watched():
                 yield call, turn
         except LmiError:
             raise
@@ -67,9 +67,10 @@ async def generate_steps(
 ) -> AsyncGenerator[GenerationStep, None]:
     """Yield the steps of a call's prompts; after an abort, the last step of each sequence has that finish reason."""
     first = True
-    unfinished = {(place, i) for place, each in enumerate(requests) for i in range(each.parameters.num_sequences)}
-    count = _num_sequences(requests[:1] if isinstance(model.turns, RollingBatch) else requests)
-    running = _running_call(model, request_id, record, client, requests=requests, num_sequences=count)
+    counts = [each.parameters.num_sequences for each in requests]
+    unfinished = {(place, index) for place, count in enumerate(counts) for index in range(count)}
+    in_turn = sum(counts[:1] if isinstance(model.turns, RollingBatch) else counts)
+    running = _running_call(model, request_id, record, client, requests=requests, num_sequences=in_turn)
     async with running as (call, turn):
         await call.wait_for(turn)
         record.submit(requests)
@@ -104,14 +105,10 @@ def _steps(
     if isinstance(turns, RollingBatch):
         own = [
             turns.closing(turn),
-            *(turns.of(call.client, _num_sequences([each]), call.is_unread) for each in requests[1:]),
+            *(turns.of(call.client, each.parameters.num_sequences, call.is_unread) for each in requests[1:]),
         ]
         streams = [_in_turn(waiting, steps) for waiting, steps in zip(own, streams, strict=True)]
     return merge(streams, of_prompts=True)
-
-
-def _num_sequences(requests: Sequence[ValidRequest]) -> int:
-    return sum([request.parameters.num_sequences for request in requests])
 
 
 async def _in_turn(

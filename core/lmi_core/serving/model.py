@@ -15,25 +15,22 @@ from lmi_core.admission.turns import AHEAD, DynamicBatch, RollingBatch, TurnQueu
 from lmi_core.backend import Backend
 from lmi_core.calls.conversations import Conversations
 from lmi_core.calls.sessions import Sessions
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.configuration.location import without_secrets
 from lmi_core.configuration.model_source import weights_folder
 from lmi_core.configuration.properties import RequestProperties, ServerProperties
 from lmi_core.embedding_backend import EmbeddingBackend, Vector
 from lmi_core.errors import ConfigurationError, LmiError, ModelNotFound, ModelNotReady
-from lmi_core.formatter import FormatterNames, OutputFormatter
+from lmi_core.formatter import ChatAnswer, FormatterNames, OutputFormatter
 from lmi_core.generation.embedding_request import EmbeddingRequest, ValidEmbedding
 from lmi_core.generation.output import GenerationStep
-from lmi_core.generation.request import GenerationRequest, ValidRequest
+from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import Tensor, TensorBackend
-from lmi_core.handler import Generation
 from lmi_core.host.substitution import Substitution
 from lmi_core.inspection.chat_template_check import check_template
-from lmi_core.logs.formats import logging_of
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_core.metrics.model_metrics import ModelMetrics
+from lmi_core.logs.logs import logging_of
+from lmi_core.metrics.model_metrics import ModelMetrics, RequestStatistics
 from lmi_core.metrics.request_record import RequestRecord
-from lmi_core.metrics.request_statistics import RequestStatistics
 from lmi_core.model_adapters import ModelAdapters
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.remote.fetching import fetch_all
@@ -47,7 +44,6 @@ from lmi_core.serving.backend_failures import check_health, one_vector_each, sta
 from lmi_core.serving.call_results import generate_steps, yield_until_aborted
 from lmi_core.serving.embedding_validation import validate_embeddings
 from lmi_core.serving.model_plan import ModelPlan
-from lmi_core.serving.validation import drop_all_unknown, validate_all
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
 from lmi_core.tolerance import IgnoredParameters
 from lmi_core.workers.replicas import Replicas
@@ -326,23 +322,6 @@ class Model:
             own.adapters = tuple(name if name in backend.adapters else None for name in adapters)
             own.formatters = code.of(own.adapter)
         return own
-
-    async def drop_unknown(self, generation: Generation) -> Generation:
-        """Drop unknown parameters, and add their names to `ignored`.
-
-        Raise InvalidParameter for one that must not be dropped.
-        """
-        return await drop_all_unknown(generation, self.backend, strict=self.options.strict_parameters)
-
-    async def validate(
-        self, requests: Sequence[GenerationRequest], request_id: str, key: str | None = None
-    ) -> list[ValidRequest]:
-        """Validate the requests against the backend; long prompts are tokenized outside the event loop.
-
-        `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for an image.
-        """
-        valid = await validate_all(requests, self.backend, request_id)
-        return valid if key is None else [replace(each, key=key) for each in valid]
 
     def generate(
         self,

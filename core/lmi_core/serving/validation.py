@@ -27,11 +27,11 @@ CHARACTERS_PER_PROMPT = 500  # take as long as the fixed cost of each prompt
 
 
 async def validate_all(
-    requests: Sequence[GenerationRequest], backend: Backend[Any], request_id: str
+    requests: Sequence[GenerationRequest], backend: Backend[Any], request_id: str, key: str | None = None
 ) -> list[ValidRequest]:
     """Return the requests, checked against the backend; long prompts are tokenized outside the event loop.
 
-    Raise InvalidParameter, or InvalidPayload for an image.
+    `key` is the holder of the client's API key. Raise InvalidParameter, or InvalidPayload for an image.
     """
     complete: list[GenerationRequest] = []
     for request in requests:
@@ -43,7 +43,7 @@ async def validate_all(
     ids = [request_id] if len(requests) == 1 else [f"{request_id}-{i}" for i in range(len(requests))]
 
     def validate_each() -> list[ValidRequest]:
-        return [validate(request, backend, each_id) for request, each_id in zip(complete, ids, strict=True)]
+        return [validate(request, backend, each_id, key) for request, each_id in zip(complete, ids, strict=True)]
 
     return await run_off_loop(size_of(complete), validate_each)
 
@@ -89,14 +89,16 @@ async def with_images(request: GenerationRequest, backend: Backend[Any]) -> Gene
     return replace(request, image_prompt=await backend.place_images(prompt_ids, images, request.parameters))
 
 
-def validate(request: GenerationRequest, backend: Backend[Any], request_id: str) -> ValidRequest:
+def validate(
+    request: GenerationRequest, backend: Backend[Any], request_id: str, key: str | None = None
+) -> ValidRequest:
     """Return the request as the backend can serve it.
 
     Raise InvalidParameter or ContextLengthExceeded, each naming the field, its bound and the value given.
     """
     parameters = _parameters(request, backend)
     max_length = min(backend.max_length - 1, backend.max_input_length or backend.max_length)
-    count = parameters.max_prompt_tokens
+    count, prompt_top_tokens = parameters.max_prompt_tokens, parameters.num_prompt_top_tokens
     if count is None:
         _check_length(request, backend.tokenizer, max_length)
     prompt, prompt_ids = _tokenize(request, backend.tokenizer)
@@ -112,7 +114,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
             prompt_tokens=len(prompt_ids),
             max_prompt_tokens=max_length,
         )
-    if parameters.num_prompt_top_tokens == ALL_TOKENS:
+    if prompt_top_tokens == ALL_TOKENS:
         _check_prompt_log_probs(request, len(prompt_ids), backend.tokenizer.vocabulary_size)
     room = backend.max_length - len(prompt_ids)
     if parameters.max_new_tokens > min(room, backend.max_output_length or room):
@@ -126,6 +128,7 @@ def validate(request: GenerationRequest, backend: Backend[Any], request_id: str)
         image_prompt=request.image_prompt,
         ignored=request.ignored,
         markers=request.markers,
+        key=key,
     )
 
 

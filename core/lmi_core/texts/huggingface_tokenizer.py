@@ -12,7 +12,7 @@ from lmi_core.errors import ConfigurationError, GenerationFailed, InvalidParamet
 from lmi_core.forks.forked_function import CallFailedError, ForkedFunction, origin
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer, PairPiece, PairTemplate, Tokenizer
-from lmi_core.texts.chat_template import RefusedByTemplate
+from lmi_core.texts.chat_template import RefusedByTemplate, render
 from lmi_core.texts.detokenizers import (
     ByteLevelDetokenizer,
     FastDetokenizer,
@@ -24,7 +24,6 @@ from lmi_core.texts.detokenizers import (
     piece_bytes,
 )
 from lmi_core.texts.encoding import QUICK_TEXT, encoding, is_quick, to_list
-from lmi_core.texts.rendering.render import render
 from lmi_core.texts.tokenizer_files import is_generic, why_no_tokenizer
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import msgspec
 
 from lmi_core.errors import BackendUnhealthy, LmiError
 from lmi_core.logs.loading_progress import Report, unheard
-from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Endpoint, Place
+from lmi_core.workers.conversation import Conversation, Endpoint, Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.resumption import EngineLost

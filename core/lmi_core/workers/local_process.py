@@ -13,11 +13,11 @@ import zmq
 import zmq.asyncio
 
 from lmi_core.host.out_of_memory import killed_for_memory
-from lmi_core.logs.formats import log_environment
 from lmi_core.logs.level import LISTENERS
+from lmi_core.logs.logs import log_environment
 from lmi_core.workers.channel import TRANSPORT
 from lmi_core.workers.child_process import ChildProcess, StartedProcess, execute, start_process
-from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
+from lmi_core.workers.conversation import WorkerDied, WorkerSocket
 from lmi_core.workers.prepared_workers import PreparedWorker, can_prepare
 
 logger = logging.getLogger(__name__)

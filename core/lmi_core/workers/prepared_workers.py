@@ -20,8 +20,7 @@ from typing import NoReturn
 from lmi_core.forks.fork_client import ForkServerProcess, connect
 from lmi_core.forks.fork_server import Fork, ForkServer, inherited_socket, send, take_over
 from lmi_core.host.devices import visible_gpus
-from lmi_core.logs.formats import MODEL_VARIABLE
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, flush_log
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, MODEL_VARIABLE, configure_logging_of_another_program, flush_log
 from lmi_core.workers import worker
 
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2

@@ -19,10 +19,9 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.errors import ConfigurationError
-from lmi_core.logs.formats import log_environment
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program, log_environment
 from lmi_core.workers.channel import Channel, Keys
-from lmi_core.workers.endpoint import Place, WorkerDied, WorkerSocket
+from lmi_core.workers.conversation import Place, WorkerDied, WorkerSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

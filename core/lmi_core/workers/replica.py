@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.workers.endpoint import Place
+from lmi_core.workers.conversation import Place
 from lmi_core.workers.isolation import Isolation
 from lmi_core.workers.supervisor import Restarts
 

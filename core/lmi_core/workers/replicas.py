@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from lmi_core.errors import BackendUnhealthy
-from lmi_core.logs.formats import log_model, logging_of
+from lmi_core.logs.logs import log_model, logging_of
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replica import Replica

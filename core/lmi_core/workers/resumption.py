@@ -17,7 +17,6 @@ from contextvars import ContextVar
 from typing import Generic, Protocol, TypeVar
 
 from lmi_core.errors import BackendUnhealthy, GenerationFailed
-from lmi_core.generation.output import GenerationStep, Given, Token
 from lmi_core.workers.isolation import ANY_WORK, Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import Replicas
@@ -87,38 +86,6 @@ class EngineTime:
 
 # Of the call that the current task works on
 current_engine_time: ContextVar[EngineTime] = ContextVar("current_engine_time")
-
-
-class PartialOutput:
-    """The steps of a request, of which only the tokens are kept; they are examined when its engine has died."""
-
-    def __init__(self, num_sequences: int) -> None:
-        self._tokens: list[list[list[Token]]] = [[] for _ in range(num_sequences)]
-        self._finished = [False] * num_sequences
-        self._count = 0
-
-    def add(self, step: GenerationStep) -> int:
-        """Add a step, and return the total number of tokens."""
-        self._tokens[step.sequence_index].append(step.tokens)
-        if step.finish_reason is not None:
-            self._finished[step.sequence_index] = True
-        self._count += len(step.tokens)
-        return self._count
-
-    @property
-    def unfinished(self) -> int:
-        """The number of unfinished sequences."""
-        return self._finished.count(False)
-
-    @property
-    def given(self) -> list[Given]:
-        """The output of each sequence; empty if none has started."""
-        if not any(self._tokens):
-            return []
-        return [
-            Given([token.id for tokens in steps for token in tokens], bool(steps), finished)
-            for steps, finished in zip(self._tokens, self._finished, strict=True)
-        ]
 
 
 class Resumption(Generic[R]):

@@ -17,7 +17,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from lmi_core.logs.logs import flush_log
 from lmi_core.workers.channel import Keys, SharedChannel, notice_lost_machine
-from lmi_core.workers.endpoint import Place, WorkerDied
+from lmi_core.workers.conversation import Place, WorkerDied
 from lmi_core.workers.ray_actor import (
     Connection,
     RayWorker,

@@ -15,8 +15,8 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from lmi_core.logs.formats import log_environment
-from lmi_core.workers.endpoint import WorkerDied, WorkerSocket
+from lmi_core.logs.logs import log_environment
+from lmi_core.workers.conversation import WorkerDied, WorkerSocket
 from lmi_core.workers.messages import STARTED
 
 HOST_VARIABLE = "LMI_WORKER_HOST"  # the host's address, for servers that share workers

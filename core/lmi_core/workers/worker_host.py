@@ -13,7 +13,7 @@ from typing import Any
 import zmq
 
 from lmi_core.workers.channel import TRANSPORT
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.shared_worker import (
     Died,

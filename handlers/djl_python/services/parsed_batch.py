@@ -13,9 +13,8 @@ from djl_python.chat_completions.chat_utils import CHAT_FORMATTERS
 from djl_python.properties_manager.properties import Properties
 from djl_python.services.model_engine import ModelEngine
 from lmi_core.backend import Backend
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidParameter
-from lmi_core.formatter import AnswerSchema, OutputFormatter
+from lmi_core.formatter import AnswerSchema, ChatAnswer, OutputFormatter
 from lmi_core.generation.request import GenerationRequest, ValidRequest
 from lmi_core.payloads.payload import quote
 from lmi_core.script.djl_names.inputs import Input

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from lmi_core.calls.access import Access, Reach
 from lmi_core.configuration.host_patterns import is_loopback
 from lmi_core.errors import Forbidden, LmiError, Unauthorized
-from lmi_core.route import READING_METHODS, Route
+from lmi_core.handler import READING_METHODS, Route
 from lmi_core.served_model import ServedModels
 from lmi_handlers.access.api_keys import ApiKey
 from lmi_handlers.access.credentials import digest_of, find_credentials

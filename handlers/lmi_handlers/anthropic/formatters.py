@@ -9,8 +9,8 @@ from uuid import uuid4
 import orjson
 from pydantic_core import from_json
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError, RequestAborted
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput
 from lmi_core.parsing.tool_calls.parser import CallArguments, CallBegun, Content
 from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER, stream_error

@@ -9,9 +9,8 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import GenerationRequest
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route, inquiry
 from lmi_core.host.off_loop import run_off_loop
-from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_core.serving.validation import with_images
 from lmi_handlers.anthropic.chat import message_generation
@@ -24,7 +23,7 @@ from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 
 
 async def count_tokens(call: Call, dispatcher: ServedModels) -> Answer:

@@ -13,7 +13,7 @@ from lmi_core.payloads.payload import quote
 from lmi_core.payloads.plain_text import is_plain_text
 from lmi_core.payloads.tolerant_payload import seems_to_name_an_adapter
 from lmi_core.script.function.protocol import Content
-from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER, read_attributes
+from lmi_handlers.fields.request_headers import ATTRIBUTES_HEADER, read_attributes
 
 ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 FIELD = "adapters"  # in a body

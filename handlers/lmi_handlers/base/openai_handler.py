@@ -12,8 +12,8 @@ from lmi_core.handler import Answer, AnswerForm, Call, Handler
 from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.answers.openai import ERRORS
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import USUAL
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 
 FIELD = re.compile(r"`([\w.]+)`")  # at the start of an error message
 # Placeholders sent by clients that know only one model: by huggingface_hub, in TGI's examples for OpenAI's client (TGI

@@ -10,10 +10,9 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import failures
 from lmi_core.errors import InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route, RouteAnswer
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.registry.model_registry import ModelRegistry
-from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import LmiRefusal
 from lmi_handlers.base.statuses import USUAL, Statuses, front_end_error

@@ -10,22 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, ModelNotFound, ModelNotReady
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route, inquiry, reading
 from lmi_core.host.off_loop import read_in_steps, run_off_loop
 from lmi_core.payloads.exact_json import writable
 from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.tolerance import names_of
 from lmi_handlers.answers.openai import DetokenizedText, ServerLoad, ServerVersion, TokenizedText
 from lmi_handlers.base.openai_handler import asked_model
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.chat.generation import chat_prompt
 from lmi_handlers.chat.images import image_parts
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.openai_tolerance import take_fields
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 
 STEP = 10_000  # tokens
 

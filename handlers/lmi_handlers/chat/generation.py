@@ -1,36 +1,29 @@
 """Conversion of a chat completion request, in OpenAI's or LMI's dialect, into a generation request."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
 from lmi_core.errors.did_you_mean import did_you_mean
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import ChatAnswer, OutputFormatter
 from lmi_core.generation.chat import Chat
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Call, Generation
 from lmi_core.parsing.reasoning.reader import Reasoning
+from lmi_core.parsing.tool_calls.template_formats import template_format
 from lmi_core.payloads.payload import quote
 from lmi_core.served_model import ServedModel
 from lmi_core.texts.chat_template import RefusedByTemplate, find_chat_template, first_dropped_message
-from lmi_handlers.chat.functions import with_call_ids, with_tool_messages
 from lmi_handlers.chat.images import image_sources
-from lmi_handlers.chat.messages import ROLES, template_messages
+from lmi_handlers.chat.messages import ROLES, AnyToolCall, Message, ToolCall, template_messages
 from lmi_handlers.chat.reasoning import ReasoningUse, use_reasoning
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.tools import ToolUse, use_tools
 from lmi_handlers.fields.guides import Guide
-from lmi_handlers.fields.openai_tolerance import take_fields
 from lmi_handlers.fields.passed import TRANSFERS
 
 UP_TO_THE_CONTEXT = 2**31  # a number of tokens that is lowered to what fits in the model's context
-
-
-def read_chat(given: Mapping[str, Any], model: ServedModel) -> tuple[ChatRequest, tuple[str, ...]]:
-    """Return the request and the names of the ignored fields. Raise InvalidPayload if a field is invalid."""
-    return take_fields(given, ChatRequest, model.options.strict_parameters)
 
 
 class ChatForm(NamedTuple):
@@ -79,7 +72,8 @@ def _template(payload: ChatRequest, model: ServedModel) -> str:
             "directory, or option.trust_request_chat_template=true if every client is trusted"
         )
     configured = payload.chat_template or model.chat_template
-    return find_chat_template(configured, model.backend.tokenizer, bool(payload.offered_tools), payload.messages_field)
+    with_tools = bool(payload.tools or payload.functions)
+    return find_chat_template(configured, model.backend.tokenizer, with_tools, payload.messages_field)
 
 
 def _tools(payload: ChatRequest, model: ServedModel, template: str, automatic: bool) -> ToolUse:
@@ -119,6 +113,65 @@ def _prompt(payload: ChatRequest, model: ServedModel, template: str, tools: Tool
             f"messages of this role.{did_you_mean(role, ROLES)} Given: {quote(role)}"
         )
     return prompt
+
+
+def with_tool_messages(messages: Iterable[Message], template: str) -> list[Message]:
+    """Return the messages with function calls and results as tool calls, the only form in chat templates."""
+    written: list[Message] = []
+    ids: list[str] = []  # of all calls in the messages so far
+    num_answered = 0
+    for message in messages:
+        if message.function_call is not None:
+            ids.append(call_id(template, message.function_call.name, len(ids)))
+            call = ToolCall(id=ids[-1], function=message.function_call)
+            message = message.model_copy(update={"tool_calls": [call], "function_call": None})
+        elif message.role == "function":
+            if num_answered == len(ids):  # a result whose call is not in the messages
+                ids.append(call_id(template, str(getattr(message, "name", "")), len(ids)))
+            given = getattr(message, "tool_call_id", None)
+            message = message.model_copy(update={"role": "tool", "tool_call_id": given or ids[num_answered]})
+            num_answered += 1
+        written.append(message)
+    return written
+
+
+def call_id(template: str, name: str, number: int) -> str:
+    """Return a call id that the template accepts: with the function for Kimi K2, of nine characters for Mistral."""
+    return f"functions.{name}:{number}" if template_format(template) == "kimi_k2" else f"call{number % 100_000:05}"
+
+
+def with_call_ids(messages: Iterable[Message], template: str) -> list[Message]:
+    """Return the messages with an id for each tool call and result.
+
+    A result without an id belongs to the first call without a result; with a `name`, to the first of that function.
+    """
+    written: list[Message] = []
+    waiting: list[AnyToolCall] = []  # calls so far that have no result yet
+    number = 0
+    for message in messages:
+        if message.tool_calls:
+            calls = [
+                call
+                if call.id
+                else call.model_copy(update={"id": call_id(template, call.function.name, number + place)})
+                for place, call in enumerate(message.tool_calls)
+            ]
+            number += len(calls)
+            waiting += calls
+            message = message.model_copy(update={"tool_calls": calls})
+        elif message.role == "tool" and (answered := _find_call(message, waiting)) is not None:
+            waiting.remove(answered)
+            message = message.model_copy(update={"tool_call_id": answered.id})
+        written.append(message)
+    return written
+
+
+def _find_call(result: Message, waiting: Iterable[AnyToolCall]) -> AnyToolCall | None:
+    """Return the call that a result answers, if it is one of these."""
+    given, name = getattr(result, "tool_call_id", None), getattr(result, "name", None)
+    if given is not None:
+        return next((call for call in waiting if call.id == given), None)
+    return next((call for call in waiting if name in (None, call.function.name)), None)
 
 
 def _request(

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 import orjson
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
-from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
+from lmi_core.formatter import AnswerSchema, ChatAnswer, OutputFormatter, Variant
 from lmi_core.generation.output import NO_TOKEN, GeneratedSequence, GenerationOutput, Token
 from lmi_core.hookspecs import hookimpl
 from lmi_core.payloads.spaced_json import encode_spaced

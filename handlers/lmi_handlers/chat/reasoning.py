@@ -11,7 +11,7 @@ from lmi_core.parsing.reasoning.reader import Reasoning
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.fields.guides import Guide
-from lmi_handlers.fields.sampling import NO_BUDGET
+from lmi_handlers.fields.passed import NO_BUDGET
 
 FIELD = "thinking_token_budget"
 SWITCHES = ("enable_thinking", "thinking")  # names of the switch in chat templates

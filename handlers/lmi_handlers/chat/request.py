@@ -4,14 +4,22 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from lmi_handlers.chat.functions import OLDER_NAMES, GivenFunctionCall, as_tools
 from lmi_handlers.chat.messages import Message
 from lmi_handlers.fields.passed import ChatFields
-from lmi_handlers.fields.tool_fields import AnyTool, FunctionDefinition, GivenToolChoice, ToolChoice, ToolNames
+from lmi_handlers.fields.tool_fields import (
+    AnyTool,
+    FunctionDefinition,
+    FunctionName,
+    GivenToolChoice,
+    Tool,
+    ToolChoice,
+    ToolNames,
+)
 
 # Arguments of apply_chat_template itself; `chat_template_kwargs` holds only variables of the template.
 TEMPLATE_CALL = ("chat_template", "conversation", "messages", "return_dict", "return_tensors", "tokenize", "tools")
 
+OLDER_NAMES = ToolNames(tools="functions", choice="function_call")  # of `tools` and `tool_choice`
 UNLIMITED = -1  # as LM Studio and llama.cpp have it
 TokenLimit = Literal[-1] | Annotated[int, Field(ge=1)] | None
 
@@ -24,6 +32,19 @@ EXAMPLE: dict[str, JsonValue] = {
     "top_logprobs": 1,
     "max_tokens": 256,
 }
+
+
+def _as_tool_choice(value: object) -> object:
+    if value in ("none", "auto"):
+        return {"type": value}
+    if isinstance(value, dict) and isinstance(value.get("name"), str):
+        return {"type": "function", "function": value}
+    raise ValueError("must be none, auto or an object with the `name` of the function to call")
+
+
+GivenFunctionCall = Annotated[
+    ToolChoice, BeforeValidator(_as_tool_choice, json_schema_input_type=Literal["none", "auto"] | FunctionName)
+]
 
 
 def _as_limit(given: object) -> object:
@@ -102,7 +123,9 @@ class ChatRequest(ChatFields):
     @property
     def offered_tools(self) -> list[AnyTool]:
         """The tools that the model may call, from `tools` or the older `functions`."""
-        return [*as_tools(self.functions)] if self.functions else self.tools or []
+        if self.functions:
+            return [Tool(type="function", function=function) for function in self.functions]
+        return self.tools or []
 
     @property
     def choice(self) -> ToolChoice | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from lmi_core.chat_formatter import ChatAnswer, ChatFormatter
+from lmi_core.formatter import ChatAnswer, ChatFormatter
 from lmi_core.generation.output import GeneratedSequence, GenerationOutput, Token
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.parsing.reasoning.reader import ReasoningReader

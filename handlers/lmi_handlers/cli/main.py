@@ -15,8 +15,7 @@ import typer
 
 from lmi_core.errors import BackendGivenUp, ConfigurationError, LmiError
 from lmi_core.errors.fault import unreadable
-from lmi_core.logs.formats import JSON, LOG_FORMAT_VARIABLE
-from lmi_core.logs.logs import flush_log
+from lmi_core.logs.logs import JSON, LOG_FORMAT_VARIABLE, flush_log
 from lmi_core.remote.errors import Unreachable
 from lmi_handlers.cli import arguments as option
 from lmi_handlers.process.lifetime import FRONT_VARIABLE, GIVEN_UP

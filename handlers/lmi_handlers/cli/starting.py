@@ -11,10 +11,16 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-from lmi_core.logs.formats import ACCESS_LOG, JSON, LOG_FORMAT_VARIABLE
 from lmi_core.logs.level import change_log_level
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging, terminal_thread
+from lmi_core.logs.logs import (
+    ACCESS_LOG,
+    JSON,
+    LOG_FORMAT_VARIABLE,
+    LOG_LEVEL_VARIABLE,
+    configure_logging,
+    terminal_thread,
+)
 from lmi_handlers.process.lifetime import leave
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from lmi_core.generation.output import FinishReason, GeneratedSequence, Generati
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.tokenizer import Tokenizer
 from lmi_core.payloads.json_list import json_list
-from lmi_handlers.chat.openai_events import (
+from lmi_handlers.chat.openai_formatters import (
     ANSWER,
     CHOICE,
     FINISH_REASONS,

@@ -8,9 +8,8 @@ from weakref import WeakKeyDictionary
 
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route, RouteAnswer
 from lmi_core.hookspecs import hookimpl
-from lmi_core.route import RouteAnswer
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler, registry_of
 from lmi_handlers.console.answers import ConsoleErrors, ConsoleState

@@ -1,14 +1,22 @@
-"""Fields of OpenAI's and vLLM's requests without effect here: accepted ones, and refused ones with the reason."""
+"""Undeclared fields of OpenAI's and vLLM's requests: accepted ones, refused ones, and a backend's own parameters."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
 from lmi_core.errors import InvalidPayload
+from lmi_core.generation.parameters import GenerationParameters
+from lmi_core.handler import Generation
 from lmi_core.payloads.payload import quote
-from lmi_core.payloads.tolerant_payload import take_known
+from lmi_core.payloads.tolerant_payload import field_names, take_known
+from lmi_core.served_model import ServedModel
+from lmi_core.tolerance import NEUTRAL
+
+JsonObject = Mapping[str, Any]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -92,3 +100,34 @@ def refuse(name: str, value: object, refused: Refusal) -> None:
     if value is not None and not any(value == each and type(value) is type(each) for each in neutral):
         needed = " or ".join(["null", *map(quote, neutral)])
         raise InvalidPayload(f"`{name}` must be {needed}: {reason}. Given: {quote(value)}")
+
+
+def take_own(given: JsonObject, model: ServedModel, payload_type: type[BaseModel]) -> tuple[JsonObject, JsonObject]:
+    """Split a request into the dialect's fields and the backend's own parameters, which clients set next to them.
+
+    Shared names are the dialect's.
+    """
+    own = _own_names(model.backend.parameters_type) - field_names(payload_type)
+    if own.isdisjoint(given):
+        return given, {}
+    rest = {name: value for name, value in given.items() if name not in own}
+    return rest, {name: value for name, value in given.items() if name in own and value is not None}
+
+
+def with_own(generation: Generation, own: JsonObject, path: str = "") -> Generation:
+    """Return the generation with the backend's own parameters in each request; `path` is their path in the body."""
+    if not own:
+        return generation
+    names = {name: path + name for name in own}
+    return replace(
+        generation,
+        requests=tuple(
+            replace(each, parameters={**each.parameters, **own}, names={**each.names, **names})
+            for each in generation.requests
+        ),
+    )
+
+
+@cache
+def _own_names(parameters_type: type[GenerationParameters]) -> frozenset[str]:
+    return field_names(parameters_type) - NEUTRAL.keys()

@@ -16,10 +16,9 @@ from lmi_core.payloads.payload import MAX_VALUE_LENGTH
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_core.tolerance import names_of
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import Statuses
-from lmi_handlers.fields.openai_tolerance import take_fields
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.happy_vllm.answers import ANSWER, ERRORS, STREAM, AbortedRequest
 from lmi_handlers.happy_vllm.formatters import HappyVllmFormatter, HappyVllmStreamFormatter

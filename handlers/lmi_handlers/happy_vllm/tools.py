@@ -12,11 +12,10 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.generation.tokenizer import Tokenizer
-from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route, inquiry, reading
 from lmi_core.host.off_loop import read_in_steps, run_off_loop
 from lmi_core.payloads.json_list import encode_items, object_with_lists
 from lmi_core.payloads.tolerant_payload import TolerantPayload
-from lmi_core.route import inquiry, reading
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.openai import DetokenizedText, TokenizedText
 from lmi_handlers.base.tokenizing import (

@@ -20,17 +20,17 @@ from lmi_core.errors import GenerationFailed, InvalidParameter, InvalidPayload, 
 from lmi_core.formatter import check_sequences, drop_unused_log_probs
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import ValidRequest
-from lmi_core.handler import Answer, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, Call, Generation, Handler, Route, RouteAnswer
 from lmi_core.host.off_loop import LONG_TEXT, current_client, run_off_loop
 from lmi_core.inference import Inference
 from lmi_core.payloads.payload import quote
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.route import RouteAnswer
 from lmi_core.script.formatters.customization import Customization
 from lmi_core.script.formatters.request_io import RequestInput
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.tracebacks import place_in
 from lmi_core.serving.model import Model
+from lmi_core.serving.validation import drop_all_unknown, validate_all
 from lmi_handlers.access.control import AccessControl, Caller, Permit
 from lmi_handlers.base.adapter_names import check_registered, take_adapters, with_adapter_attribute
 from lmi_handlers.base.model_exchange import ModelExchange
@@ -63,8 +63,16 @@ class Answering:
         self.route, self.handler, self.load = route, handler, load
 
 
-async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Request) -> web.StreamResponse:
+Form = tuple[str, str]  # a method and a path
+
+DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+CANDIDATES = web.AppKey("candidates", dict[Form, list[Answering]])  # in the order in which they are considered
+
+
+async def answer(form: Form, request: web.Request) -> web.StreamResponse:
     """Answer a request and return the response, already sent. Failures are answered in the dialect's error format."""
+    dispatcher, candidates = request.app[DISPATCHER], request.app[CANDIDATES][form]
+    answering = candidates[0] if candidates[0].route.media_type is None else _accepted(candidates, request)
     if answering.load is not None and answering.handler is None:
         await answering.load()
     handler, route = answering.handler, answering.route
@@ -101,6 +109,15 @@ async def answer(dispatcher: Dispatcher, answering: Answering, request: web.Requ
     return response
 
 
+def _accepted(candidates: list[Answering], request: web.Request) -> Answering:
+    """Return the first route that has no media type, or one that the client's `Accept` includes."""
+    accept = request.headers.get("Accept", "")
+    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
+    named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
+    accepted = (each for each in candidates if each.route.media_type in (None, *named))
+    return next(accepted, candidates[0])
+
+
 def _check_access(request: web.Request, route: Route, dispatcher: Dispatcher) -> Permit:
     """Return the permission to use a route. Raise Unauthorized or Forbidden."""
     control = request.app[ACCESS]
@@ -132,6 +149,8 @@ async def model_response(dispatcher: Dispatcher, exchange: ModelExchange[R]) -> 
     while True:
         model = exchange.model = await _find_model(dispatcher, exchange)
         exchange.record.model = model.name
+        if model not in dispatcher.registry.gaps:
+            break
         exchange.record.wait()
         bridged = await dispatcher.bridge(model)
         exchange.record.proceed()
@@ -234,10 +253,11 @@ async def _validate(
 ) -> list[ValidRequest]:
     if generation.ignored:
         exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = await model.drop_unknown(generation)
+    generation = await drop_all_unknown(generation, model.backend, strict=model.options.strict_parameters)  # 4
     if generation.ignored:
         exchange.ignore(model, generation.ignored)
-    requests = await model.validate(customization.assign(generation.requests), exchange.request_id, exchange.key)  # 4
+    assigned = customization.assign(generation.requests)
+    requests = await validate_all(assigned, model.backend, exchange.request_id, exchange.key)
     if generation.formatter.one_sequence:
         check_sequences(generation.formatter, requests)
     return requests

@@ -13,8 +13,8 @@ from lmi_core.handler import Handler, Route
 from lmi_core.plugins.registry import Lazy, Registry
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.access.control import AccessControl
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
-from lmi_handlers.http.answer import ACCESS, Answering, answer
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER, request_id
+from lmi_handlers.http.answer import ACCESS, CANDIDATES, DISPATCHER, Answering, Form, answer
 from lmi_handlers.http.bodies.reading import PENDING_BODIES, PendingBodies
 from lmi_handlers.http.connections.connections import Connections
 from lmi_handlers.http.connections.limits import DEFAULT_LIMITS
@@ -22,11 +22,6 @@ from lmi_handlers.http.documentation.document import add_documentation
 from lmi_handlers.http.no_such_route import no_such_route
 from lmi_handlers.http.origins.cross_origin import CrossOriginAnswers
 from lmi_handlers.http.origins.same_origin import SERVER_HOST
-
-Form = tuple[str, str]  # a method and a path
-
-DISPATCHER = web.AppKey("dispatcher", Dispatcher)
-CANDIDATES = web.AppKey("candidates", dict[Form, list[Answering]])  # in the order in which they are considered
 
 
 def create_application(
@@ -83,13 +78,7 @@ def _add_routes(application: web.Application, handlers: Registry[Handler]) -> se
 def _routes(forms: tuple[Form, ...]) -> dict[Form, AbstractRoute]:
     """Return routes for any application that has CANDIDATES of these forms."""
     router = web.UrlDispatcher()
-    return {form: router.add_route(*form, partial(_answer_form, form)) for form in forms}
-
-
-async def _answer_form(form: Form, request: web.Request) -> web.StreamResponse:
-    candidates = request.app[CANDIDATES][form]
-    chosen = candidates[0] if candidates[0].route.media_type is None else _accepted(candidates, request)
-    return await answer(request.app[DISPATCHER], chosen, request)
+    return {form: router.add_route(*form, partial(answer, form)) for form in forms}
 
 
 class LazyDialect:
@@ -117,15 +106,6 @@ class LazyDialect:
             routes = {(route.method, route.path): route for route in handler.routes}
             for each in self.answering:
                 each.route, each.handler = routes[each.route.method, each.route.path], handler
-
-
-def _accepted(candidates: list[Answering], request: web.Request) -> Answering:
-    """Return the first route that has no media type, or one that the client's `Accept` includes."""
-    accept = request.headers.get("Accept", "")
-    items = [[part.strip().lower() for part in item.split(";")] for item in accept.split(",")]
-    named = {media_type for media_type, *parameters in items if not {"q=0", "q=0.0"} & set(parameters)}
-    accepted = (each for each in candidates if each.route.media_type in (None, *named))
-    return next(accepted, candidates[0])
 
 
 def _forms(route: Route) -> list[Form]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -26,19 +26,24 @@ from lmi_core.errors import (
 from lmi_core.formatter import AnswerWriter, OutputFormatter, join_events
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.tensors import Tensor
-from lmi_core.handler import Answer, Call, Handler, Route
+from lmi_core.handler import Answer, Call, Framing, Handler, Route
 from lmi_core.host.off_loop import LONG_TEXT, WRITING
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
-from lmi_core.route import Framing
 from lmi_core.script.function.answers import StreamErrors
 from lmi_core.script.function.protocol import Chunk, Head
-from lmi_core.serving.backend_failures import check_result, writing_failure
+from lmi_core.serving.backend_failures import writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import ignored_header, names_of
 from lmi_handlers.base.model_exchange import ModelExchange
-from lmi_handlers.base.sagemaker_headers import MODEL_NAME, MODEL_VERSION, find_outside, read_attributes
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.fields.request_headers import (
+    MODEL_NAME,
+    MODEL_VERSION,
+    REQUEST_ID_HEADER,
+    find_outside,
+    read_attributes,
+    request_id,
+)
 from lmi_handlers.http.bodies.compressed import ENCODINGS
 from lmi_handlers.http.bodies.reading import read_body
 from lmi_handlers.telemetry.refusals import refusals_of
@@ -281,14 +286,16 @@ class Exchange(ModelExchange[web.StreamResponse]):
         own = {REQUEST_ID_HEADER: self.request_id, "Content-Type": content_type, **self._ignored}
         return {**own, **self.usage.headers, **self.answer_headers, **(headers or {})}
 
-    @asynccontextmanager
-    async def kept_alive(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
+    def kept_alive(self, writer: AnswerWriter, seconds: float) -> AbstractAsyncContextManager[None]:
         """Send a comment whenever a stream of server-sent events has been silent for that many seconds; 0 disables
         this. The status 200 is sent before the first one, so later errors are part of the stream.
         """
         if not seconds or not writer.is_settled or writer.content_type.partition(";")[0] != EVENT_STREAM:
-            yield
-            return
+            return nullcontext()
+        return self._commenting(writer, seconds)
+
+    @asynccontextmanager
+    async def _commenting(self, writer: AnswerWriter, seconds: float) -> AsyncIterator[None]:
         task = asyncio.create_task(self._send_comments(writer, seconds))
         try:
             yield
@@ -329,6 +336,18 @@ class Exchange(ModelExchange[web.StreamResponse]):
         except (Exception, SystemExit):  # a user's formatter may raise anything
             logger.exception("request %s: the formatter could not write the error", self.request_id)
             return self.handler.error(error, self.model, None)
+
+
+def check_result(formatter: AnswerWriter, data: object) -> bytes | list[bytes]:
+    """Return a result of the formatter. Raise FormatterFailed unless it is bytes or a list of bytes."""
+    # Fast, because this runs for every token
+    if isinstance(data, bytes) or (isinstance(data, list) and {*map(type, data)} <= {bytes}):
+        return data
+    wrong = next(each for each in data if type(each) is not bytes) if isinstance(data, list) else data
+    raise FormatterFailed(
+        f"the output formatter {type(formatter).__name__} must return bytes, as text.encode() does, or a list of them. "
+        f"Returned: {type(wrong).__name__}"
+    )
 
 
 def _advice(error: LmiError) -> dict[str, str]:

@@ -14,7 +14,7 @@ from lmi_handlers.base.anthropic_errors import REQUEST_ID_HEADER as ANTHROPIC_HE
 from lmi_handlers.base.anthropic_errors import error_content, type_of_status
 from lmi_handlers.base.plain_handler import PlainHandler
 from lmi_handlers.base.statuses import NO_ROUTE, front_end_error
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, request_id
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER, request_id
 from lmi_handlers.http.exchange import Exchange
 from lmi_handlers.telemetry.request_end import RequestEnd
 

@@ -21,13 +21,14 @@ from lmi_core.host.off_loop import current_client
 from lmi_core.inference import ResponseWriter
 from lmi_core.metrics.recent_errors import without_values
 from lmi_core.registry.dispatcher import Dispatcher
-from lmi_core.serving.backend_failures import check_result, writing_failure
+from lmi_core.serving.backend_failures import writing_failure
 from lmi_core.serving.model import Model
 from lmi_core.tolerance import names_of
 from lmi_handlers.access.control import AccessControl, Caller
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.http.answer import model_response
+from lmi_handlers.http.exchange import check_result
 from lmi_handlers.kserve_grpc.handler import (
     EMPTY_FINAL_RESPONSE,
     GrpcFormatter,

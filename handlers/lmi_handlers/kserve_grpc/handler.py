@@ -19,7 +19,7 @@ from lmi_core.payloads.payload import quote, read_object
 from lmi_core.served_model import ServedModel
 from lmi_core.tolerance import ignored_header
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.fields.request_ids import REQUEST_ID_HEADER, accept_id, new_request_id
+from lmi_handlers.fields.request_headers import REQUEST_ID_HEADER, accept_id, new_request_id
 from lmi_handlers.triton.adapters import LORA_NAME, take_lora_names
 from lmi_handlers.triton.formatters import TritonFormatter, TritonStreamFormatter
 from lmi_handlers.triton.generate import STREAMING, version_of

@@ -16,8 +16,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
 from lmi_handlers.base.openai_handler import take_adapter_model
 from lmi_handlers.chat.generation import ChatForm
-from lmi_handlers.chat.openai_events import DONE
-from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
+from lmi_handlers.chat.openai_formatters import DONE, OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.completions.formatters import (
     CompletionAnswer,
     OpenAiCompletionsFormatter,
@@ -25,8 +24,7 @@ from lmi_handlers.completions.formatters import (
 )
 from lmi_handlers.completions.generation import completion_generation, plain_completion
 from lmi_handlers.completions.request import CompletionRequest
-from lmi_handlers.fields.openai_tolerance import take_fields
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_schemas.vllm_errors import stream_error
 
 MODEL = "lmi"  # in LMI's containers, the name of every model without option.served_model_name

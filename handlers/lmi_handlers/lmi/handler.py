@@ -24,16 +24,16 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
 from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS, ERRORS
 from lmi_handlers.base.adapter_names import with_adapters
-from lmi_handlers.base.sagemaker_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.base.statuses import Statuses, front_end_error
-from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.request import ChatRequest
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
+from lmi_handlers.fields.request_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
 from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
-from lmi_handlers.lmi.sessions import is_session_call, session_answer, session_headers
+from lmi_handlers.lmi.sessions import REQUEST_TYPE, SESSION_HEADER, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
 STATUSES = Statuses(invalid=VALIDATION_STATUS, adapter_not_found=VALIDATION_STATUS)
@@ -125,9 +125,11 @@ class LmiHandler(Handler):
 
     def receive(self, call: Call, model: ServedModel) -> Call:
         """Return the call unchanged. Raise ModelNotFound for an unknown version of the model."""
-        version = call.path_parameters.get("version") or find_outside(MODEL_VERSION, call.query, call.headers)
         served = model.version
-        if served is not None and version not in (served, None):
+        if served is None:
+            return call
+        version = call.path_parameters.get("version") or find_outside(MODEL_VERSION, call.query, call.headers)
+        if version not in (served, None):
             raise ModelNotFound(f"model `{model.name}` is only served in version {served}. Given: {version}")
         return call
 
@@ -139,13 +141,13 @@ class LmiHandler(Handler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation | EmbeddingCall | Answer:
         payload = _payload(call)
-        if is_session_call(payload):
+        if REQUEST_TYPE in payload:
             return session_answer(payload, call, model)
         if not model.backend.generates:
             _check_model(payload, model)
             return (pairs_call if is_reranker(model.backend) else embedding_call)(payload, model)
         generation = _generation(payload, call, model)
-        headers = session_headers(call, model)
+        headers = session_headers(call, model) if SESSION_HEADER in call.headers else {}
         return replace(generation, headers=headers) if headers else generation
 
     def error(self, error: LmiError, model: ServedModel | None, formatter: OutputFormatter | None) -> Answer:
@@ -198,15 +200,17 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
 
 
 def _check_model(payload: Mapping[str, Any], model: ServedModel) -> None:
+    if payload.get("model") in (None, *model.names):
+        return
     further = (*model.adapter_names, async_mode.MODEL) if model.options.asynchronous else ()
-    if payload.get("model") not in (None, *model.names, *further):
+    if payload["model"] not in further:
         known = " or ".join(model.names)
         raise ModelNotFound(f"`model` must be {known}, or be omitted. Given: {quote(payload['model'])}")
 
 
 def _chat(body: Mapping[str, Any], call: Call, model: ServedModel) -> Generation:
     given, own = take_own(body, model, ChatRequest)
-    payload, ignored = read_chat(given, model)
+    payload, ignored = take_fields(given, ChatRequest, model.options.strict_parameters)
     call = payload.identify(call)
     generation = chat_generation(payload, call, model, _chat_form(model, bool(payload.stream)))
     return with_own(replace(generation, ignored=ignored, request_id=call.request_id), own)

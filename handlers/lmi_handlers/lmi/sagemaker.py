@@ -15,15 +15,14 @@ from lmi_core.calls.answer_form import failures
 from lmi_core.embedding_call import EmbeddingCall
 from lmi_core.errors import AdapterNotFound, InvalidPayload, LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Framing, Generation, Route, inquiry
 from lmi_core.payloads.plain_text import is_plain_text
-from lmi_core.route import Framing, inquiry
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.answers.lmi import ANSWERS
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.lmi.handler import PAYLOADS, LmiHandler
-from lmi_handlers.lmi.sessions import NEW, SESSION_HEADER, is_session_call
+from lmi_handlers.lmi.sessions import NEW, REQUEST_TYPE, SESSION_HEADER
 
 CONTENT_TYPE = "application/vnd.amazon.eventstream"
 LENGTHS_AND_CHECKSUMS = 16  # bytes of a message in addition to headers and payload
@@ -192,7 +191,7 @@ def _check_stream(call: Call) -> None:
     """Raise InvalidPayload if a streaming call starts or ends a session, which AWS does not support."""
     if not call.path.endswith(STREAM.rpartition("/")[2]):
         return
-    in_body = not is_plain_text(call.headers) and is_session_call(call.json_object())
+    in_body = not is_plain_text(call.headers) and REQUEST_TYPE in call.json_object()
     if in_body or call.headers.get(SESSION_HEADER) == NEW:
         raise InvalidPayload("sessions are opened and closed by InvokeEndpoint, not by a stream")
 

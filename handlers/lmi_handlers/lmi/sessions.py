@@ -17,13 +17,8 @@ from lmi_core.served_model import ServedModel
 SESSION_HEADER = "X-Amzn-SageMaker-Session-Id"
 NEW_SESSION_HEADER = "X-Amzn-SageMaker-New-Session-Id"
 CLOSED_SESSION_HEADER = "X-Amzn-SageMaker-Closed-Session-Id"
-FIELD = "requestType"
+REQUEST_TYPE = "requestType"  # of a body that starts or ends a session, instead of asking the model
 NEW, CLOSE = "NEW_SESSION", "CLOSE"
-
-
-def is_session_call(body: Mapping[str, Any]) -> bool:
-    """Return whether the body starts or ends a session, instead of asking the model."""
-    return FIELD in body
 
 
 def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> Answer:
@@ -31,32 +26,29 @@ def session_answer(body: Mapping[str, Any], call: Call, model: ServedModel) -> A
 
     Raise InvalidPayload if the request does not say which, or if there is no such session.
     """
-    if others := sorted(body.keys() - {FIELD, "model"}):
+    if others := sorted(body.keys() - {REQUEST_TYPE, "model"}):
         raise InvalidPayload(
-            f"`{FIELD}` must be the only field: the session's requests follow. Given also: {others[0]}"
+            f"`{REQUEST_TYPE}` must be the only field: the session's requests follow. Given also: {others[0]}"
         )
-    sessions = _sessions(model, f"`{FIELD}`")
-    if body[FIELD] == NEW:
+    sessions = _sessions(model, f"`{REQUEST_TYPE}`")
+    if body[REQUEST_TYPE] == NEW:
         session = sessions.begin(call.key)
         return _answer(f"Session {session.session_id} created", _headers(session))
-    if body[FIELD] != CLOSE:
-        raise InvalidPayload(f"`{FIELD}` must be {NEW} or {CLOSE}. Given: {quote(body[FIELD])}")
+    if body[REQUEST_TYPE] != CLOSE:
+        raise InvalidPayload(f"`{REQUEST_TYPE}` must be {NEW} or {CLOSE}. Given: {quote(body[REQUEST_TYPE])}")
     session_id = call.headers.get(SESSION_HEADER)
     if session_id is None:
-        raise InvalidPayload(f"`{FIELD}` {CLOSE} needs the header {SESSION_HEADER}, which names the session")
+        raise InvalidPayload(f"`{REQUEST_TYPE}` {CLOSE} needs the header {SESSION_HEADER}, which names the session")
     sessions.end(session_id, call.key)
     return _answer(f"Session {session_id} closed", {CLOSED_SESSION_HEADER: session_id})
 
 
 def session_headers(call: Call, model: ServedModel) -> Mapping[str, str]:
-    """Return the headers of an answer within a session, which the call's header may start.
+    """Return the headers of an answer within the session that the call's header names or starts.
 
     Raise InvalidPayload if there is no such session.
     """
-    session_id = call.headers.get(SESSION_HEADER)
-    if session_id is None:
-        return {}
-    sessions = _sessions(model, f"the header {SESSION_HEADER}")
+    sessions, session_id = _sessions(model, f"the header {SESSION_HEADER}"), call.headers[SESSION_HEADER]
     if session_id == NEW:
         return _headers(sessions.begin(call.key))
     sessions.check(session_id, call.key)

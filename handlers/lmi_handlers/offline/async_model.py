@@ -22,16 +22,16 @@ from lmi_core.payloads.payload import quote
 from lmi_core.payloads.tolerant_payload import field_names
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_core.served_model import ServedModel
-from lmi_core.serving.backend_failures import check_result
 from lmi_core.serving.model import Model
 from lmi_handlers.base.model_exchange import ModelExchange
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
-from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.openai_formatters import OpenAiChatFormatter, OpenAiChatStreamFormatter
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.cli.private_server import one_plan
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_handlers.http.answer import model_response, validate_call
+from lmi_handlers.http.exchange import check_result
 from lmi_handlers.lmi.handler import LmiHandler
 from lmi_handlers.offline.results import ChatReply, Completion, TextPiece
 
@@ -69,7 +69,7 @@ class ChatHandler(OpenAiHandler):
 
     def parse(self, call: Call, model: ServedModel) -> Generation:
         given, own = take_own(call.json_object(), model, ChatRequest)
-        payload, ignored = read_chat(given, model)
+        payload, ignored = take_fields(given, ChatRequest, model.options.strict_parameters)
         if ignored:
             known = field_names(ChatRequest) | field_names(model.backend.parameters_type)
             hint = "".join(did_you_mean(name, known) for name in ignored)

@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 
 import orjson
 
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import LmiError
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
 from lmi_core.payloads.exact_json import exact_json, writable
 from lmi_handlers.chat.schema import ChatSchemaFormatter, ChatStream, JsonObject, WholeChatFormatter, answers

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from lmi_core.calls.answer import json_answer
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import InvalidPayload
-from lmi_core.formatter import OutputFormatter
+from lmi_core.formatter import ChatAnswer, OutputFormatter
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, Call, Generation
 from lmi_core.parsing.reasoning.parser import AnswerContext

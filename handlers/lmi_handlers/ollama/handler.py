@@ -10,9 +10,9 @@ from lmi_core.formatter import OutputFormatter
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
 from lmi_core.served_model import ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, take_adapter_model
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import USUAL
-from lmi_handlers.fields.own_parameters import with_own
+from lmi_handlers.fields.openai_tolerance import with_own
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.ollama import names
 from lmi_handlers.ollama.answers import CHATTED, ERRORS, GENERATED
 from lmi_handlers.ollama.formatters import CHAT_MEMBERS, GENERATE_MEMBERS, Members, Stopwatch

@@ -14,11 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import InvalidPayload, LmiError, ModelNotFound
-from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route, inquiry
 from lmi_core.host.devices import CPU, visible_gpus
 from lmi_core.host.pauses import with_pauses
 from lmi_core.payloads.tolerant_payload import TolerantPayload, take_known
-from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_core.serving.capabilities import Capabilities, chat_template, known_capabilities
 from lmi_core.serving_runtime import ServingRuntime

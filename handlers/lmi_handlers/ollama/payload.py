@@ -12,10 +12,9 @@ from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fie
 from lmi_core.served_model import ServedModel
 from lmi_handlers.chat.messages import MAX_ROLE, ToolCall
 from lmi_handlers.fields.calls_schema import ANY_OBJECT
-from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, take_fields
-from lmi_handlers.fields.own_parameters import take_own
+from lmi_handlers.fields.openai_tolerance import Refusal, Tolerance, take_fields, take_own
 from lmi_handlers.fields.parameter_fields import with_parameters
-from lmi_handlers.fields.sampling import SEEDS
+from lmi_handlers.fields.passed import SEEDS
 from lmi_handlers.fields.tool_fields import Tool
 from lmi_handlers.fields.vocabulary import translate
 

@@ -16,7 +16,7 @@ from lmi_core.served_model import ServedModel
 from lmi_handlers.answers.lmi import ANSWERS as LMI_ANSWERS
 from lmi_handlers.answers.openai import CHAT, ChatCompletion
 from lmi_handlers.base.openai_handler import JSON_LINES, OpenAiHandler, check_model
-from lmi_handlers.chat.generation import ChatForm, chat_generation, read_chat
+from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.lmi_formatters import LmiChatJsonLinesFormatter
 from lmi_handlers.chat.messages import Message
 from lmi_handlers.chat.openai_formatters import (
@@ -26,7 +26,7 @@ from lmi_handlers.chat.openai_formatters import (
 )
 from lmi_handlers.chat.request import ChatRequest
 from lmi_handlers.chat.schema import JsonObject
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 
 BATCH_PATH = "/v1/chat/completions/batch"
 NOT_IN_BATCHES = ("stream", "tools", "functions", "use_beam_search", "prompt_logprobs", "return_prompt_text")
@@ -71,10 +71,11 @@ def batch_generation(call: Call, model: ServedModel) -> Generation:
             raise InvalidPayload(f"`{name}` cannot be used in batches of chats. Given: {quote(given[name])}")
     if given.get("n") not in (None, 1):
         raise InvalidPayload(f"`n` must be 1 in batches of chats. Given: {quote(given['n'])}")
+    strict = model.options.strict_parameters
     requests, formatters = [], []
     ignored: tuple[str, ...] = ()
     for messages in chats:
-        payload, ignored = read_chat({**given, "messages": messages}, model)
+        payload, ignored = take_fields({**given, "messages": messages}, ChatRequest, strict)
         check_model(payload.model, call, model)
         call = payload.identify(call)
         generation = chat_generation(payload, call, model, ChatForm(OpenAiChatFormatter, details=True))
@@ -106,7 +107,7 @@ class OpenAiChatHandler(OpenAiHandler):
         if call.path == BATCH_PATH:
             return batch_generation(call, model)
         given, own = take_own(call.json_object(), model, ChatRequest)
-        payload, ignored = read_chat(given, model)
+        payload, ignored = take_fields(given, ChatRequest, model.options.strict_parameters)
         check_model(payload.model, call, model)
         call = payload.identify(call)
         generation = chat_generation(payload, call, model, _form(call, model, bool(payload.stream)))

@@ -13,8 +13,7 @@ from lmi_handlers.base.tokenizing import ROUTES as TOKENIZER_ROUTES
 from lmi_handlers.completions.formatters import OpenAiCompletionsFormatter, OpenAiCompletionsStreamFormatter
 from lmi_handlers.completions.generation import completion_generation, plain_completion
 from lmi_handlers.completions.request import CompletionRequest
-from lmi_handlers.fields.openai_tolerance import take_fields
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_handlers.openai.models import ERRORS as MODEL_ERRORS
 from lmi_handlers.openai.models import LISTED, SHOWN, list_models, show_model
 

@@ -15,9 +15,8 @@ from typing_extensions import TypedDict
 from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.calls.answer_form import TEXT
-from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Handler, Route, reading
 from lmi_core.hookspecs import hookimpl
-from lmi_core.route import reading
 from lmi_core.served_model import ServedModels
 from lmi_handlers.base.plain_handler import PlainHandler
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 import orjson
 
 from lmi_core.calls.conversations import Conversations
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import GenerationFailed, LmiError
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import NO_TOKEN, FinishReason, GenerationOutput, Token
 from lmi_core.generation.request import ValidRequest
-from lmi_handlers.chat.openai_events import error_object
+from lmi_handlers.chat.openai_formatters import error_object
 from lmi_handlers.chat.schema import ChatSchemaFormatter, JsonObject, answers
 from lmi_handlers.responses.output import UNNUMBERED, ResponseOutput, event
 from lmi_handlers.responses.response import STATUSES, ResponseFacts, usage

@@ -12,15 +12,14 @@ from lmi_core.calls.conversations import Turn
 from lmi_core.errors import InvalidPayload, LmiError, ResponseNotFound
 from lmi_core.formatter import OutputFormatter
 from lmi_core.generation.request import ShorterPrompt
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Route, inquiry
 from lmi_core.host.off_loop import run_off_loop
-from lmi_core.route import inquiry
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.openai_handler import OpenAiHandler, check_model
 from lmi_handlers.base.tokenizing import read_call
 from lmi_handlers.chat.generation import ChatForm, chat_generation, chat_prompt
 from lmi_handlers.chat.images import image_parts
-from lmi_handlers.fields.own_parameters import take_own, with_own
+from lmi_handlers.fields.openai_tolerance import take_own, with_own
 from lmi_handlers.responses.answers import RESPONSES, InputTokens
 from lmi_handlers.responses.chat import ResponseChat, may_need_truncation, own_names, response_chat, truncate
 from lmi_handlers.responses.formatters import OpenAiResponseFormatter, OpenAiResponseStreamFormatter

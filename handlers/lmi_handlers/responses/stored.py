@@ -7,9 +7,8 @@ import orjson
 from lmi_core.calls.access import Access
 from lmi_core.calls.conversations import RunningAnswer, Turn
 from lmi_core.errors import InvalidPayload, ResponseNotFound
-from lmi_core.handler import Answer, AnswerForm, Call, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Route, reading
 from lmi_core.payloads.payload import quote
-from lmi_core.route import reading
 from lmi_core.served_model import ManagedModel, ServedModels
 from lmi_handlers.process.front import elsewhere
 from lmi_handlers.responses.answers import DeletedResponse, InputItems, OpenAiResponse

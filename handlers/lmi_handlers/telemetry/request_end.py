@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 
 from lmi_core.errors import LmiError
-from lmi_core.logs.formats import ACCESS_LOG, with_fields
+from lmi_core.logs.logs import ACCESS_LOG, with_fields
 from lmi_core.metrics.model_metrics import ANSWERED, CLIENT_LEFT, FAILED, LEFT, EndedRequest
 from lmi_core.metrics.recent_errors import RecentError, without_values
-from lmi_core.metrics.trace_context import TRACE_HEADERS, trace_headers, trace_id
+from lmi_core.metrics.request_record import TRACE_HEADERS, trace_headers, trace_id
 from lmi_core.registry.dispatcher import Dispatcher
 from lmi_handlers.base.model_exchange import ModelExchange
 

@@ -16,9 +16,9 @@ from lmi_core.generation.request import GenerationRequest
 from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.base.adapter_names import with_adapters
-from lmi_handlers.base.sagemaker_headers import TARGET_MODEL_HEADER
 from lmi_handlers.base.statuses import Statuses
 from lmi_handlers.base.tokenizing import described_model
+from lmi_handlers.fields.request_headers import TARGET_MODEL_HEADER
 from lmi_handlers.fields.vocabulary import refuse_hidden_sequences
 from lmi_handlers.tgi.answers import ANSWER, ERRORS, HEALTH, INFO, ROOT, STREAM
 from lmi_handlers.tgi.formatters import TgiArrayFormatter, TgiObjectFormatter, TgiStreamFormatter

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from lmi_core.generation.parameters import RANDOM_SEED
-from lmi_core.payloads.exact_numbers import ExactNumbers
-from lmi_core.payloads.tolerant_payload import TolerantPayload, drop_unknown_fields, take_known
+from lmi_core.payloads.tolerant_payload import ExactNumbers, TolerantPayload, drop_unknown_fields, take_known
 from lmi_handlers.chat.generation import UP_TO_THE_CONTEXT
 from lmi_handlers.fields.parameter_fields import with_parameters
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar

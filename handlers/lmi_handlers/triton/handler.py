@@ -7,9 +7,8 @@ from lmi_core.calls.access import Access
 from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError
 from lmi_core.formatter import OutputFormatter
-from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route
+from lmi_core.handler import Answer, AnswerForm, Call, Generation, Handler, Route, reading
 from lmi_core.inference import Inference
-from lmi_core.route import reading
 from lmi_core.served_model import ServedModel
 from lmi_handlers.base.statuses import USUAL
 from lmi_handlers.triton.adapters import with_adapters

@@ -9,7 +9,7 @@ from lmi_core.calls.answer import json_answer
 from lmi_core.errors import LmiError, ModelNotFound, ModelNotReady
 from lmi_core.generation.tensors import TensorBackend, TensorSpecification, TensorType
 from lmi_core.handler import Answer, Call
-from lmi_core.metrics.request_statistics import Durations
+from lmi_core.metrics.model_metrics import Durations
 from lmi_core.payloads.payload import read_payload
 from lmi_core.served_model import ManagedModel, ServedModel, ServedModels
 from lmi_handlers.triton.generate import version_of

@@ -41,13 +41,18 @@ from lmi_plugins.backends.torch_devices import (
     text_only,
     this_host,
 )
-from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.torch_engine.checkpoint.plain_models import inspect_plain_model
 from lmi_plugins.torch_engine.checkpoint.weight_files import check_weight_files
 from lmi_plugins.torch_engine.client.client import EngineClient
 from lmi_plugins.torch_engine.client.early import ALIASES, BACKEND
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingOptions
-from lmi_plugins.torch_engine.messages.requests import CpuRunner, DataType, EngineOptions, Quantization
+from lmi_plugins.torch_engine.messages.requests import (
+    CpuRunner,
+    DataType,
+    EngineOptions,
+    Quantization,
+    sampling_parameters,
+)
 
 T = TypeVar("T")
 

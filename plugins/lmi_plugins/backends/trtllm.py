@@ -15,9 +15,13 @@ from lmi_core.generation.request import ValidRequest
 from lmi_core.generation.tensors import LastResponse, Tensor, TensorBackend
 from lmi_core.host.off_loop import run_off_loop
 from lmi_plugins.backends.torch import TorchBackend, TorchProperties
-from lmi_plugins.backends.torch_parameters import sampling_parameters
 from lmi_plugins.backends.trtllm_properties import TrtllmProperties
-from lmi_plugins.torch_engine.messages.requests import EngineOptions, EngineRequest, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import (
+    EngineOptions,
+    EngineRequest,
+    SamplingParameters,
+    sampling_parameters,
+)
 from lmi_plugins.trtllm.client import TensorClient
 from lmi_plugins.trtllm.parameters import TrtllmParameters
 from lmi_plugins.trtllm.requests.adapters import PREFIX, RequestAdapter

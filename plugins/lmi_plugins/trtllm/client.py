@@ -7,12 +7,10 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from lmi_core.errors import AdapterNotFound
-from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.output import GenerationStep, PartialOutput
 from lmi_core.workers.isolation import Presence, Work
-from lmi_core.workers.resumption import PartialOutput
 from lmi_plugins.torch_engine.client.client import EngineClient
-from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
-from lmi_plugins.torch_engine.client.step_queue import StepQueue
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker, StepQueue
 from lmi_plugins.torch_engine.messages.requests import EngineRequest
 from lmi_plugins.trtllm.requests.adapters import CachedAdapters, RequestAdapter, adapter_errors
 

@@ -20,11 +20,11 @@ from lmi_core.errors import (
     OutOfMemory,
 )
 from lmi_core.host.out_of_memory import means_out_of_memory
-from lmi_core.logs.formats import log_model
 from lmi_core.logs.loading_progress import Report, unheard
+from lmi_core.logs.logs import log_model
 from lmi_core.metrics.engine_figures import EngineFigures
-from lmi_core.metrics.trace_context import TRACE_HEADERS
-from lmi_core.workers.endpoint import Place
+from lmi_core.metrics.request_record import TRACE_HEADERS
+from lmi_core.workers.conversation import Place
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT, Heartbeat
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.resumption import EngineLost

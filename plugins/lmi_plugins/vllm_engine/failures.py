@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from lmi_core.host.out_of_memory import killed_for_memory
-from lmi_core.logs.formats import MODEL_VARIABLE
+from lmi_core.logs.logs import MODEL_VARIABLE
 from lmi_core.texts.reason import reason
 
 VARIABLE = "LMI_VLLM_FAILURES"  # environment variable with the path of the file

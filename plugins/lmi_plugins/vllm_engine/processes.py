@@ -19,8 +19,7 @@ from typing import Any
 import psutil
 
 from lmi_core.host.processes import process_tree
-from lmi_core.logs.formats import MODEL_VARIABLE
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, configure_logging_of_another_program
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, MODEL_VARIABLE, configure_logging_of_another_program
 from lmi_plugins.vllm_engine.failures import VARIABLE as FAILURES_VARIABLE
 from lmi_plugins.vllm_engine.failures import report_failures
 from lmi_plugins.vllm_engine.guide_libraries import choose_library_by_request

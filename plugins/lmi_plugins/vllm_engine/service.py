@@ -15,7 +15,7 @@ from lmi_core.errors import GenerationFailed
 from lmi_core.generation.embedding_request import ValidEmbedding
 from lmi_core.generation.images import Image, ImagePrompt
 from lmi_core.generation.merge import merge
-from lmi_core.generation.output import GenerationStep, Given
+from lmi_core.generation.output import GenerationStep, Given, PartialOutput
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.generation.request import ValidRequest
 from lmi_core.host.devices import CPU
@@ -25,7 +25,7 @@ from lmi_core.texts.token_writer import TokenWriter
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
-from lmi_core.workers.resumption import PartialOutput, Resumption
+from lmi_core.workers.resumption import Resumption
 from lmi_core.workers.shared_worker import number_of_servers
 from lmi_plugins.torch_engine.messages.requests import Guide
 from lmi_plugins.vllm_engine.adapters.adapter import Adapter

@@ -20,7 +20,7 @@ async def until_aborted(
 ) -> AsyncGenerator[str, None]:
     """Yield the steps as a served call does."""
     turn = turn or Turn(1, lambda: False)
-    async with call.watched(turn):
+    async with call.watched():
         await call.wait_for(turn)
         async with aclosing(steps):
             async for step in steps:

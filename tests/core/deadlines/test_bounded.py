@@ -17,8 +17,8 @@ from lmi_core.forks.forked_function import CallTooCostlyError
 from lmi_core.generation.chat import Chat
 from lmi_core.host.off_loop import LONG_TEXT, run_off_loop
 from lmi_core.texts import huggingface_tokenizer
+from lmi_core.texts.chat_template import MAX_CODES, MAX_KEPT, _codes, render
 from lmi_core.texts.huggingface_tokenizer import HuggingFaceTokenizer
-from lmi_core.texts.rendering.render import MAX_CODES, MAX_KEPT, _codes, render
 from tests.longest_gap import event_loop_watched
 
 HELLO = Path(__file__).parents[3] / "examples" / "hello"
@@ -93,7 +93,7 @@ def test_jinja_is_not_imported_while_the_event_loop_waits() -> None:
     code = (
         "import sys\n"
         "from lmi_core.generation.chat import Chat\n"
-        "from lmi_core.texts.rendering.render import render\n"
+        "from lmi_core.texts.chat_template import render\n"
         "from lmi_core.deadlines.bounded import NeedsTimeError, without_delay\n"
         "try:\n"
         "    without_delay(lambda: render(Chat([{'role': 'user', 'content': 'Hello'}]), '{{ 1 }}', {}))\n"

@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from lmi_core.logs.formats import LOG_FORMAT_VARIABLE, MODEL_VARIABLE, logging_of, new_formatter, with_fields
-from lmi_core.logs.log_thread import LogThread
+from lmi_core.logs.logs import LOG_FORMAT_VARIABLE, MODEL_VARIABLE, LogThread, logging_of, new_formatter, with_fields
 
 
 def logged(stream: io.StringIO) -> logging.Logger:

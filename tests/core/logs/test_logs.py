@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from lmi_core.logs.log_thread import LogThread
+from lmi_core.logs.logs import LogThread
 
 FLOOD = """
 import logging, sys

@@ -10,10 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from lmi_core.logs import progress_display as display
-from lmi_core.logs.formats import FIELDS
 from lmi_core.logs.loading_progress import LoadingProgress
-from lmi_core.logs.log_thread import CLEAR
-from lmi_core.logs.logs import configure_logging, error_stream_of_children, terminal_thread
+from lmi_core.logs.logs import CLEAR, FIELDS, configure_logging, error_stream_of_children, terminal_thread
 from lmi_core.logs.progress_display import bar_line, log_lines, show_on_terminal, show_progress
 from tests.virtual_time import in_virtual_time
 

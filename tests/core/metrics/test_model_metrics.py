@@ -1,3 +1,4 @@
+from contextlib import suppress
 from math import inf
 from time import perf_counter
 
@@ -6,7 +7,15 @@ import pytest
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.parameters import GenerationParameters
 from lmi_core.generation.request import ValidRequest
-from lmi_core.metrics.model_metrics import MAX_ADAPTERS, MAX_OUTCOMES, OTHER, Histogram, ModelMetrics, Outcome
+from lmi_core.metrics.model_metrics import (
+    MAX_ADAPTERS,
+    MAX_OUTCOMES,
+    OTHER,
+    Histogram,
+    ModelMetrics,
+    Outcome,
+    RequestStatistics,
+)
 from lmi_core.metrics.request_record import RequestRecord
 
 
@@ -97,3 +106,27 @@ def test_values_count_up_to_their_bound() -> None:
         histogram.add(value)
     assert histogram.cumulative() == [(1.0, 2), (2.0, 3), (inf, 4)]
     assert (histogram.count, histogram.total) == (4, 10.0)
+
+
+def test_a_call_that_succeeds() -> None:
+    statistics = RequestStatistics()
+    with statistics.measure(3):
+        assert statistics.num_prompts == 0
+    assert (statistics.num_prompts, statistics.succeeded.count, statistics.failed.count) == (3, 1, 0)
+    assert statistics.succeeded.nanoseconds > 0
+    assert statistics.last_call > 0
+
+
+@pytest.mark.parametrize("error", [ValueError, GeneratorExit])
+def test_a_call_that_fails(error: type[BaseException]) -> None:
+    statistics = RequestStatistics()
+    with suppress(error), statistics.measure(3):
+        raise error
+    assert (statistics.num_prompts, statistics.succeeded.count, statistics.failed.count) == (0, 0, 1)
+
+
+def test_a_call_that_ends_without_success() -> None:
+    statistics = RequestStatistics()
+    with statistics.measure(1) as call:
+        call.succeeds = False
+    assert (statistics.num_prompts, statistics.succeeded.count, statistics.failed.count) == (0, 0, 1)

@@ -15,7 +15,7 @@ import pytest
 from lmi_core.plugins import early_workers
 from lmi_core.plugins.early_engine import EarlyEngine, early_name, find_early_engine
 from lmi_core.plugins.early_workers import end_unwanted, start_early, take_early
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.prepared_workers import discard
 from lmi_plugins.torch_engine.client import early

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from lmi_core.backend import Backend
-from lmi_core.chat_formatter import ChatFormatter
 from lmi_core.configuration.properties import ModelProperties
 from lmi_core.errors import LmiError, PluginError
-from lmi_core.formatter import AnswerSchema, OutputFormatter, Variant
+from lmi_core.formatter import AnswerSchema, ChatFormatter, OutputFormatter, Variant
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.hookspecs import hookimpl
 from lmi_core.plugins.loading import BUILTIN_PLUGINS, Plugins, import_file, load_plugins

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lmi_core.admission.turns import RollingBatch
-from lmi_core.chat_formatter import ChatAnswer
 from lmi_core.errors import (
     BackendUnhealthy,
     ConfigurationError,
@@ -19,12 +18,14 @@ from lmi_core.errors import (
     Overloaded,
     PluginError,
 )
+from lmi_core.formatter import ChatAnswer
 from lmi_core.generation.output import GenerationStep
 from lmi_core.generation.request import GenerationRequest
 from lmi_core.host.off_loop import LONG_TEXT
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.serving.model import Model
 from lmi_core.serving.model_plan import ModelPlan, read_plan
+from lmi_core.serving.validation import validate_all
 from lmi_handlers.chat.lmi_formatters import LmiChatFormatter
 from lmi_plugins.backends.scripted import Script, ScriptedBackend
 from lmi_plugins.formatters.json import JsonFormatter
@@ -115,7 +116,7 @@ def started(plan: Plan, plugins: Plugins) -> Start:
 
 
 async def generate(model: Model, *prompts: str, **parameters: Any) -> list[GenerationStep]:
-    requests = await model.validate([GenerationRequest(prompt, parameters) for prompt in prompts], "r")
+    requests = await validate_all([GenerationRequest(prompt, parameters) for prompt in prompts], model.backend, "r")
     async with asyncio.timeout(60):
         return [item async for item in model.generate(requests)]
 
@@ -260,13 +261,13 @@ async def test_validation_raises_whatever_the_length(started: Start, words: int)
     model, backend = await started()
     backend.max_length = 10
     with pytest.raises(InvalidParameter, match="`inputs` must be at most 9 tokens long"):
-        await model.validate([GenerationRequest(" x" * words, {})], "r")
+        await validate_all([GenerationRequest(" x" * words, {})], model.backend, "r")
 
 
 async def test_long_prompt(started: Start) -> None:
     model, _ = await started()
     word = "x" * (LONG_TEXT + 1)
-    [request] = await model.validate([GenerationRequest(word, {})], "r")
+    [request] = await validate_all([GenerationRequest(word, {})], model.backend, "r")
     assert (request.prompt, len(request.prompt_ids)) == (word, 1)
 
 
@@ -304,7 +305,7 @@ async def test_time_that_the_client_takes_does_not_count(started: Start) -> None
     model, backend = await started(inter_token_timeout=TINY)
     backend.enqueue(Script("one two"))
     seen: list[GenerationStep] = []
-    requests = await model.validate([GenerationRequest("a", {})], "r")
+    requests = await validate_all([GenerationRequest("a", {})], model.backend, "r")
     async for step in model.generate(requests):
         await asyncio.sleep(3 * TINY)
         seen.append(step)
@@ -316,7 +317,7 @@ async def test_closing_aborts_every_prompt(started: Start, prompts: int) -> None
     model, backend = await started()
     scripts = [Script("one", hold=True) for _ in range(prompts)]
     backend.enqueue(*scripts)
-    requests = await model.validate([GenerationRequest("a", {})] * prompts, "r")
+    requests = await validate_all([GenerationRequest("a", {})] * prompts, model.backend, "r")
     async with asyncio.timeout(60):
         async with aclosing(model.generate(requests)) as steps:
             await anext(steps)
@@ -372,7 +373,7 @@ async def test_abort_by_request_id(started: Start, prompts: int) -> None:
     model, backend = await started()
     scripts = [Script("one", hold=True) for _ in range(prompts)]
     backend.enqueue(*scripts)
-    requests = await model.validate([GenerationRequest("a", {})] * prompts, "r")
+    requests = await validate_all([GenerationRequest("a", {})] * prompts, model.backend, "r")
     reasons: list[str | None] = []
     async with asyncio.timeout(60):
         async for step in model.generate(requests, "r"):
@@ -386,7 +387,7 @@ async def test_abort_by_request_id(started: Start, prompts: int) -> None:
 async def test_abort_of_a_request_that_waits_for_its_batch(started: Start, plugins: Plugins) -> None:
     plugins.backends.register(AutoBackend)
     model, backend = await started("option.rolling_batch=disable\nbatch_size=2\nmax_batch_delay=60000")
-    requests = await model.validate([GenerationRequest("a", {})], "r")
+    requests = await validate_all([GenerationRequest("a", {})], model.backend, "r")
     task = asyncio.create_task(anext(model.generate(requests, "r")))
     while not model.running.abort("r"):
         await asyncio.sleep(0)

@@ -22,9 +22,9 @@ from lmi_core.generation.chat import Chat
 from lmi_core.generation.tokenizer import Detokenizer
 from lmi_core.inspection.chat_template_check import wrong_template
 from lmi_core.texts import huggingface_tokenizer
+from lmi_core.texts.chat_template import _FORKED
 from lmi_core.texts.detokenizers import MAX_PENDING, FastDetokenizer
 from lmi_core.texts.huggingface_tokenizer import APART, HuggingFaceTokenizer
-from lmi_core.texts.rendering.render import _FORKED
 
 TEXT = "Grüße aus 東京, the quick brown fox. 👩\u200d👩\u200d👧 ½ naïve façade — «да»\n\tend"
 

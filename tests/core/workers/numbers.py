@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError
-from lmi_core.logs.formats import log_model
+from lmi_core.logs.logs import log_model
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.replica import Replica
 from lmi_core.workers.replicas import ONE, ReplicaCount, Replicas

@@ -8,8 +8,7 @@ import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed, OutOfMemory
 from lmi_core.workers.client import WorkerClient
-from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Place, WorkerDied
+from lmi_core.workers.conversation import Conversation, Place, WorkerDied
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.messages import ALIVE, STARTED, Alive, LoadFailed, Ping, Progress, Started, encode

@@ -14,10 +14,9 @@ import zmq
 
 from lmi_core.errors import OutOfMemory
 from lmi_core.host import processes
-from lmi_core.logs.formats import logging_of
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
+from lmi_core.logs.logs import LOG_LEVEL_VARIABLE, logging_of
 from lmi_core.workers import local_process
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 
 ROOT = Path(__file__).parents[3]

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lmi_core.logs.formats import logging_of
+from lmi_core.logs.logs import logging_of
 from lmi_core.workers import prepared_workers
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.prepared_workers import discard, fork_server_for
 

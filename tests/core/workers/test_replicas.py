@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from lmi_core.errors import BackendUnhealthy, ConfigurationError, GenerationFailed
-from lmi_core.logs.formats import logging_of
+from lmi_core.logs.logs import logging_of
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.replicas import DRAIN_SECONDS, ONE, ReplicaCount
 from tests.core.workers.numbers import LENGTH, RESTART_SECONDS, Engines, Numbers

@@ -10,7 +10,7 @@ import zmq
 from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
 from lmi_core.workers import ray_actor, shared_ray_actor
 from lmi_core.workers.channel import Keys
-from lmi_core.workers.endpoint import Place
+from lmi_core.workers.conversation import Place
 from lmi_core.workers.ray_actor import THREADS_VARIABLE
 from lmi_core.workers.shared_ray_actor import Access, SharedRayWorker
 

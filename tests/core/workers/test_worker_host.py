@@ -11,7 +11,7 @@ import zmq
 
 from lmi_core.workers import worker_host
 from lmi_core.workers.channel import SharedChannel
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.messages import STARTED
 from lmi_core.workers.shared_worker import HOST_GONE, SharedWorker
 from lmi_core.workers.worker_host import WorkerHost

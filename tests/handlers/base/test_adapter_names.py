@@ -8,7 +8,7 @@ from multidict import CIMultiDict, MultiDict
 from lmi_core.errors import InvalidPayload
 from lmi_core.handler import Call
 from lmi_handlers.base.adapter_names import ADAPTER_HEADER, take_adapters
-from lmi_handlers.base.sagemaker_headers import ATTRIBUTES_HEADER
+from lmi_handlers.fields.request_headers import ATTRIBUTES_HEADER
 
 Pairs = list[tuple[str, str]]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_handlers.chat.functions import with_call_ids
+from lmi_handlers.chat.generation import with_call_ids
 from lmi_handlers.chat.messages import Message
 
 KIMI = "<|tool_call_begin|><|tool_call_argument_begin|>"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 
-from lmi_core.logs.log_thread import CLEAR
+from lmi_core.logs.logs import CLEAR
 from lmi_handlers.cli.chat_terminal import message_prompt
 from tests.conftest import SCRIPTED, ModelDirectory
 from tests.lmi_process import LMI

@@ -4,8 +4,8 @@ import pytest
 from aiohttp import web
 
 from lmi_core.calls.access import Access
+from lmi_core.handler import READING_METHODS, Route
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.route import READING_METHODS, Route
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 from tests.module_server import module_server
 

@@ -116,7 +116,7 @@ async def test_what_fails_within(
     async def fail(*_: object) -> None:
         raise RuntimeError("the code of /opt/lmi failed")
 
-    monkeypatch.setattr(server.model, "validate", fail)
+    monkeypatch.setattr("lmi_handlers.http.answer.validate_all", fail)
     chat = [{"role": "user", "content": SECRET}]
     body: dict[str, Any] = {"messages": chat} if "chat" in path or "messages" in path else {"inputs": SECRET}
     body |= {"prompt": SECRET} if path.endswith("/completions") and "chat" not in path else {}

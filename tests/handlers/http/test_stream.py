@@ -8,7 +8,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_writer import StreamWriter
 from aiohttp.test_utils import make_mocked_request
 
-from lmi_core.route import Framing
+from lmi_core.handler import Framing
 from lmi_handlers.http.exchange import Stream
 
 

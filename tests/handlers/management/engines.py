@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from lmi_core.backend import BackendSetup
 from lmi_core.errors import ConfigurationError, OutOfMemory
-from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.output import GenerationStep, PartialOutput
 from lmi_core.generation.request import ValidRequest
 from lmi_core.workers.isolation import Work
 from lmi_core.workers.replicas import Replicas
-from lmi_core.workers.resumption import PartialOutput, Resumption
+from lmi_core.workers.resumption import Resumption
 from lmi_plugins.backends.scripted import ScriptedBackend
 from tests.core.workers.numbers import Numbers
 

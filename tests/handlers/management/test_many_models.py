@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from lmi_core.calls.call import Call
-from lmi_core.handler import Answer
+from lmi_core.handler import Answer, RouteAnswer
 from lmi_core.registry.registered_model import RegisteredModel
 from lmi_core.registry.registration import Registration
-from lmi_core.route import RouteAnswer
 from lmi_handlers.console import state as console
 from lmi_handlers.console.handler import console_state
 from lmi_handlers.management import descriptions as management_descriptions

@@ -250,7 +250,7 @@ async def test_requests_of_a_known_course(server: RunningServer, monkeypatch: py
     assert (await server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": "many"})).status == 400
     assert (await server.post("/predictions/nobody", {"inputs": PROMPT})).status == 404
     with monkeypatch.context() as patch:
-        patch.setattr(server.model, "validate", None)
+        patch.setattr("lmi_handlers.http.answer.validate_all", None)
         assert (await server.post("/invocations", {"inputs": PROMPT})).status == 500
     compare(await scrape_after(server, 8), AT_THE_END)
 

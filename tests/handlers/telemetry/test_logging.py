@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from lmi_core.logs.formats import ACCESS_LOG, FIELDS
-from lmi_core.logs.logs import LOG_LEVEL_VARIABLE
+from lmi_core.logs.logs import ACCESS_LOG, FIELDS, LOG_LEVEL_VARIABLE
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, ModelDirectory, RunningServer, Serve
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_core.logs.formats import MODEL_VARIABLE
+from lmi_core.logs.logs import MODEL_VARIABLE
 from lmi_plugins.vllm_engine.failures import VARIABLE, Failures, explain
 
 # A process of vLLM's that fails as its core does: it logs the error with its traceback, and raises it.

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import (
@@ -254,7 +255,7 @@ class RequestProperties(Properties):
         """Whether requests run in static batches; LMI's async mode turns off only LMI's own scheduler."""
         return self.rolling_batch == "disable" and self.asynchronous is None
 
-    @property
+    @cached_property  # every request asks; copies with another `rolling_batch` or formatter may keep it
     def asynchronous(self) -> str | None:
         """The key and value that select LMI's async mode, which has its own schema; or None."""
         if self.async_mode:
@@ -272,7 +273,7 @@ class RequestProperties(Properties):
         """The lower-case domains of media URLs that may have private addresses."""
         return _hosts(self.allowed_private_media_domains)
 
-    @property
+    @cached_property  # every chat asks; copies with another `rolling_batch` or formatter may keep it
     def reasoning_format(self) -> ReasoningFormat | None:
         """The format of reasoning in chats; None if reasoning is not separated from the content."""
         if self.reasoning_parser is None or self.enable_reasoning is False:

@@ -17,8 +17,7 @@ from lmi_core.remote.nodes.listing import describe_file, list_files
 from lmi_core.remote.nodes.messages import CHUNK, Bring, Chunk, Copied, FromNode, Gone, Next, decode_from_node
 from lmi_core.remote.progress import COPIED, DownloadProgress
 from lmi_core.remote.report import Failed, Message, Note
-from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Transport, WorkerDied
+from lmi_core.workers.conversation import Conversation, Transport, WorkerDied
 from lmi_core.workers.messages import encode
 
 RECEIVING = "lmi_core.remote.nodes.receiving:run"  # the receiver, in the worker's process

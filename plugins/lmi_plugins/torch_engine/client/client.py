@@ -12,19 +12,18 @@ from msgspec.structs import replace
 from lmi_core.embedding_backend import EmbeddingModel, Vector
 from lmi_core.errors import GenerationFailed, LmiError
 from lmi_core.generation.coalescing import OutputCoalescing
-from lmi_core.generation.output import GenerationStep
+from lmi_core.generation.output import GenerationStep, PartialOutput
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.workers.heartbeat import HEARTBEAT_TIMEOUT
 from lmi_core.workers.isolation import Presence, Work
 from lmi_core.workers.placement import ANYWHERE, Placement
 from lmi_core.workers.replicas import Replicas
-from lmi_core.workers.resumption import PartialOutput, Resumption
+from lmi_core.workers.resumption import Resumption
 from lmi_core.workers.shared_worker import number_of_this_process
 from lmi_core.workers.supervisor import LOADING_TIMEOUT
 from lmi_plugins.torch_engine.client.early import PREPARE, TARGET
-from lmi_plugins.torch_engine.client.engine_worker import EngineWorker
+from lmi_plugins.torch_engine.client.engine_worker import EngineWorker, StepQueue
 from lmi_plugins.torch_engine.client.placing import endpoint, place, sharing_name
-from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput
 from lmi_plugins.torch_engine.messages.requests import (
     AdapterTensors,
@@ -134,19 +133,19 @@ class EngineClient:
     ) -> AsyncGenerator[GenerationStep, None]:
         """Yield steps until every sequence has a finish reason. Closing the generator aborts the request."""
         num_sequences = parameters.num_sequences
+        work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         partial, weights = PartialOutput(num_sequences), list[object]()
 
         def begin(worker: EngineWorker, presence: Presence) -> StepQueue:
-            given = partial.given
+            given, unfinished = partial.given, partial.unfinished
             weights.append(worker.adapter_state(adapter))
             if given and weights[-1] != weights[0]:
                 raise GenerationFailed(
                     f"the request cannot continue: the adapter `{adapter}` was replaced after it started"
                 )
             request = EngineRequest("", prompt_ids, parameters, adapter, given=given)
-            return worker.run(request, partial.unfinished, presence)
+            return worker.run(request, unfinished, presence)
 
-        work = Work.generation(prompt_ids, parameters.max_new_tokens, num_sequences, adapter)
         return self._resumption.stream(begin, partial.add, work)
 
     def embed(self, inputs: list[EmbeddingInput]) -> AsyncGenerator[Vector, None]:

@@ -4,26 +4,26 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
 from lmi_core.embedding_backend import Vector
-from lmi_core.errors import BackendUnhealthy
+from lmi_core.errors import BackendUnhealthy, LmiError
 from lmi_core.generation.coalescing import OutputCoalescing
+from lmi_core.generation.output import GenerationStep
 from lmi_core.metrics.engine_figures import EngineFigures
 from lmi_core.plugins.early_workers import take_early
 from lmi_core.remote.nodes.sending import NodeFiles
 from lmi_core.workers.adapter_files import FilesState, state_of
 from lmi_core.workers.client import WorkerClient
-from lmi_core.workers.conversation import Conversation
-from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.conversation import Conversation, Endpoint
 from lmi_core.workers.isolation import Presence
 from lmi_core.workers.item_queue import ItemQueue
 from lmi_core.workers.resumption import EngineLost, EngineTime, current_engine_time
 from lmi_core.workers.trial_turn import TrialTurn, Turn
 from lmi_plugins.torch_engine.client.early import TARGET
 from lmi_plugins.torch_engine.client.placing import with_files
-from lmi_plugins.torch_engine.client.step_queue import StepQueue
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingInput, EmbeddingJob
 from lmi_plugins.torch_engine.messages.protocol import (
     Abort,
@@ -44,8 +44,90 @@ from lmi_plugins.torch_engine.messages.protocol import (
     decode_from_worker,
 )
 from lmi_plugins.torch_engine.messages.requests import AdapterTensors, EngineOptions, EngineRequest
+from lmi_plugins.torch_engine.messages.results import extend_step
 
 NO_FIGURES = EngineFigures()
+
+
+class StepQueue:
+    """The unread steps of one request, which its reader iterates over.
+
+    Those of the same sequence are merged while nobody reads them; under load, the reader waits for several.
+    """
+
+    def __init__(
+        self,
+        sequences: int,
+        coalescing: OutputCoalescing,
+        on_complete: Callable[[], None],
+        end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_complete` is called when the last step arrives; `end` when that step is read, or by `aclose`."""
+        self._steps: dict[int, GenerationStep] = {}  # not yet read, by sequence
+        self._unfinished = sequences
+        self._error: LmiError | None = None
+        self._on_complete = on_complete
+        self._end = end
+        self._ready = asyncio.Event()
+        self._begun = self._closed = False  # whether the first step was read, and the last
+        self._coalescing, self._stream = coalescing, coalescing.begin()
+
+    def put(self, step: GenerationStep) -> None:
+        """Add a step to the readable ones."""
+        earlier = self._steps.get(step.sequence_index)
+        if earlier is None:
+            self._steps[step.sequence_index] = step
+        else:
+            extend_step(earlier, step)
+        if step.finish_reason is not None:
+            self._unfinished -= 1
+            if not self._unfinished:
+                self._complete()
+        self._ready.set()
+
+    def fail(self, error: LmiError) -> None:
+        """Raise the error to the reader once all earlier steps are read."""
+        self._error = error
+        self._complete()
+        self._ready.set()
+
+    def _complete(self) -> None:
+        self._stream.end()
+        self._on_complete()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step has arrived, read or not."""
+        return not self._unfinished
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> GenerationStep:
+        if self._begun and self._coalescing.delay:
+            await self._stream.wait()
+        while not self._steps:
+            if self._error is not None:
+                raise self._error
+            if not self._unfinished:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        self._begun = True
+        step = self._steps.pop(next(iter(self._steps)))
+        if not self._unfinished and not self._steps:
+            self._close()
+        return step
+
+    async def aclose(self) -> None:
+        """End the request, in its engine too."""
+        self._close()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
+            self._end()
 
 
 class EngineWorker(WorkerClient[FromWorker, str, StepQueue | ItemQueue[Vector]]):

@@ -15,7 +15,7 @@ from lmi_core.logs.loading_progress import Report
 from lmi_core.remote.held_copies import is_in_copy
 from lmi_core.remote.nodes.listing import list_files
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
-from lmi_core.workers.endpoint import Endpoint
+from lmi_core.workers.conversation import Endpoint
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.messages import encode
 from lmi_core.workers.placement import Placement

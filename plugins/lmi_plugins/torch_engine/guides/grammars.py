@@ -3,9 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from lmi_core.generation.parameters import GUIDES, ExtendedParameters
 from lmi_core.parsing.reasoning.guide import Format, after_reasoning
-from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.guides.json_schema import check_schema
 from lmi_plugins.torch_engine.messages.requests import Guide
 
@@ -19,16 +17,6 @@ MAX_BLANKS = 2  # in a row, between the parts of JSON: without a bound some mode
 CHARACTERS = r"[^\"\\\r\n]"
 JSON_CHARACTERS = r"[ !#-\[\]-\ud7ff\ue000-\U0010ffff]"
 PLAIN = {"type", "json_schema", "style"}  # what a format may have that says no more than which schema
-
-
-def guide_of(parameters: ExtendedParameters) -> Guide | None:
-    """Return the constraint of a request, if any; schemas and tags become text."""
-    for name in GUIDES:
-        if (content := getattr(parameters, name)) is not None:
-            kind: Any = name.removeprefix("guided_")
-            text = text_of(content) if isinstance(content, dict) else content
-            return Guide(kind, text, parameters.guided_reasoning)
-    return None
 
 
 def compile_guide(compiler: "GrammarCompiler", guide: Guide) -> "CompiledGrammar":

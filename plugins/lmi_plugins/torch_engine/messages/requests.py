@@ -5,6 +5,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from lmi_core.generation.output import Given
+from lmi_core.generation.parameters import GUIDES, ExtendedParameters
+from lmi_core.payloads.written_json import text_of
 from lmi_plugins.torch_engine.messages.embeddings import EmbeddingOptions
 
 MIB = 2**20
@@ -40,6 +42,16 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     kind: Literal["choice", "json", "regex", "grammar", "structural_tag"]
     content: str | list[str]  # a list only for `choice`
     reasoning: list[str] | None = None  # the begin and end markers of a text before it, as in LMI's `guided_reasoning`
+
+
+def guide_of(parameters: ExtendedParameters) -> Guide | None:
+    """Return the constraint of a request, if any; schemas and tags become text."""
+    for name in GUIDES:
+        if (content := getattr(parameters, name)) is not None:
+            kind: Any = name.removeprefix("guided_")
+            text = text_of(content) if isinstance(content, dict) else content
+            return Guide(kind, text, parameters.guided_reasoning)
+    return None
 
 
 class GuideLimits(msgspec.Struct, array_like=True, frozen=True):
@@ -122,6 +134,55 @@ class SamplingParameters(msgspec.Struct, array_like=True, frozen=True):
     def num_sequences(self) -> int:
         """The number of sequences in the answer."""
         return max(self.num_samples, self.num_beams)
+
+
+# Parameters that have LMI's names in the engine, but another form.
+CONVERTED = frozenset({"temperature", "stop_sequences", "logit_bias", "bad_sequences"})
+SAME = tuple(
+    name
+    for name in SamplingParameters.__struct_fields__
+    if name in ExtendedParameters.model_fields and name not in CONVERTED
+)
+
+
+def sampling_parameters(
+    parameters: ExtendedParameters, markers: tuple[str, ...] = (), *, ranks: bool = False
+) -> SamplingParameters:
+    """Return the engine's parameters; without `do_sample`, decoding is greedy, regardless of sampling parameters."""
+    same: dict[str, Any] = {name: getattr(parameters, name) for name in SAME}
+    return SamplingParameters(
+        **same,
+        temperature=parameters.temperature if parameters.do_sample else 0.0,
+        stop_sequences=parameters.stop_sequences or [],
+        logit_bias={int(token_id): bias for token_id, bias in (parameters.logit_bias or {}).items()},
+        bad_texts=parameters.bad_sequences or [],
+        ignore_end=parameters.ignore_eos_token,
+        stop_token_sequences=[[token_id] for token_id in parameters.stop_token_ids or ()],
+        include_stop=parameters.include_stop_str_in_output,
+        markers=markers,
+        prompt_log_probs=parameters.wants_prefill,
+        num_top_tokens=parameters.num_top_tokens,
+        num_prompt_top_tokens=parameters.num_prompt_top_tokens,
+        num_samples=parameters.num_sequences if parameters.num_beams == 1 else 1,
+        guide=guide_of(parameters),
+        allowed_ids=parameters.allowed_token_ids,
+        reasoning_limit=_reasoning_limit(parameters),
+        top_ids=parameters.logprob_token_ids or [],
+        repetition=_repetition(parameters),
+        ranks=ranks,
+    )
+
+
+def _reasoning_limit(parameters: ExtendedParameters) -> ReasoningLimit | None:
+    budget = parameters.reasoning_budget
+    return None if budget is None else ReasoningLimit(budget.tokens, budget.starts, budget.ends, budget.inside)
+
+
+def _repetition(parameters: ExtendedParameters) -> Repetition | None:
+    asked = parameters.repetition_detection
+    if asked is None or not asked.max_pattern_size:
+        return None
+    return Repetition(asked.min_pattern_size, asked.max_pattern_size, asked.min_count)
 
 
 class EngineRequest(msgspec.Struct, array_like=True, frozen=True):

@@ -16,8 +16,7 @@ from typing import Any
 from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import Report, unheard
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
-from lmi_core.workers.conversation import Conversation, completed
-from lmi_core.workers.endpoint import Place
+from lmi_core.workers.conversation import Conversation, Place, completed
 from lmi_core.workers.ray_actor import RayActor, host_address
 from lmi_plugins.vllm_engine.arguments.parsing import engine_arguments
 from lmi_plugins.vllm_engine.library import VERSION, AsyncEngineArgs, AsyncLLM

@@ -6,8 +6,7 @@ import orjson
 
 from lmi_core.generation.parameters import ExtendedParameters
 from lmi_core.parsing.reasoning.guide import after_reasoning
-from lmi_plugins.torch_engine.guides.grammars import guide_of
-from lmi_plugins.torch_engine.messages.requests import Guide
+from lmi_plugins.torch_engine.messages.requests import Guide, guide_of
 from lmi_plugins.vllm_engine.library import (
     RepetitionDetectionParams,
     RequestOutputKind,

@@ -15,7 +15,7 @@ from lmi_core.errors import ConfigurationError
 from lmi_core.logs.loading_progress import LoadingProgress, unheard
 from lmi_core.remote.nodes.messages import CHUNK, Chunk, Next, decode_from_node, decode_to_node
 from lmi_core.remote.nodes.sending import RECEIVING, NodeFiles
-from lmi_core.workers.endpoint import WorkerDied
+from lmi_core.workers.conversation import WorkerDied
 from lmi_core.workers.local_process import LocalProcess
 from lmi_core.workers.messages import encode
 from tests.core.remote.nodes.hiding import environment_hiding

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from lmi_handlers.http.connections.connection import Connection
+from lmi_handlers.http.connections.connections import Connection
 from lmi_handlers.http.connections.limits import ConnectionLimits
 from lmi_plugins.backends.scripted import Script
 from tests.conftest import SCRIPTED, LoopClock, ModelDirectory, RunningServer, running_server

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lmi_core.calls.access import Access
+from lmi_core.handler import Route
 from lmi_core.plugins.loading import load_plugins
-from lmi_core.route import Route
 from lmi_handlers.access.api_keys import ApiKeys
 from lmi_handlers.access.cross_origin import CrossOrigin, Origin
 from lmi_handlers.access.options import AccessOptions, ListenAddress

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.messages.requests import EngineRequest
+from lmi_plugins.torch_engine.messages.requests import EngineRequest, sampling_parameters
 from tests.plugins.torch_engine.beams.test_search import found_ids
 from tests.plugins.torch_engine.tiny_models import make_engine, run
 from tests.plugins.vllm_server import HELLO, STORY, VllmServer, ids

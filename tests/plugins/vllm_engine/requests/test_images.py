@@ -15,6 +15,7 @@ from lmi_core.generation.images import Image as ImageFile
 from lmi_core.generation.images import ImageSource
 from lmi_core.generation.output import GenerationOutput
 from lmi_core.generation.request import GenerationRequest
+from lmi_core.serving.validation import validate_all
 from lmi_plugins.vllm_engine.requests import image_decoding
 from tests.archive_server import archive_server
 from tests.conftest import Answer, running_server
@@ -124,7 +125,7 @@ async def found(vision: VllmServer, color: str, **parameters: Any) -> Generation
 
     image = ImageSource("image", read)
     request = GenerationRequest("<|user|><image>What is this?<|end|><|assistant|>", parameters, images=(image,))
-    requests = await model.validate([request], "by-hand")
+    requests = await validate_all([request], model.backend, "by-hand")
     output = GenerationOutput(requests)
     async for step in model.generate(requests):
         output.add(step)

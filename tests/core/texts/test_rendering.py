@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from lmi_core.generation.chat import Chat
-from lmi_core.texts.rendering.render import render
+from lmi_core.texts.chat_template import render
 
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be kind."},

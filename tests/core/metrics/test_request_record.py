@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_core.metrics.trace_context import trace_headers, trace_id
+from lmi_core.metrics.request_record import trace_headers, trace_id
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -5,8 +5,13 @@ import pytest
 from pydantic import ValidationError
 
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_plugins.backends.torch_parameters import sampling_parameters
-from lmi_plugins.torch_engine.messages.requests import Guide, ReasoningLimit, Repetition, SamplingParameters
+from lmi_plugins.torch_engine.messages.requests import (
+    Guide,
+    ReasoningLimit,
+    Repetition,
+    SamplingParameters,
+    sampling_parameters,
+)
 
 # What each parameter becomes, of those that do not only keep their names.
 BECOMES: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [

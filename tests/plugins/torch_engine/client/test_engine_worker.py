@@ -8,7 +8,7 @@ import pytest
 from lmi_core.errors import GenerationFailed
 from lmi_core.generation.coalescing import OutputCoalescing
 from lmi_core.generation.output import GenerationStep, Token
-from lmi_plugins.torch_engine.client.step_queue import StepQueue
+from lmi_plugins.torch_engine.client.engine_worker import StepQueue
 
 
 def token(token_id: int) -> Token:

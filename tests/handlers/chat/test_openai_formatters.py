@@ -4,7 +4,7 @@ import pytest
 
 from lmi_core.generation.output import Token
 from lmi_core.generation.parameters import ExtendedParameters
-from lmi_handlers.chat.openai_events import stop_reason
+from lmi_handlers.chat.openai_formatters import stop_reason
 
 
 @pytest.mark.parametrize(
