@@ -28,9 +28,9 @@ _PACKAGES = """\
 ## Packages of `model.py`
 
 LMI's containers install a `requirements.txt`; here `option.enable_venv=true` does, into an environment of the model's
-own. Without it, `lmi check` and the log warn of packages that are missing or have another version. A `model.py` for
-transformers 4 may need this, with `transformers<5` in `requirements.txt`: transformers 5 has no `batch_encode_plus`, for
-example, and its `apply_chat_template` returns a dictionary instead of token ids.
+own. Without it, `lmi check` and the log warn of packages that are missing or have another version. A `model.py` that
+was written for transformers 4 may need this, with `transformers<5` in `requirements.txt`: transformers 5 has, for
+example, no `batch_encode_plus`, and its `apply_chat_template` returns a dictionary instead of token ids.
 """
 
 # The effect of a key that every engine reads under its own name.
