@@ -309,7 +309,7 @@ async def test_handle_function(serve: Serve, model_dir: ModelDirectory, endpoint
     endpoint = endpoint_of(await serve(directory))
     content_type, parts = await endpoint.stream({"what": "stream", "text": "one two"})
     assert content_type == "application/jsonlines"
-    assert [json.loads(part) for part in parts] == [{"word": "one"}, {"word": "two"}]
+    assert [json.loads(part) for part in parts] == [{"outputs": "one"}, {"outputs": "two"}]
     with pytest.raises(endpoint.client.exceptions.ModelError) as raised:
         await endpoint.stream({"what": "error"})
     assert {**raised.value.response}["OriginalStatusCode"] == 418

@@ -32,7 +32,7 @@ async def test_handler_that_loads_a_model(start: Start) -> None:
 async def test_stream(start: Start) -> None:
     answer = await (await start(STREAM)).post("/invocations", {"text": "one two"})
     assert answer.content_type == "application/jsonlines"
-    assert answer.json_lines() == [{"word": "one"}, {"word": "two"}]
+    assert answer.json_lines() == [{"outputs": "one"}, {"outputs": "two"}]
 
 
 async def test_asynchronous(start: Start) -> None:

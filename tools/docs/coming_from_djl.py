@@ -24,6 +24,14 @@ _HEADING = """\
 effective values, and warns of each key that is unknown or has no effect; `--strict` makes these warnings errors. Some
 keys need [an extra](install.md). To replace a container, read [container.md](container.md) too.
 """
+_PACKAGES = """\
+## Packages of `model.py`
+
+LMI's containers install a `requirements.txt`; here `option.enable_venv=true` does, into an environment of the model's
+own. Without it, `lmi check` and the log warn of packages that are missing or have another version. A `model.py` that
+was written for transformers 4 may need this, with `transformers<5` in `requirements.txt`: transformers 5 has, for
+example, no `batch_encode_plus`, and its `apply_chat_template` returns a dictionary instead of token ids.
+"""
 
 # The effect of a key that every engine reads under its own name.
 _READ = "Read."
@@ -38,7 +46,7 @@ Effects = Mapping[str, set[str]]
 
 def document(plugins: Plugins) -> str:
     """Return the text of docs/how_to/coming_from_djl.md."""
-    return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(), *_imports()])
+    return "\n".join([_HEADING, *_keys(plugins), *_variables(), *_routes(), _PACKAGES, *_imports()])
 
 
 def _keys(plugins: Plugins) -> Iterator[str]:

@@ -8,7 +8,10 @@ import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from lmi_core.configuration.cache import cache_folder
 from lmi_core.errors import ConfigurationError
@@ -16,6 +19,7 @@ from lmi_core.script.djl_names.modules import why_missing
 
 REQUIREMENTS = "requirements.txt"
 LINES_OF_PIP = 20  # the last ones contain the reason for a failure
+UNMET_SHOWN = 5  # some files list every package of their author's machine
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,36 @@ def _install(requirements: Path, environment: Environment) -> None:
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).splitlines()[-LINES_OF_PIP:]
         raise ConfigurationError("\n".join([f"option.enable_venv: {requirements} cannot be installed", *lines]))
+
+
+def requirements_warnings(directory: Path, script: Path, enabled: bool) -> list[str]:
+    """Return a warning if the server's packages do not meet a script's requirements, which LMI's containers install."""
+    requirements = directory / REQUIREMENTS
+    if enabled or not script.is_file() or not requirements.is_file():
+        return []
+    lines = requirements.read_text("utf-8", errors="replace").splitlines()
+    unmet = [each for line in lines if (each := _unmet(line)) is not None]
+    if not unmet:
+        return []
+    further = [f"and {len(unmet) - UNMET_SHOWN} more"] if len(unmet) > UNMET_SHOWN else []
+    shown = ", ".join([*unmet[:UNMET_SHOWN], *further])
+    return [f"{REQUIREMENTS} is not installed: {shown}; option.enable_venv=true installs it, as LMI's containers do"]
+
+
+def _unmet(line: str) -> str | None:
+    try:
+        requirement = Requirement(line.partition(" #")[0])
+    except InvalidRequirement:  # a comment, an option of pip or an address: nothing to compare
+        return None
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return None
+    try:
+        installed = version(requirement.name)
+    except PackageNotFoundError:
+        return f"{requirement} (not installed)"
+    if requirement.specifier.contains(installed, prereleases=True):
+        return None
+    return f"{requirement} ({installed} is installed)"
 
 
 def missing_package_hint(error: BaseException, directory: Path) -> str:

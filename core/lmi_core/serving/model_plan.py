@@ -29,6 +29,7 @@ from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
 from lmi_core.plugins.registry import Registry
+from lmi_core.script.environment import requirements_warnings
 from lmi_core.script.formatters.model_code import ModelCode, load_code, unloaded_on_failure
 from lmi_core.script.formatters.model_script import SCRIPT
 from lmi_core.script.function.finding import describe_call, find_model_function
@@ -176,7 +177,9 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         code = load_code(directory, options, own_formatters, directory / setup.properties.adapters)
     with unloaded_on_failure(code):
         formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
-        configuration.warnings += import_warnings(directory / (options.script or SCRIPT), options.enable_venv)
+        own_file = directory / (options.script or SCRIPT)
+        configuration.warnings += import_warnings(own_file, options.enable_venv)
+        configuration.warnings += requirements_warnings(directory, own_file, options.enable_venv)
         configuration.warnings += adapters_warnings(directory, setup.properties)
         if script is not None:
             setup = function_setup(setup, script, configuration, server, options)

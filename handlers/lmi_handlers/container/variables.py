@@ -70,6 +70,7 @@ VARIABLES: tuple[Declared, ...] = (
     # DJLServing
     honoured(MODEL_SERVER_HOME, "The folder of `conf/config.properties` or `config.properties`."),
     honoured("DJL_ENTRY_POINT", "The model's Python file, or a built-in module of LMI.", "option.entryPoint"),
+    noted("SERVING_FAIL_FAST", "the server always exits when no model is left; see retry_threshold"),
     noted("SERVING_FEATURES", "it lists the contents of an image; option.rolling_batch=auto detects them"),
     ignored("SERVING_OPTS", LOG_LEVEL),
     ignored("DEFAULT_JVM_OPTS", LOG_LEVEL),

@@ -65,10 +65,18 @@ class Payload(TolerantPayload):
     model: str | None = Field(None, description="The name of the model; required if several are served.")
 
 
+def _one(inputs: object) -> object:
+    if isinstance(inputs, list):  # as LMI's containers accepted before v0.28
+        raise ValueError(
+            "must be a string; lists of strings need option.rolling_batch=disable, and no option.async_mode"
+        )
+    return inputs
+
+
 class RollingBatchPayload(Payload):
     model_config = ConfigDict(json_schema_extra={"examples": EXAMPLES})
 
-    inputs: Prompt = Field(description="The prompt.")
+    inputs: Annotated[Prompt, BeforeValidator(_one, json_schema_input_type=Prompt)] = Field(description="The prompt.")
 
 
 def _as_list(inputs: object) -> object:

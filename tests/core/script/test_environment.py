@@ -1,13 +1,14 @@
 """requirements.txt with option.enable_venv, from a wheel in the model directory: nothing is downloaded."""
 
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from lmi_core.configuration.cache import CACHE_VARIABLE
 from lmi_core.errors import ConfigurationError
-from lmi_core.script.environment import model_environment
+from lmi_core.script.environment import model_environment, requirements_warnings
 from tests.conftest import SCRIPTED, ModelDirectory, Serve
 
 ENABLED = SCRIPTED + "option.enable_venv=true\n"
@@ -100,3 +101,28 @@ def test_environment_is_made_once(model_dir: ModelDirectory) -> None:
     assert model_environment(directory, enabled=True) == first
     assert (first.directory / "mine").exists()
     assert model_environment(directory, enabled=False) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "unmet"),
+    [
+        ("# a comment\nnumpy>=1  # any\n--no-index\ngit+https://example.com/x.git\n\n", None),
+        ("numpy==1.0; python_version < '3'", None),
+        ("no-such-package>=2", "no-such-package>=2 (not installed)"),
+        ("pytest[dev]<1", f"pytest[dev]<1 ({version('pytest')} is installed)"),
+        ("a0\nb0\nc0\nd0\ne0\nf0\ng0", ", ".join(f"{name}0 (not installed)" for name in "abcde") + ", and 2 more"),
+    ],
+)
+def test_warning_of_requirements_that_are_not_met(tmp_path: Path, lines: str, unmet: str | None) -> None:
+    (tmp_path / "requirements.txt").write_text(lines)
+    warning = f"requirements.txt is not installed: {unmet}; option.enable_venv=true installs it, as LMI's containers do"
+    script = tmp_path / "model.py"
+    assert requirements_warnings(tmp_path, script, enabled=False) == []
+    script.touch()
+    assert requirements_warnings(tmp_path, script, enabled=False) == ([] if unmet is None else [warning])
+    assert requirements_warnings(tmp_path, script, enabled=True) == []
+
+
+def test_no_warning_of_requirements_without_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model.py").touch()
+    assert requirements_warnings(tmp_path, tmp_path / "model.py", enabled=False) == []

@@ -213,7 +213,11 @@ BAD_MESSAGE = "`temperature` must be greater than or equal to 0. Given: -1"
         (b"{}", "`inputs` is required"),
         (b'{"inputs": ""}', "`inputs` must have at least 1 character. Given: ''"),
         (b'{"inputs": 5}', "`inputs` must be a valid string. Given: 5"),
-        (b'{"inputs": ["a"]}', "`inputs` must be a valid string. Given: ['a']"),
+        (
+            b'{"inputs": ["a"]}',
+            "`inputs` must be a string; lists of strings need option.rolling_batch=disable, and no option.async_mode. "
+            "Given: ['a']",
+        ),
         (b'{"inputs": "a", "stream": "yes"}', "`stream` must be a valid boolean. Given: 'yes'"),
         (b'{"inputs": "a", "parameters": 1}', "`parameters` must be a valid dictionary. Given: 1"),
         (b'{"input": "a"}', "`inputs` is required. Did you send it as `input`?"),

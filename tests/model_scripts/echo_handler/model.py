@@ -17,7 +17,7 @@ def load_model(properties):
 
 def stream(text):
     for word in text.split():
-        yield {"word": word}
+        yield word
     if text.endswith("!"):
         raise ValueError("the end is too loud")
 

@@ -6,8 +6,8 @@ from pydantic import AfterValidator, Field, PositiveInt
 
 from lmi_core.configuration.properties.declaration import Names, Properties
 
-GENERATION_TASKS = ("text-generation", "generate")
 # The names are DJLServing's, vLLM's and Hugging Face's.
+GENERATION_TASKS = ("text-generation", "generate", "image-text-to-text")
 EMBEDDING_TASKS = (
     "text-embedding",
     "text_embedding",
@@ -22,6 +22,7 @@ SCORE_TASKS = ("reranking", "rerank", "text-ranking", "text-classification", "sc
 
 
 def _served_here(task: str | None) -> str | None:
+    task = task and task.lower()
     if task not in (None, "auto", *GENERATION_TASKS, *EMBEDDING_TASKS, *SCORE_TASKS):
         known = f"{GENERATION_TASKS[0]}, {EMBEDDING_TASKS[0]} or {SCORE_TASKS[0]}"
         raise ValueError(f"must be {known}, the tasks that this server supports")

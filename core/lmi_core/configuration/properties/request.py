@@ -30,7 +30,24 @@ BUILTIN_ENTRY_POINTS = (
     "djl_python.lmi_trtllm.trtllm_async_service",
 )
 SELECTIONS = ("auto", "disable")  # values of option.rolling_batch that do not name a backend
-NEURON_ENTRY_POINTS = ("djl_python.transformers_neuronx", "djl_python.neuronx")
+_NEURON = "is for AWS Inferentia and Trainium, which no backend supports; remove it to serve the model on a GPU or CPU"
+_ESTIMATORS = (
+    "is not part of this server: remove it, and let model.py load the model in an @init_handler and answer in a "
+    "@prediction_handler (docs/reference/djl_python.md)"
+)
+_IMAGES = "generates images, but this server generates text"
+# Each in the spellings of DJLServing's versions and examples.
+UNSUPPORTED_ENTRY_POINTS = {
+    "djl_python.transformers_neuronx": _NEURON,
+    "djl_python.transformers-neuronx": _NEURON,
+    "djl_python.transformersneuronx": _NEURON,
+    "djl_python.neuronx": _NEURON,
+    "djl_python.sklearn_handler": _ESTIMATORS,
+    "djl_python.xgboost_handler": _ESTIMATORS,
+    "djl_python.stable-diffusion": _IMAGES,
+    "djl_python.stable_diffusion": _IMAGES,
+    "djl_python.stable_diffusion_inf2": _IMAGES,
+}
 DEFAULT_TIMEOUT = 120  # seconds
 OWN_REASONING = "the server's own parsers extract the reasoning, whichever engine runs the model"
 OWN_PARSERS = "the server's own parsers extract tool calls, whichever engine runs the model"
@@ -71,11 +88,8 @@ def _check_private_hosts(given: str) -> None:
 
 
 def _check_entry_point(value: str) -> None:
-    if value in NEURON_ENTRY_POINTS:
-        raise ValueError(
-            "is for AWS Inferentia and Trainium, which no backend supports; remove it to serve the model on a "
-            "GPU or CPU"
-        )
+    if value in UNSUPPORTED_ENTRY_POINTS:
+        raise ValueError(UNSUPPORTED_ENTRY_POINTS[value])
     if value not in BUILTIN_ENTRY_POINTS and not value.endswith(".py"):
         raise ValueError(f"must be a Python file (model.py), or one of {', '.join(BUILTIN_ENTRY_POINTS)}")
 

@@ -16,10 +16,8 @@ StreamFormatter = Callable[[Any], bytes | bytearray | str]
 
 
 def stream_line(item: Any) -> bytes:
-    """Return a stream's item as a line of JSON: an object unchanged, anything else as `{"outputs": ...}`."""
-    if isinstance(item, bytes | bytearray):
-        return bytes(item)
-    return _json(item if isinstance(item, dict) else {"outputs": item}) + b"\n"
+    """Return a stream's item as a line of JSON, `{"outputs": item}`, even if it is an object, as DJLServing does."""
+    return bytes(item) if isinstance(item, bytes | bytearray) else _json({"outputs": item}) + b"\n"
 
 
 class EncodedChunk(bytes):

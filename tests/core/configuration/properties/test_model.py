@@ -11,6 +11,7 @@ from tests.core.model_directories import Directory
     [
         ("text-generation", None),
         ("text_embedding", None),
+        ("Image-Text-to-Text", None),
         (
             "fill-mask",
             "option.task must be text-generation, text-embedding or reranking, the tasks that this server supports",
@@ -29,6 +30,7 @@ def test_tasks(directory: Directory, task: str, message: str | None) -> None:
         ("", None),
         ("option.task=auto", None),
         ("option.task=text-generation", "generate"),
+        ("option.task=Image-Text-to-Text", "generate"),
         ("option.task=text-embedding", "embed"),
         ("option.task=feature-extraction", "embed"),
         ("option.task=text-classification", "score"),

@@ -27,9 +27,22 @@ def test_unknown_entry_point_lists_the_known_ones(directory: Directory) -> None:
     assert "must be a Python file (model.py), or one of djl_python.huggingface, djl_python.tensorrt_llm, " in message
 
 
-def test_entry_point_of_another_kind_of_device(directory: Directory) -> None:
-    message = error_of(directory.read("option.entryPoint=djl_python.transformers_neuronx"), RequestProperties)
-    assert "option.entryPoint is for AWS Inferentia and Trainium, which no backend supports" in message
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("transformers_neuronx", "is for AWS Inferentia and Trainium, which no backend supports; remove it"),
+        ("transformers-neuronx", "is for AWS Inferentia and Trainium"),
+        ("transformersneuronx", "is for AWS Inferentia and Trainium"),
+        (
+            "sklearn_handler",
+            "is not part of this server: remove it, and let model.py load the model in an @init_handler",
+        ),
+        ("stable-diffusion", "generates images, but this server generates text"),
+    ],
+)
+def test_entry_point_for_which_there_is_no_backend(directory: Directory, module: str, reason: str) -> None:
+    message = error_of(directory.read(f"option.entryPoint=djl_python.{module}"), RequestProperties)
+    assert f"option.entryPoint {reason}" in message
 
 
 @pytest.mark.parametrize("value", ["huggingface", "true", "True"])

@@ -185,7 +185,12 @@ def test_piece_of_a_batch_says_nothing_of_the_others() -> None:
 
 @pytest.mark.parametrize(
     ("item", "line"),
-    [({"a": 1}, b'{"a":1}\n'), (["x", "y"], b'{"outputs":["x","y"]}\n'), ("x", b'{"outputs":"x"}\n'), (b"x", b"x")],
+    [
+        ({"a": 1}, b'{"outputs":{"a":1}}\n'),
+        (["x", "y"], b'{"outputs":["x","y"]}\n'),
+        ("x", b'{"outputs":"x"}\n'),
+        (b"x", b"x"),
+    ],
 )
 def test_stream_line(item: Any, line: bytes) -> None:
     assert stream_line(item) == line

@@ -137,7 +137,7 @@ async def test_failure_of_one_request(
 async def test_stream(echo: RunningServer) -> None:
     answer = await ask(echo, "stream", text="one two three")
     assert (answer.status, answer.content_type) == (200, "application/jsonlines")
-    assert answer.json_lines() == [{"word": "one"}, {"word": "two"}, {"word": "three"}]
+    assert answer.json_lines() == [{"outputs": "one"}, {"outputs": "two"}, {"outputs": "three"}]
 
 
 async def test_failure_within_a_stream(echo: RunningServer) -> None:
@@ -232,7 +232,7 @@ async def test_answers_of_at_most_max_output_size(serve_script: ServeScript) -> 
     large = await ask(server, "echo", text="x" * 21)
     assert (large.status, large.json()["error"]) == (424, error)
     stream = await ask(server, "stream", text="one two")
-    assert (stream.status, stream.json_lines()) == (200, [{"word": "one"}, {"error": error, "code": 424}])
+    assert (stream.status, stream.json_lines()) == (200, [{"outputs": "one"}, {"error": error, "code": 424}])
 
 
 async def test_async_handler_works_on_several_requests(serve_script: ServeScript) -> None:
