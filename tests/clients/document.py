@@ -17,9 +17,34 @@ The features of common clients that are tested, with the tested versions. Each t
 
 The models are [`examples/hello`](../../examples/hello/README.md) on the torch backend and, for tools, reasoning and
 scores, models with scripted answers. The programs in `tests/clients/programs` show how to set each client's URL.
-[suites.md](suites.md) has the results of other projects' test suites. Claude Code 2.1.197, Codex 0.171.0, Continue's
-CLI 1.5.47, crewai 1.15.30, openai-agents 0.24.0 (each with a tool call) and aider 0.86.2 were run by hand; tests repeat
-the requests of the first two.
+[suites.md](suites.md) has the results of other projects' test suites. Claude Code 2.1.197, Codex 0.171.0, crewai
+1.15.30, openai-agents 0.24.0 (each with a tool call) and aider 0.86.2 were run by hand; tests repeat the requests of
+the first two. These were run by hand too:
+
+| program | dialects of its tool calls |
+|---|---|
+| Claude Agent SDK 0.3.332 (npm) | Anthropic |
+| Cline's CLI 3.0.65, Qwen Code 0.15.10, gptme 0.32.0 | OpenAI chats |
+| Continue's CLI 1.5.47 | OpenAI chats, Anthropic, Ollama |
+| opencode 1.18.33 | OpenAI chats, Anthropic |
+| LiteLLM's proxy 1.108.7, also asked in Anthropic's and Responses' form | OpenAI chats, Anthropic, Ollama |
+| agno 3.1.10, haystack-ai 3.4.1 | OpenAI chats and Responses, Anthropic, Ollama |
+| openai-agents 0.20.0 (PyPI and npm) | OpenAI chats and Responses |
+| inspect-ai 0.3.285 | OpenAI chats, Anthropic |
+| autogen-ext 0.7.5, semantic-kernel 1.45.0 | OpenAI chats, Ollama |
+| @langchain/anthropic 1.5.11, @ai-sdk/anthropic 3.0.140 (npm) | Anthropic |
+| llama-index-llms-ollama 0.11.0, llm-ollama 0.19.1 | Ollama |
+| @langchain/ollama 1.3.0, ollama-ai-provider-v2 3.6.0, ai-sdk-ollama 4.3.0 (npm) | Ollama |
+
+| program | dialects of its other requests |
+|---|---|
+| outlines 1.3.3 (structured outputs) | OpenAI chats, TGI, Ollama |
+| mem0ai 2.2.1 (memories) | OpenAI chats and embeddings, Anthropic, Ollama |
+| lightrag-hku 1.5.7 (documents) | OpenAI chats and embeddings, Ollama |
+| dspy 3.4.1, magentic 0.41.1, open-interpreter 0.4.3, shell-gpt 1.5.1 | OpenAI chats |
+| langchain-cohere 0.6.0, cohere-haystack 11.0.0 (rerankers) | Cohere's rerank |
+
+These are run by tests:
 
 | client | version | dialect | features |
 |---|---|---|---|

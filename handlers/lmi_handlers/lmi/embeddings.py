@@ -69,7 +69,7 @@ class LmiEmbeddingWriter(EmbeddingWriter):
 
 def embedding_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:
     """Return a parsed call for embeddings. Raise InvalidPayload, or ModelNotFound for a chat."""
-    if "messages" in body:
+    if body.get("messages") is not None:
         require_generation(model.backend, model.name)
     payload, ignored = take_fields(body, EmbeddingPayload, model.options.strict_parameters, TOLERANCE)
     return EmbeddingCall(payload.requests(), LmiEmbeddingWriter(several=isinstance(payload.inputs, list)), ignored)
@@ -115,7 +115,7 @@ class PairWriter(LmiEmbeddingWriter):
 
 def pairs_call(body: Mapping[str, Any], model: ServedModel) -> EmbeddingCall:
     """Return a parsed call for scores. Raise InvalidPayload, or ModelNotFound for a chat."""
-    if "messages" in body:
+    if body.get("messages") is not None:
         require_generation(model.backend, model.name)
     inputs = _inputs(body)
     several = isinstance(inputs, list)

@@ -201,7 +201,8 @@ def _generation(payload: Mapping[str, Any], call: Call, model: ServedModel) -> G
     if asynchronous and "prompt" in payload:
         _check_model(payload, model)
         return async_mode.completion(payload, call, model)
-    if "messages" in payload and not (asynchronous and "inputs" in payload):  # any `model` is valid in LMI's schema
+    is_chat = payload.get("messages") is not None and not (asynchronous and "inputs" in payload)
+    if is_chat:  # any `model` is valid in LMI's schema
         return _chat(payload, call, model)
     _check_model(payload, model)
     return _dynamic(payload, model) if model.options.dynamic_batching else _rolling(payload, call, model)

@@ -41,9 +41,11 @@ class ScoringFields(InputFields, TextFields):
     use_activation: bool | None = Field(
         None, description="Whether to apply the model's activation, by default sigmoid, to the scores. Default: true."
     )
-    max_tokens_per_query: NonNegativeInt = Field(0, description="The maximum number of tokens of a query; 0 means all.")
-    max_tokens_per_doc: NonNegativeInt = Field(
-        0, description="The maximum number of tokens of a document; 0 means all."
+    max_tokens_per_query: NonNegativeInt | None = Field(
+        None, description="The maximum number of tokens of a query. Default, and 0: all."
+    )
+    max_tokens_per_doc: NonNegativeInt | None = Field(
+        None, description="The maximum number of tokens of a document. Default, and 0: all."
     )
 
     def requests_for(self, first: Sequence[str], second: Sequence[str], name: str) -> tuple[EmbeddingRequest, ...]:
@@ -58,7 +60,7 @@ class ScoringFields(InputFields, TextFields):
                 names=NAMES,
                 cache_salt=self.cache_salt,
                 pair=pair,
-                text_limits=(self.max_tokens_per_query, self.max_tokens_per_doc),
+                text_limits=(self.max_tokens_per_query or 0, self.max_tokens_per_doc or 0),
             )
             for index, (text, pair) in enumerate(zip(first, second, strict=True))
         )
@@ -236,7 +238,7 @@ class RerankHandler(OpenAiHandler):
     def parse(self, call: Call, model: ServedModel) -> EmbeddingCall:
         require_scores(model.backend, model.name)
         body = call.json_object()
-        if call.path == TEI and "texts" in body:
+        if call.path == TEI and body.get("texts") is not None:
             return _tei_call(call, model)
         payload_type: type[RerankRequest | ScoreRequest] = (
             RerankRequest if call.path.endswith("/rerank") else ScoreRequest

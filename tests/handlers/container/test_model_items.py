@@ -42,12 +42,14 @@ def test_an_item(text: str, expected: ModelItem) -> None:
         ),
         (
             "a::PyTorch=m",
-            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer: DJLServing's other engines are "
+            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer, Rust, OnnxRuntime: "
+            "DJLServing's other engines are "
             "for kinds of models that this server does not support. Given: PyTorch in a::PyTorch=m",
         ),
         (
             "a::Pyhton=m",
-            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyhton in a::Pyhton=m",
+            "-m: the engine must be one of Python, MPI, DeepSpeed, FasterTransformer, Rust, OnnxRuntime. "
+            "Given: Pyhton in a::Pyhton=m",
         ),
     ],
 )

@@ -18,8 +18,9 @@ server = module_server(f"{SCRIPTED}option.task=text-embedding\n")
 
 @same_loop
 @pytest.mark.parametrize("path", PATHS)
-async def test_one_text(server: RunningServer, path: str) -> None:
-    answer = await server.post(path, {"inputs": "one two three"})
+@pytest.mark.parametrize("further", [{}, {"messages": None}])
+async def test_one_text(server: RunningServer, path: str, further: dict[str, Any]) -> None:
+    answer = await server.post(path, {"inputs": "one two three", **further})
     assert (answer.status, answer.content_type) == (200, "application/json")
     count, *others = answer.json()
     assert (count, len(others)) == (3, 3)

@@ -27,6 +27,7 @@ def score(tokens: int) -> Any:
         {"text": "a", "text_pair": "b c"},
         {"key": "a", "value": "b c"},
         {"inputs": {"text": "a", "text_pair": "b c"}},
+        {"inputs": {"text": "a", "text_pair": "b c"}, "messages": None},
     ],
 )
 async def test_one_pair(server: RunningServer, path: str, body: object) -> None:

@@ -30,6 +30,11 @@ async def test_output_formatter_of_a_request_that_is_unknown(server: RunningServ
     assert (answer.status, "output_formatter" in answer.json()["error"]) == (424, True)
 
 
+async def test_messages_that_are_null_make_no_chat(server: RunningServer) -> None:
+    answer = await server.post("/invocations", {"inputs": PROMPT, "messages": None})
+    assert (answer.status, answer.json()) == (200, {"generated_text": TEXT})
+
+
 async def test_csv(server: RunningServer) -> None:
     headers = {"Content-Type": "text/csv"}
     body = f'id,inputs\n1,"{PROMPT}, really?"\n'

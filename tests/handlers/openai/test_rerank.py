@@ -46,6 +46,9 @@ async def test_fields_of_rerank(server: RunningServer) -> None:
     ]
     limits = {"use_activation": False, "max_tokens_per_query": 1, "max_tokens_per_doc": 2}
     assert (await server.post("/rerank", body | limits)).json()["results"][0]["relevance_score"] == 3
+    nulls = dict.fromkeys((*limits, "top_n", "texts"))
+    whole = await server.post("/rerank", body | nulls)
+    assert whole.json()["results"][0]["relevance_score"] == pytest.approx(5 / MAX_LENGTH)
     cut = await server.post("/rerank", body | {"use_activation": False, "truncate_prompt_tokens": 4})
     assert cut.json()["results"][0]["relevance_score"] == 4
     everything = await server.post("/rerank", {"query": "a", "documents": DOCUMENTS, "top_n": 0})

@@ -128,6 +128,7 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
     ("", "option.batch_size=4", ("option.batch_size is read as batch_size",)),
     # engines that need no Python, for embedding models
     ("", "engine=Rust\noption.task=text_embedding", ("engine has no effect",)),
+    ("", "engine=Rust\nbatch_size=32", ("engine has no effect",)),
     ("", "engine=OnnxRuntime\noption.task=text-embedding\noption.normalize=false", ("engine has no effect",)),
     ("", "max_dynamic_batch_size=4\nminWorkers=0", ()),
     (
@@ -139,8 +140,8 @@ SERVED: list[tuple[str, str, tuple[str, ...]]] = [
 
 OTHER_PRODUCTS = [
     ("option.entryPoint=djl_python.transformers_neuronx\noption.n_positions=512", "AWS Inferentia and Trainium"),
-    ("engine=Rust", "its embedding models need option.task=text-embedding"),
-    ("engine=OnnxRuntime", "DJLServing's other engines are for kinds of models"),
+    ("engine=PyTorch", "its embedding models need option.task=text-embedding"),
+    ("engine=TensorFlow", "DJLServing's other engines are for kinds of models"),
     ("option.task=fill-mask", "option.task must be text-generation, text-embedding or reranking"),
 ]
 

@@ -8,27 +8,27 @@ from lmi_core.configuration.host_patterns import Host
 from lmi_core.configuration.properties.declaration import NO_MPI, Names, NoEffect, Properties, checked_by
 from lmi_core.host.devices import parse_devices
 
-PYTHON_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer")
-# DJLServing's engines for models without Python code.
-EMBEDDING_ENGINES = ("Rust", "OnnxRuntime", "PyTorch")  # engines whose embedding models this server supports
+# DJLServing's engines. Rust's and ONNX Runtime's models of the hub have files that show what they are for.
+SERVED_ENGINES = ("Python", "MPI", "DeepSpeed", "FasterTransformer", "Rust", "OnnxRuntime")
+EMBEDDING_ENGINE = "PyTorch"  # only its embedding models are served
 OTHER_ENGINES = (
-    "PyTorch", "OnnxRuntime", "TensorFlow", "TensorRT", "MXNet", "Rust", "Llama", "PaddlePaddle", "TFLite",
-    "XGBoost", "LightGBM", "fastText", "SentencePiece",
+    EMBEDDING_ENGINE, "TensorFlow", "TensorRT", "MXNet", "Llama", "PaddlePaddle", "TFLite", "XGBoost", "LightGBM",
+    "fastText", "SentencePiece",
 )  # fmt: skip
 
 
 def check_engine(name: str) -> None:
     """Raise ValueError unless models for DJLServing's engine of that name can be served."""
     lower = name.lower()
-    if lower in (each.lower() for each in PYTHON_ENGINES):
+    if lower in (each.lower() for each in SERVED_ENGINES):
         return
     others = "DJLServing's other engines are for kinds of models that this server does not support"
     reason = f": {others}" if lower in (each.lower() for each in OTHER_ENGINES) else ""
-    raise ValueError(f"must be one of {', '.join(PYTHON_ENGINES)}{reason}")
+    raise ValueError(f"must be one of {', '.join(SERVED_ENGINES)}{reason}")
 
 
-def _check_python_engine(name: str) -> None:
-    if name.lower() not in (each.lower() for each in EMBEDDING_ENGINES):  # these depend on option.task
+def _check_engine_name(name: str) -> None:
+    if name.lower() != EMBEDDING_ENGINE.lower():  # this depends on option.task
         check_engine(name)
 
 
@@ -45,13 +45,12 @@ class ServerProperties(Properties):
 
     prefix = ""
 
-    engine: Annotated[
-        str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI), checked_by(_check_python_engine)
-    ] = Field(
-        default="Python",
-        description="DJLServing's engine. Python, MPI, DeepSpeed and FasterTransformer are treated alike; Rust, "
-        "OnnxRuntime and PyTorch are accepted with option.task=text-embedding or reranking; other engines are "
-        "refused.",
+    engine: Annotated[str, Names(environment=("OPTION_ENGINE",)), NoEffect(NO_MPI), checked_by(_check_engine_name)] = (
+        Field(
+            default="Python",
+            description="DJLServing's engine. Python, MPI, DeepSpeed, FasterTransformer, Rust and OnnxRuntime are "
+            "treated alike; PyTorch is accepted with option.task=text-embedding or reranking; other engines are refused.",
+        )
     )
     reranking: bool = Field(
         default=False, description="DJLServing's key for rerankers; true is the same as option.task=reranking."

@@ -14,7 +14,7 @@ ASKED: dict[str, Any] = {"model": RANKING, "query": "What is it?", "documents": 
 
 @case("Cohere's rerank", "documents in order of relevance, with both versions of the API")
 def rerank() -> None:
-    second = ClientV2(api_key="any", base_url=ranking()).rerank(**ASKED)
+    second = ClientV2(api_key="any", base_url=ranking()).rerank(**ASKED, max_tokens_per_doc=None)  # as in LangChain
     first = Client(api_key="any", base_url=ranking()).rerank(**ASKED, return_documents=True)
     for answer in (first, second):
         equal([result.index for result in answer.results], [1, 0])

@@ -9,10 +9,14 @@ from tests.core.model_directories import Directory, error_of
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("engine=Pyton", "engine must be one of Python, MPI, DeepSpeed, FasterTransformer. Given: Pyton"),
+        (
+            "engine=Pyton",
+            "engine must be one of Python, MPI, DeepSpeed, FasterTransformer, Rust, OnnxRuntime. Given: Pyton",
+        ),
         (
             "engine=XGBoost",
-            "engine must be one of Python, MPI, DeepSpeed, FasterTransformer: DJLServing's other engines are for "
+            "engine must be one of Python, MPI, DeepSpeed, FasterTransformer, Rust, OnnxRuntime: "
+            "DJLServing's other engines are for "
             "kinds of models that this server does not support. Given: XGBoost",
         ),
         ("job_queue_size=0", "job_queue_size must be an integer greater than 0. Given: 0"),
