@@ -49,7 +49,8 @@ class ServerProperties(Properties):
         Field(
             default="Python",
             description="DJLServing's engine. Python, MPI, DeepSpeed, FasterTransformer, Rust and OnnxRuntime are "
-            "treated alike; PyTorch is accepted with option.task=text-embedding or reranking; other engines are refused.",
+            "treated alike; PyTorch is accepted with option.task=text-embedding or reranking; other engines are "
+            "refused.",
         )
     )
     reranking: bool = Field(
