@@ -253,11 +253,11 @@ async def _validate(
 ) -> list[ValidRequest]:
     if generation.ignored:
         exchange.ignore(model, generation.ignored)  # set first, so that error answers list them too
-    generation = await drop_all_unknown(generation, model.backend, strict=model.options.strict_parameters)  # 4
+    generation = await drop_all_unknown(generation, model.backend, strict=model.options.strict_parameters)
     if generation.ignored:
         exchange.ignore(model, generation.ignored)
     assigned = customization.assign(generation.requests)
-    requests = await validate_all(assigned, model.backend, exchange.request_id, exchange.key)
+    requests = await validate_all(assigned, model.backend, exchange.request_id, exchange.key)  # 4
     if generation.formatter.one_sequence:
         check_sequences(generation.formatter, requests)
     return requests

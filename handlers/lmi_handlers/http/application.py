@@ -125,7 +125,7 @@ async def ping(request: web.Request) -> web.Response:
         response = json_response(503, {"status": "Unhealthy", "error": error.message})
     else:
         response = json_response(200, {"status": "Healthy"})
-    response.headers[REQUEST_ID_HEADER] = request_id(request)
+    response.headers[REQUEST_ID_HEADER] = request_id(request.headers)
     return response
 
 

@@ -108,7 +108,7 @@ class Exchange(ModelExchange[web.StreamResponse]):
     """One request over HTTP: reads the call, writes the response."""
 
     def __init__(self, handler: Handler, route: Route, request: web.Request) -> None:
-        super().__init__(handler, request.headers, request_id(request), request.remote or "")
+        super().__init__(handler, request.headers, request_id(request.headers), request.remote or "")
         self.payloads = route.payloads
         self.framing = route.framing
         self.compresses = route.compresses

@@ -51,7 +51,7 @@ async def _refuse(request: web.Request) -> web.Response:
             methods |= (await resource.resolve(request))[1] - {"*"}
     allowed = ", ".join(sorted(methods))
     if methods and request.method == "OPTIONS" and not request.path.startswith((OPENAI_PATHS, *ONLY_ERROR_PATHS)):
-        return web.json_response({}, headers={"Allow": allowed, REQUEST_ID_HEADER: request_id(request)})
+        return web.json_response({}, headers={"Allow": allowed, REQUEST_ID_HEADER: request_id(request.headers)})
     if methods:
         message = f"{request.path} supports {allowed}, not {request.method}."
     else:
@@ -73,7 +73,7 @@ def error_of_path(
     request: web.Request, message: str, status: int, further: Mapping[str, str] = MappingProxyType({})
 ) -> web.Response:
     """Return the error in the form of the path's dialect, with the id of the request and further headers."""
-    path, name = f"{request.path}/", request_id(request)
+    path, name = f"{request.path}/", request_id(request.headers)
     content: dict[str, object] = front_end_error(message, status, NO_ROUTE if status == 404 else None)
     headers = {REQUEST_ID_HEADER: name}
     if path.startswith(ANTHROPIC_PATHS):

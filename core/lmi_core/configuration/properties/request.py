@@ -269,7 +269,7 @@ class RequestProperties(Properties):
         """Whether requests run in static batches; LMI's async mode turns off only LMI's own scheduler."""
         return self.rolling_batch == "disable" and self.asynchronous is None
 
-    @cached_property  # every request asks; copies with another `rolling_batch` or formatter may keep it
+    @cached_property  # every request asks; a copy keeps it, so none may change `async_mode` or `entry_point`
     def asynchronous(self) -> str | None:
         """The key and value that select LMI's async mode, which has its own schema; or None."""
         if self.async_mode:
@@ -287,7 +287,7 @@ class RequestProperties(Properties):
         """The lower-case domains of media URLs that may have private addresses."""
         return _hosts(self.allowed_private_media_domains)
 
-    @cached_property  # every chat asks; copies with another `rolling_batch` or formatter may keep it
+    @cached_property  # every chat asks; a copy keeps it, so none may change `reasoning_parser` or `enable_reasoning`
     def reasoning_format(self) -> ReasoningFormat | None:
         """The format of reasoning in chats; None if reasoning is not separated from the content."""
         if self.reasoning_parser is None or self.enable_reasoning is False:
