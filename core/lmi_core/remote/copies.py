@@ -70,17 +70,19 @@ class Copies:
         self._source = str(model)
         if isinstance(model, ServerFolder):
             kind, name, wanted = FROM_SERVER, Path(model.path).name, str(model)
+            self._name = name
         elif model.is_archive:
             kind, name = "archives", archive_name(model.source)
             wanted = SNAPSHOT.sub("", _without_signature(model.source))
+            self._name = re.sub(r"[^\w.-]", "_", name).strip(".")[:MAX_NAME] or "model"
         else:
             location = S3Location.parse(model.source)
             files = "everything" if model.everything else "weights"
             kind, name = "s3", location.name
             wanted = f"{files}\n{location.bucket}\n{location.prefix}\n{location.folder}"
+            self._name = name
         digest = hashlib.sha256(wanted.encode(errors="surrogatepass")).hexdigest()[:16]
         written = re.sub(r"[^\w.-]", "_", name)
-        self._name = written.strip(".")[:MAX_NAME] or "model" if kind == "archives" else name
         self.folder = downloads / kind / f"{written[:MAX_NAME]}-{digest}"
         self.lock = self.folder / "lock"
         self.partial = self.folder / "partial"

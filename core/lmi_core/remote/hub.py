@@ -106,18 +106,20 @@ def _require_cached(model: RemoteModel, why: ConfigurationError) -> Path:
 def _fetch_info(model: RemoteModel) -> "ModelInfo":
     from huggingface_hub import HfApi, constants, errors
 
-    refusals: dict[type[Exception], str] = {
-        errors.GatedRepoError: f": access to this model is restricted: request it on the hub, and {LOG_IN}",
-        errors.RevisionNotFoundError: ": the hub has the model, but not this revision",
-        errors.RepositoryNotFoundError: " is not a folder, and the hub has no such public model: check the name, or "
-        + LOG_IN,
-        errors.HFValidationError: " is neither a folder nor a valid model id of the hub",
-    }
     try:
         return HfApi().model_info(model.repository, revision=model.revision, files_metadata=True, timeout=SECONDS)
-    except tuple(refusals) as error:
-        why = next(why for kind, why in refusals.items() if isinstance(error, kind))
-        raise ConfigurationError(f"{model}{why}") from error
+    except errors.GatedRepoError as error:
+        raise ConfigurationError(
+            f"{model}: access to this model is restricted: request it on the hub, and {LOG_IN}"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ConfigurationError(f"{model}: the hub has the model, but not this revision") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ConfigurationError(
+            f"{model} is not a folder, and the hub has no such public model: check the name, or {LOG_IN}"
+        ) from error
+    except errors.HFValidationError as error:
+        raise ConfigurationError(f"{model} is neither a folder nor a valid model id of the hub") from error
     except errors.HfHubHTTPError as error:
         raise Unreachable(f"the hub at {constants.ENDPOINT} answered with {_status(error) or 'an error'}") from error
     except Exception as error:  # the HTTP library, and thus its exceptions, depend on the version of huggingface_hub

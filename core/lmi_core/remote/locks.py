@@ -64,6 +64,7 @@ def _open(path: Path) -> int:
 
 
 def _take(descriptor: int, kind: int, path: Path) -> bool:
+    """Take the lock; without LOCK_NB, wait for it. Return False if another process holds it, with LOCK_NB."""
     try:
         fcntl.flock(descriptor, kind)
     except BlockingIOError:

@@ -103,11 +103,9 @@ def _load_beside(seconds: float, load: Callable[[], T], unwanted: threading.Even
     running = threading.Thread(target=run, name="script", daemon=True)
     running.start()
     if not _wait(ended, seconds, unwanted):
-        import ctypes  # servers need not wait for this import
-
-        thread, last = ctypes.c_ulong(running.ident or 0), time.monotonic() + GRACE_SECONDS
-        while not ended.wait(AGAIN_SECONDS) and time.monotonic() < last:  # raised when it runs Python code again
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitExceeded))
+        last = time.monotonic() + GRACE_SECONDS
+        while not ended.wait(AGAIN_SECONDS) and time.monotonic() < last:
+            _interrupt(running)
     if failures:
         raise failures[0]
     if not found:
@@ -124,3 +122,11 @@ def _wait(ended: threading.Event, seconds: float, unwanted: threading.Event | No
         if unwanted.is_set() or time.monotonic() >= last:
             return False
     return True
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Raise TimeLimitExceeded in a thread when it runs Python code again."""
+    import ctypes  # servers need not wait for this import
+
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeLimitExceeded))

@@ -79,11 +79,8 @@ class ChatSession:
                 return
             if line in ("/exit", "/quit"):
                 return
-            name, _, argument = line.removeprefix("/").partition(" ")
-            if line.startswith("/") and name in self._commands:
-                self._commands[name](argument.strip())
-            elif line.startswith("/"):
-                self._console.print(f"there is no /{name}; /help lists the commands")
+            if line.startswith("/"):
+                self._command(line)
             elif line:
                 self._conversation.messages.append({"role": "user", "content": line})
                 self._answer()
@@ -92,6 +89,13 @@ class ChatSession:
         if self._prompt is None:
             return input("> " if sys.stdin.isatty() else "")
         return self._runner.run(self._prompt.prompt_async())
+
+    def _command(self, line: str) -> None:
+        name, _, argument = line.removeprefix("/").partition(" ")
+        if name in self._commands:
+            self._commands[name](argument.strip())
+        else:
+            self._console.print(f"there is no /{name}; /help lists the commands")
 
     def _answer(self) -> None:
         """Print the streamed answer and add it to the conversation; Ctrl-C stops it."""

@@ -21,6 +21,7 @@ from lmi_core.host.memory import return_large_blocks
 from lmi_core.plugins.early_workers import end_unwanted
 from lmi_core.plugins.loading import Plugins, load_plugins
 from lmi_core.registry.dispatcher import Dispatcher
+from lmi_core.registry.memory_planner import Need
 from lmi_core.remote.fetching import local_directory
 from lmi_core.remote.held_copies import release_copy
 from lmi_core.serving.model import Model
@@ -163,7 +164,7 @@ async def _serve(
     planner.evicts = launch.evicts_models
     front = this_front()
     if front is not None and front.joins:
-        planner.free = lambda _: None  # the engines may already be loaded for other front ends
+        planner.free = unknown_memory
     server = create_server(dispatcher, plugins, launch)
     tracer = _tracer(launch)
     if tracer is not None:
@@ -171,7 +172,7 @@ async def _serve(
 
     def on_ready() -> None:
         if front is not None:
-            planner.free = lambda _: None  # the engines may already be loaded for other front ends
+            planner.free = unknown_memory
         gc.enable()
         gc.collect()
         gc.freeze()  # garbage collections then skip the hundreds of thousands of objects loaded by engines
@@ -186,6 +187,11 @@ async def _serve(
             with suppress(TimeoutError):  # the collector of traces does not respond
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
         gc.unfreeze()  # frozen objects would outlive the interpreter, which some libraries report as leaks
+
+
+def unknown_memory(need: Need) -> int | None:
+    """Return None, because the engines of a front end may already be loaded for other front ends."""
+    return None
 
 
 @asynccontextmanager

@@ -149,7 +149,7 @@ async def abort(context: Any, error: LmiError) -> NoReturn:
     advice: tuple[tuple[str, str], ...] = ()
     if error.retry_after is not None:
         seconds = max(1, ceil(error.retry_after))
-        advice = ("retry-after", str(seconds)), ("grpc-retry-pushback-ms", str(1000 * seconds))
+        advice = (("retry-after", str(seconds)), ("grpc-retry-pushback-ms", str(1000 * seconds)))
     await context.abort(status_code(error), error.message, advice)
     raise AssertionError("aborting raises")
 

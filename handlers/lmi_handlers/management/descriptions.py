@@ -88,13 +88,13 @@ def _processes(model: Model, gpus: int, *, is_well: bool) -> list[_Process]:
         found += [_Process(places[number % len(places)], number + 1, each) for each in replica.process_ids]
         if (place := replica.place) is not None:
             found.append(_Process(places[0], number + 1, place.process_id, place.node))
-    return sorted(found, key=lambda each: (each.node != "", each))
+    return sorted(found, key=lambda each: (bool(each.node), each))
 
 
 def _worker(process: _Process, loaded_at: float) -> ListedWorker:
     """Describe a worker; the memory of the server's process does not belong to the model alone."""
     is_here = process.process_id != OWN and not process.node
-    begun = start_time(process.process_id) or loaded_at if is_here else loaded_at
+    begun = (start_time(process.process_id) if is_here else None) or loaded_at
     process_id = os.getpid() if process.process_id == OWN else process.process_id
     worker = ListedWorker(id=process.number, startTime=_format(begun), status=RUNS, processId=process_id)
     if is_here and (memory := memory_of({"": [process_id]}).get("")) is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator
-from concurrent.futures import CancelledError
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from lmi_core.errors import ModelNotReady
@@ -20,6 +20,7 @@ class LoopThread:
         self._owner = owner
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
+        self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
         # A daemon thread, because at exit the interpreter waits for all others before anything can close this one.
         self._thread = threading.Thread(target=self._run, name=f"lmi {owner}", daemon=True)
         self._thread.start()
@@ -39,22 +40,14 @@ class LoopThread:
         if self.closed:
             work.close()
             raise self._closed_error()
-        ended = threading.Event()
-
-        async def watched() -> T:
-            try:
-                return await work
-            finally:
-                ended.set()
-
-        outcome = asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        outcome: Future[T] = Future()
+        self._loop.call_soon_threadsafe(self._start, work, outcome)
         try:
             return outcome.result()
-        except CancelledError:  # by `close`
-            raise self._closed_error() from None
         except BaseException:
-            if outcome.cancel():  # the caller was interrupted
-                ended.wait(CLEANUP_SECONDS)
+            if not outcome.done():  # the caller was interrupted
+                self._loop.call_soon_threadsafe(lambda: self._tasks[outcome].cancel())
+                wait([outcome], CLEANUP_SECONDS)
             raise
 
     def iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
@@ -74,6 +67,19 @@ class LoopThread:
 
     def _closed_error(self) -> ModelNotReady:
         return ModelNotReady(f"the {self._owner} is closed")
+
+    def _start(self, work: Coroutine[Any, Any, T], outcome: Future[T]) -> None:
+        task = self._tasks[outcome] = self._loop.create_task(work)
+        task.add_done_callback(lambda _: self._finish(outcome))
+
+    def _finish(self, outcome: Future[Any]) -> None:
+        task = self._tasks.pop(outcome)
+        if task.cancelled():
+            outcome.set_exception(self._closed_error())  # an interrupted caller does not read it
+        elif error := task.exception():
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(task.result())
 
     def _run(self) -> None:
         with self._runner:  # cancels the remaining tasks at the end, and closes the loop

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,12 +72,8 @@ class NodeFiles:
                 name = error.object.encode(errors="backslashreplace").decode()
                 raise ConfigurationError(f"{folder} cannot be copied: {name} is not valid UTF-8") from None
             chunks = {each.path: _chunks(folder, each) for each in files}
-            try:
-                progress = DownloadProgress(f"{folder} for node {self._node}", report, COPIED)
-                return await follow(lambda: self._next(chunks), progress)
-            finally:
-                for of_file in chunks.values():
-                    of_file.close()
+            progress = DownloadProgress(f"{folder} for node {self._node}", report, COPIED)
+            return await follow(lambda: self._next(chunks), progress)
 
     async def _next(self, chunks: Mapping[str, Iterator[Chunk]]) -> Message:
         """Return the next report, answering requests before it."""
@@ -98,7 +94,7 @@ class NodeFiles:
         self._transport.send(encode(message))
 
 
-def _chunks(folder: Path, file: CopiedFile) -> Generator[Chunk, None, None]:
+def _chunks(folder: Path, file: CopiedFile) -> Iterator[Chunk]:
     """Yield the chunks of a file, or an error as the last one."""
     path, digest = folder / file.path, hashlib.sha256()
     try:

@@ -78,9 +78,9 @@ class FunctionScript:
 
     def _function(self, name: str) -> Callable[[Input], Any]:
         if not hasattr(self._module, name) and name not in ADAPTER_FUNCTIONS:
-            marks = (PREDICTION_MARK, INIT_MARK, INPUT_MARK, OUTPUT_MARK)
-            predict, *others = (_find(self._module, mark) for mark in marks)
+            predict = _find(self._module, PREDICTION_MARK)
             if predict is not None:
+                others = [_find(self._module, mark) for mark in (INIT_MARK, INPUT_MARK, OUTPUT_MARK)]
                 setattr(self._module, name, Predictor(predict, *others).handle)
         function: Callable[[Input], Any] | None = getattr(self._module, name, None)
         if not callable(function):
