@@ -275,13 +275,13 @@ def generate(
     """Stream the text that a model generates from a prompt; tokens per second go to stderr."""
     import asyncio
 
-    from lmi_handlers.cli import answer_stream
+    from lmi_handlers.cli import generate_command
     from lmi_handlers.cli.connection import Connection
 
     parameters = _without_none(max_tokens=max_tokens, temperature=temperature, model=model)
     with _one_line_errors():
         connection = Connection(target, tuple(options or ()), plugins_directory, strict, api_key_variable)
-        if not asyncio.run(answer_stream.generate(connection, prompt, parameters, as_chat=as_chat)):
+        if not asyncio.run(generate_command.generate(connection, prompt, parameters, as_chat=as_chat)):
             raise typer.Exit(1)
 
 
