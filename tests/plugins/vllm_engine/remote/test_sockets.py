@@ -1,6 +1,7 @@
 """The sockets between vLLM's client in the server and a core on another machine."""
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ def connected(context: "zmq.Context[Any]", address: str, keys: Keys | None = Non
     if keys is not None:
         keys.use(socket)
     socket.connect(address)
-    socket.send(b"ready")
+    with suppress(zmq.Again):  # it has been refused already
+        socket.send(b"ready", zmq.DONTWAIT)
     return socket
 
 
