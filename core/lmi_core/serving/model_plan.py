@@ -177,9 +177,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         code = load_code(directory, options, own_formatters, directory / setup.properties.adapters)
     with unloaded_on_failure(code):
         formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
-        own_file = directory / (options.script or SCRIPT)
-        configuration.warnings += import_warnings(own_file, options.enable_venv)
-        configuration.warnings += requirements_warnings(directory, own_file, options.enable_venv)
+        configuration.warnings += _script_warnings(directory, options)
         configuration.warnings += adapters_warnings(directory, setup.properties)
         if script is not None:
             setup = function_setup(setup, script, configuration, server, options)
@@ -337,6 +335,15 @@ def drop_ignored(options: RequestProperties, configuration: Configuration) -> Re
         )
         configuration.derive(OPTION_PREFIX + name, str(value or "").lower(), options.asynchronous)
     return options.model_copy(update=ignored)
+
+
+def _script_warnings(directory: Path, options: RequestProperties) -> list[str]:
+    """Return warnings of what a model's own code needs and this server lacks."""
+    script = directory / (options.script or SCRIPT)
+    return [
+        *import_warnings(script, options.enable_venv),
+        *requirements_warnings(directory, script, options.enable_venv),
+    ]
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:

@@ -153,10 +153,7 @@ async def _serve(
     if strict:
         refuse_warnings(warnings_of(models, launch))
     for model in models:
-        for warning in model.warnings:
-            logger.warning("model %s: %s", model.name, warning)
-        logger.info("model %s: %s", model.name, model.plan.served_by)
-        logger.info("model %s runs this code: %s", model.name, code_that_runs(model.plan))
+        _log_choices(model)
     reader = DirectoryReader(plugins, for_models(os.environ), launch.settings.for_models, launch.options)
     dispatcher = Dispatcher({model.names[-1]: model for model in models}, reader)
     dispatcher.registry.drain_seconds = drain_seconds
@@ -187,6 +184,13 @@ async def _serve(
             with suppress(TimeoutError):  # the collector of traces does not respond
                 await asyncio.wait_for(asyncio.to_thread(tracer.close), CLOSE_SECONDS)
         gc.unfreeze()  # frozen objects would outlive the interpreter, which some libraries report as leaks
+
+
+def _log_choices(model: Model) -> None:
+    for warning in model.warnings:
+        logger.warning("model %s: %s", model.name, warning)
+    logger.info("model %s: %s", model.name, model.plan.served_by)
+    logger.info("model %s runs this code: %s", model.name, code_that_runs(model.plan))
 
 
 def unknown_memory(need: Need) -> int | None:
