@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lmi_core.errors import ConfigurationError
 from lmi_core.errors.did_you_mean import did_you_mean
 from lmi_core.script.djl_names.modules import MISSING_MODULES, MISSING_PACKAGES, PACKAGE, present_modules, why_missing
+from lmi_core.script.environment import requirements_warnings
 
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
@@ -124,3 +125,9 @@ def _files(directory: Path, found: Import) -> list[Path]:
     candidates = [base.joinpath(*module) for module in modules]
     files = [path for each in candidates for path in (each.with_suffix(".py"), each / "__init__.py")]
     return [path for path in files if path.is_file()]
+
+
+def script_warnings(directory: Path, name: str, enabled: bool) -> list[str]:
+    """Return warnings of what a script needs and the server lacks; `enabled` means that it has its own environment."""
+    script = directory / name
+    return [*import_warnings(script, enabled), *requirements_warnings(directory, script, enabled)]

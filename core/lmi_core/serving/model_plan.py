@@ -29,13 +29,12 @@ from lmi_core.host.substitution import Substitution
 from lmi_core.plugins.formatters import FormatterRegistry
 from lmi_core.plugins.loading import Plugins
 from lmi_core.plugins.registry import Registry
-from lmi_core.script.environment import requirements_warnings
 from lmi_core.script.formatters.model_code import ModelCode, load_code, unloaded_on_failure
 from lmi_core.script.formatters.model_script import SCRIPT
 from lmi_core.script.function.finding import describe_call, find_model_function
 from lmi_core.script.function.runtime import ModelFunction
 from lmi_core.script.function.setup import function_setup
-from lmi_core.script.import_checks import import_warnings
+from lmi_core.script.import_checks import script_warnings
 from lmi_core.serving.backend_choice import choose_backend, foreign_keys, standing_in
 from lmi_core.serving.formatter_choice import EVENTS, LINES, WHOLE, describe, resolve, resolve_chat
 from lmi_core.serving_runtime import RuntimeSetup, ServingRuntime
@@ -177,7 +176,7 @@ def _plan(name: str, directory: Path, configuration: Configuration, plugins: Plu
         code = load_code(directory, options, own_formatters, directory / setup.properties.adapters)
     with unloaded_on_failure(code):
         formatters, chat_formatters = _formatter_names(code, options, plugins.formatters)
-        configuration.warnings += _script_warnings(directory, options)
+        configuration.warnings += script_warnings(directory, options.script or SCRIPT, options.enable_venv)
         configuration.warnings += adapters_warnings(directory, setup.properties)
         if script is not None:
             setup = function_setup(setup, script, configuration, server, options)
@@ -335,15 +334,6 @@ def drop_ignored(options: RequestProperties, configuration: Configuration) -> Re
         )
         configuration.derive(OPTION_PREFIX + name, str(value or "").lower(), options.asynchronous)
     return options.model_copy(update=ignored)
-
-
-def _script_warnings(directory: Path, options: RequestProperties) -> list[str]:
-    """Return warnings of what a model's own code needs and this server lacks."""
-    script = directory / (options.script or SCRIPT)
-    return [
-        *import_warnings(script, options.enable_venv),
-        *requirements_warnings(directory, script, options.enable_venv),
-    ]
 
 
 def adapters_warnings(directory: Path, properties: ModelProperties) -> list[str]:
