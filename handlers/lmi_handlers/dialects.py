@@ -35,7 +35,7 @@ DIALECTS = (
         GET="/ /api/version /api/tags /api/ps",
         DELETE="/api/delete",
     ),
-    _dialect("tgi", "tgi.handler:TgiHandler", POST="/ /generate /generate_stream", GET="/info /health"),
+    _dialect("tgi", "tgi.handler:TgiHandler", POST="/ /generate /generate_stream /embed", GET="/info /health"),
     _dialect(
         "happy_vllm",
         "happy_vllm.handler:HappyVllmHandler",

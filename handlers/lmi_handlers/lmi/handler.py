@@ -27,12 +27,13 @@ from lmi_handlers.base.adapter_names import with_adapters
 from lmi_handlers.base.statuses import Statuses, front_end_error
 from lmi_handlers.chat.generation import ChatForm, chat_generation
 from lmi_handlers.chat.request import ChatRequest
+from lmi_handlers.fields.embedding_inputs import EmbeddingPayload
 from lmi_handlers.fields.openai_tolerance import take_fields, take_own, with_own
 from lmi_handlers.fields.request_headers import MODEL_VERSION, TARGET_MODEL_HEADER, find_outside
 from lmi_handlers.fields.tgi_grammar import TgiGrammar, use_grammar
 from lmi_handlers.fields.vocabulary import TGI_NAMES, VLLM_NAMES, refuse_hidden_sequences, sample_as_tgi, translate
 from lmi_handlers.lmi import async_mode
-from lmi_handlers.lmi.embeddings import EmbeddingPayload, PairsPayload, embedding_call, pairs_call
+from lmi_handlers.lmi.embeddings import PairsPayload, embedding_call, pairs_call
 from lmi_handlers.lmi.sessions import REQUEST_TYPE, SESSION_HEADER, session_answer, session_headers
 
 VALIDATION_STATUS = 424  # "If there is an issue with payload validation"
