@@ -41,7 +41,7 @@ def cosine(first: bytes, second: bytes) -> bytes:
     """
     import numpy
 
-    a, b = numpy.frombuffer(first, "<f4"), numpy.frombuffer(second, "<f4")
+    a, b = (numpy.frombuffer(vector, "<f4").astype("f8") for vector in (first, second))
     lengths = float(numpy.linalg.norm(a) * numpy.linalg.norm(b))
     return struct.pack("<f", float(a @ b) / lengths if lengths else 0)
 
