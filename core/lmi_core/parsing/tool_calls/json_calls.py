@@ -124,22 +124,10 @@ def read_value(
             reader.skip(-1)
             return True
         write(found)
-        if found == QUOTE and not (yield from _read_string(reader, write, forgets)):
+        if found == QUOTE and not (yield from reader.read_string(QUOTE, ESCAPE, write, forgets=forgets)):
             return False
         if depth == 0:
             return True
-
-
-def _read_string(reader: TextReader, write: Callable[[str], None], forgets: bool) -> Waiting[bool]:
-    """Read the rest of a string; return False if the text ends inside it."""
-    while found := (yield from reader.write_until((QUOTE, ESCAPE), write, forgets=forgets)):
-        write(found)
-        if found == QUOTE:
-            return True
-        escaped = yield from reader.peek(1)
-        reader.skip(len(escaped))
-        write(escaped)
-    return False
 
 
 def read_calls(
