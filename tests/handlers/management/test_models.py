@@ -259,23 +259,6 @@ async def test_requests_that_outlive_the_removal_of_their_model_fail(server: Run
         await script.closed.wait()
 
 
-async def test_each_request_that_outlives_its_model_is_counted_once(
-    server: RunningServer, second: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    await register(server, second)
-    server.dispatcher.registry.drain_seconds = 0
-    model = server.dispatcher.models["second"]
-    assert isinstance(model.backend, ScriptedBackend)
-    model.backend.enqueue(script := Script("slowly", hold=True))
-    request = asyncio.create_task(server.post("/predictions/second", {"inputs": "Hello"}))
-    await script.started.wait()
-    assert model.usage.calls == 1
-    assert (await ask(server, "DELETE", "/models/second")).status == 200
-    assert (await request).status == 503
-    assert "model second: 1 requests did not finish in time and end with an error" in caplog.messages
-    assert model.usage.calls == 0
-
-
 async def test_versions(server: RunningServer, second: Path, model_dir: ModelDirectory) -> None:
     third = model_dir({"serving.properties": f"{SCRIPTED}option.scripted_text=three\n"}, "third")
     assert (await register(server, second, model_name="m", model_version="1")).status == 200
