@@ -9,7 +9,9 @@ from lmi_core.parsing.tool_calls.typed_values import json_text, json_value, para
 
 CALL = "call:"
 NAME = re.compile(r"\s*([^\s{}:]+)\s*")
-BARE = re.compile(r"([^\s{}\[\],:][^{}\[\],:]*)(:?)")
+BARE_NAME = re.compile(r"([{,]\s*)([^\s{}\[\],:][^{}\[\],:]*)(?=:)")
+BARE_VALUE = re.compile(r"([:\[,]\s*)([^\s{}\[\],\"][^{}\[\],]*)")
+LAST_COMMA = re.compile(r",(?=\s*[}\]])")
 
 
 class BracedCalls(MarkedParser):
@@ -63,12 +65,10 @@ def braced_value(text: str, quote: str) -> Any:
     """Return the value of JSON whose strings have other quotes, or none; return any other text itself."""
     pieces = text.split(quote)
     for place, piece in enumerate(pieces):
-        is_quoted = place % 2 == 1
-        pieces[place] = json_text(piece) if is_quoted else BARE.sub(_bare_json, piece)
+        if place % 2 == 1:
+            pieces[place] = json_text(piece)
+            continue
+        piece = LAST_COMMA.sub("", piece)
+        named = BARE_NAME.sub(lambda name: name[1] + json_text(name[2].strip()), piece)
+        pieces[place] = BARE_VALUE.sub(lambda value: value[1] + json_text(json_value(value[2].strip())), named)
     return json_value("".join(pieces), otherwise=text)
-
-
-def _bare_json(bare: re.Match[str]) -> str:
-    """Return a member's name, with its colon, or a value as JSON."""
-    text, colon = bare[1].strip(), bare[2]
-    return json_text(text if colon else json_value(text)) + colon

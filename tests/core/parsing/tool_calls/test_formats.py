@@ -105,6 +105,14 @@ STRANGE: list[tuple[str, str, str, Calls]] = [
     ("lfm2", "<|tool_call_start|>Well.<|tool_call_end|>", "Well.", []),
     ("functiongemma", "<start_function_call>Well.<end_function_call>", "Well.", []),
     ("functiongemma", "<start_function_call>call:clock{a:<escape>b", "", [("clock", "")]),
+    (
+        "functiongemma",
+        "<start_function_call>call:clock{a:{at:12:30,b c:[two words,1.5, true,],<escape>:<escape>:<escape>,<escape>}}",
+        "",
+        [("clock", '{"a": {"at": "12:30", "b c": ["two words", 1.5, true], ":": ","}}')],
+    ),
+    ("functiongemma", "<start_function_call>call:clock{a:{b:[}}", "", [("clock", "")]),
+    ("functiongemma", "<start_function_call>call:clock{a:[b{}]}", "", [("clock", '{"a": "[b{}]"}')]),
 ]
 
 
