@@ -13,6 +13,7 @@ TEXTS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", 
 TEXT = re.compile("|".join(map(re.escape, TEXTS)))
 MARKERS = tuple(MARK + text for text in TEXTS)
 START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS = MARKERS
+BODY_ENDS = (*ENDS, START)
 CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 RECIPIENT = re.compile(rf"\bto=([^\s<{MARK}]+)")
 NO_FUNCTIONS = ("assistant", "browser", "container", "python")  # other recipients, as in vLLM
@@ -97,7 +98,7 @@ class HarmonyReasoning(ReasoningParser):
             self._write(header + MESSAGE if calls else BETWEEN_MESSAGES if has_text else "")
             end = ""
             while not end:
-                text, end = self.read_until((*ENDS, START))
+                text, end = self.read_until(BODY_ENDS)
                 self._write(text)
                 if not end:
                     yield
